@@ -1,0 +1,45 @@
+// The engine: runs the lanes of one threadgroup on one operating-system
+// thread. The device runtime makes one for each worker thread and passes it
+// to mtlsim_kernel::run; it must not be used by two threads at once.
+#pragma once
+
+#include "kernel_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Order in which simd_sum and simd_product combine the lanes. Apple does not
+// document it; claims that hold under one order only are claims about that
+// order.
+typedef enum mtlsim_reduction {
+  MTLSIM_REDUCE_BUTTERFLY = 0,  // xor 16, 8, 4, 2, 1 (default)
+  MTLSIM_REDUCE_NEIGHBOURS = 1, // xor 1, 2, 4, 8, 16
+  MTLSIM_REDUCE_SEQUENTIAL = 2, // lane 0 + lane 1 + ...
+} mtlsim_reduction;
+
+// Order in which lanes that could all run are run. A kernel without a missing
+// barrier gives the same result under each.
+typedef enum mtlsim_schedule {
+  MTLSIM_SCHEDULE_FORWARD = 0,
+  MTLSIM_SCHEDULE_REVERSE = 1,
+} mtlsim_schedule;
+
+typedef struct mtlsim_engine_options {
+  uint32_t reduction;
+  uint32_t schedule;
+  uint32_t threadgroup_limit; // bytes of threadgroup memory that a threadgroup may have; 0: 32768
+  uint32_t stack_bytes;       // of one lane; 0: 256 KiB (reserved, not touched)
+} mtlsim_engine_options;
+
+// Null where memory cannot be reserved.
+mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options);
+void mtlsim_engine_destroy(mtlsim_engine* engine);
+
+// The value of MTL_SIM_SIMD_SUM (butterfly, neighbours, sequential), or -1
+// where the text is none of these.
+int mtlsim_reduction_from_name(const char* name);
+
+#ifdef __cplusplus
+}
+#endif
