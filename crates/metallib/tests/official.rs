@@ -1,0 +1,315 @@
+//! MLX's official libraries, from the `mlx-metal` wheels on PyPI. Full tier: `cargo test -p metallib -- --ignored`.
+//!
+//! The wheels (45 to 78 MB) are fetched with `pip download` into `target/mlx-metal-wheels`, once. The comparison with
+//! the source needs pristine MLX trees: `MLX_TREES` names a folder with `mlx-0.31.2`, `mlx-0.32.0` and `mlx-0.32.4`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+use metallib::{FunctionKind, Library, Version};
+
+/// A wheel, and what is known about the library in it.
+struct Official {
+    version: &'static str,
+    platform: &'static str,
+    functions: u32,
+    affine: usize,
+    container: (u16, u16),
+    os: (u16, u16),
+    language: (u16, u16),
+}
+
+const OFFICIAL: [Official; 5] = [
+    official(
+        "0.31.2",
+        "macosx_14_0_arm64",
+        15_147,
+        1_620,
+        (2, 7),
+        (14, 0),
+        (3, 1),
+    ),
+    official(
+        "0.32.0",
+        "macosx_14_0_arm64",
+        15_657,
+        2_052,
+        (2, 7),
+        (14, 0),
+        (3, 1),
+    ),
+    official(
+        "0.32.4",
+        "macosx_14_0_arm64",
+        17_248,
+        2_520,
+        (2, 7),
+        (14, 0),
+        (3, 1),
+    ),
+    official(
+        "0.32.4",
+        "macosx_15_0_arm64",
+        17_251,
+        2_520,
+        (2, 8),
+        (15, 0),
+        (3, 2),
+    ),
+    official(
+        "0.32.4",
+        "macosx_26_0_arm64",
+        18_817,
+        3_528,
+        (2, 9),
+        (26, 2),
+        (4, 0),
+    ),
+];
+
+const fn official(
+    version: &'static str,
+    platform: &'static str,
+    functions: u32,
+    affine: usize,
+    container: (u16, u16),
+    os: (u16, u16),
+    language: (u16, u16),
+) -> Official {
+    Official {
+        version,
+        platform,
+        functions,
+        affine,
+        container,
+        os,
+        language,
+    }
+}
+
+impl Official {
+    /// The library's bytes; fetched and unpacked where they are not there yet.
+    fn read(&self) -> Vec<u8> {
+        let folder = target_dir().join(format!(
+            "mlx-metal-wheels/{}-{}",
+            self.version, self.platform
+        ));
+        let library = folder.join("mlx.metallib");
+        if !library.exists() {
+            fs::create_dir_all(&folder).expect("a folder for the library");
+            // Fetched beside it and renamed: tests run in parallel, and a download that was cut off must not stay.
+            let fetched = tempfile::tempdir_in(&folder).expect("a temporary folder");
+            self.download(fetched.path());
+            fs::rename(unpack(fetched.path()), &library).expect("the library's name");
+        }
+        fs::read(&library).expect("the unpacked library")
+    }
+
+    fn download(&self, folder: &Path) {
+        let download = Command::new("pip")
+            .args([
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--only-binary=:all:",
+                "--platform",
+                self.platform,
+            ])
+            .arg("--dest")
+            .arg(folder)
+            .arg(format!("mlx-metal=={}", self.version))
+            .status()
+            .expect("pip");
+        assert!(
+            download.success(),
+            "pip download mlx-metal=={}",
+            self.version
+        );
+    }
+}
+
+fn target_dir() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("the target folder")
+        .to_owned()
+}
+
+/// Unpacks the library from the wheel in `folder`, into that folder.
+fn unpack(folder: &Path) -> PathBuf {
+    let wheel = fs::read_dir(folder)
+        .expect("the wheel's folder")
+        .map(|entry| entry.expect("a folder entry").path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .expect("a wheel");
+    let mut archive =
+        zip::ZipArchive::new(fs::File::open(wheel).expect("the wheel")).expect("a zip archive");
+    let mut entry = archive
+        .by_name("mlx/lib/mlx.metallib")
+        .expect("a metallib in the wheel");
+    let library = folder.join("mlx.metallib");
+    io::copy(
+        &mut entry,
+        &mut fs::File::create(&library).expect("a file for the library"),
+    )
+    .expect("the library");
+    library
+}
+
+#[test]
+#[ignore = "downloads 240 MB from PyPI"]
+fn every_official_library_is_read_and_every_sum_is_right() {
+    for official in &OFFICIAL {
+        let file = official.read();
+        let library = Library::parse(&file).unwrap();
+        let what = format!("{} {}", official.version, official.platform);
+        let version = |(major, minor)| Version { major, minor };
+        assert_eq!(library.len(), official.functions, "{what}");
+        assert_eq!(
+            library.header().container_version,
+            version(official.container),
+            "{what}"
+        );
+        assert_eq!(library.header().os_version, version(official.os), "{what}");
+        assert_eq!(
+            library.language_version().unwrap(),
+            Some(version(official.language)),
+            "{what}"
+        );
+        let mut affine = 0;
+        let mut constants = 0;
+        for function in library.functions() {
+            let function = function.unwrap();
+            assert_eq!(
+                function.kind,
+                Some(FunctionKind::Kernel),
+                "{what}: {}",
+                function.name
+            );
+            assert_eq!(
+                function.unknown_tags().count(),
+                0,
+                "{what}: {}",
+                function.name
+            );
+            let reflection = function
+                .reflection()
+                .unwrap()
+                .expect("an entry of the reflection list");
+            assert!(
+                reflection.windows(4).any(|window| window == b"AIRR"),
+                "{what}: {}",
+                function.name
+            );
+            constants += function
+                .constants()
+                .unwrap()
+                .map(|constant| constant.unwrap())
+                .count();
+            affine += usize::from(function.name.starts_with("affine_"));
+        }
+        assert_eq!(affine, official.affine, "{what}");
+        assert!(constants > 700, "{what}: {constants} function constants");
+        let report = library.verify().unwrap();
+        assert_eq!(
+            (report.verified, report.mismatches.len()),
+            (official.functions, 0),
+            "{what}"
+        );
+        assert_eq!(
+            report.bytes,
+            library.header().bitcode.size,
+            "{what}: every byte belongs to one function"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs MLX_TREES and the wheels"]
+fn affine_names_are_the_preprocessors_expansion_of_the_source() {
+    let trees = PathBuf::from(
+        env::var_os("MLX_TREES").expect("MLX_TREES: a folder with mlx-0.31.2, mlx-0.32.0, …"),
+    );
+    for official in &OFFICIAL {
+        let tree = trees.join(format!("mlx-{}", official.version));
+        let mut source = host_names(&tree, "quantized");
+        // Kernels for the neural accelerators are built for macOS 26 and newer only.
+        if official.os >= (26, 0) {
+            source.extend(host_names(&tree, "quantized_nax"));
+        }
+        let file = official.read();
+        let library = Library::parse(&file).unwrap();
+        let names: BTreeSet<String> = library
+            .functions()
+            .map(|function| function.unwrap().name.to_owned())
+            .filter(|name| name.starts_with("affine_"))
+            .collect();
+        let missing: Vec<_> = source.difference(&names).collect();
+        let surplus: Vec<_> = names.difference(&source).collect();
+        assert!(
+            missing.is_empty() && surplus.is_empty(),
+            "{} {}: {} names of the source are not in the library, {} of the library not in the source: {:?}",
+            official.version,
+            official.platform,
+            missing.len(),
+            surplus.len(),
+            missing.iter().chain(&surplus).take(6).collect::<Vec<_>>()
+        );
+        assert_eq!(names.len(), official.affine);
+    }
+}
+
+/// The `host_name`s that `<file>.metal` instantiates.
+fn host_names(tree: &Path, file: &str) -> BTreeSet<String> {
+    // Only macros matter here, so the system's headers may be empty.
+    let system = tempfile::tempdir().expect("a temporary folder");
+    let tensors = "MetalPerformancePrimitives/MetalPerformancePrimitives.h";
+    fs::create_dir(system.path().join("MetalPerformancePrimitives")).expect("a folder for headers");
+    for header in [
+        "metal_atomic",
+        "metal_common",
+        "metal_compute",
+        "metal_integer",
+        "metal_logging",
+        "metal_math",
+        "metal_simdgroup",
+        "metal_simdgroup_matrix",
+        "metal_stdlib",
+        tensors,
+    ] {
+        fs::write(system.path().join(header), "").expect("an empty header");
+    }
+    let output = Command::new("clang")
+        .args([
+            "-E",
+            "-P",
+            "-x",
+            "c++",
+            "-nostdinc",
+            "-D__METAL__",
+            "-D__METAL_VERSION__=310",
+            "-I",
+        ])
+        .arg(system.path())
+        .arg("-I")
+        .arg(tree)
+        .arg(tree.join(format!("mlx/backend/metal/kernels/{file}.metal")))
+        .output()
+        .expect("clang");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout).expect("UTF-8 from the preprocessor");
+    // `host_name( "affine_qmv" "_" "float")`: the adjacent literals between the parentheses.
+    text.split("[[host_name(")
+        .skip(1)
+        .map(|rest| {
+            let (arguments, _) = rest.split_once(")]]").expect("the end of host_name");
+            arguments.split('"').skip(1).step_by(2).collect()
+        })
+        .collect()
+}
