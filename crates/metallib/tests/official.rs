@@ -203,11 +203,10 @@ fn every_official_library_is_read_and_every_sum_is_right() {
                 "{what}: {}",
                 function.name
             );
-            constants += function
-                .constants()
-                .unwrap()
-                .map(|constant| constant.unwrap())
-                .count();
+            for constant in function.constants().unwrap() {
+                constant.unwrap();
+                constants += 1;
+            }
             affine += usize::from(function.name.starts_with("affine_"));
         }
         assert_eq!(affine, official.affine, "{what}");
