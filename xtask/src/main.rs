@@ -2,22 +2,43 @@
 //!
 //! This file only parses the command line and dispatches; each subcommand has a module of its own.
 
-#![allow(unreachable_code)]
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod apply_overlay;
+mod fetch;
+mod progress;
+mod status;
+
 #[derive(Parser)]
-#[command(name = "cargo xtask", about, version)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    /// Fetch and verify the pinned MLX and its build inputs
+    Fetch(fetch::Args),
+    /// Make vendor/mlx: the pinned MLX with the overlay
+    ApplyOverlay(apply_overlay::Args),
+    /// Say what vendor/mlx holds, patch by patch
+    Status(status::Args),
+}
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match cli.command {}
+    let result = match Cli::parse().command {
+        Command::Fetch(args) => fetch::run(args),
+        Command::ApplyOverlay(args) => apply_overlay::run(args),
+        Command::Status(args) => status::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

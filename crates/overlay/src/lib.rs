@@ -1,1 +1,33 @@
-//! TODO
+//! The engine of mlx-overlay: a pinned MLX, verified by its git tree id, and a strict series of patches on it.
+//!
+//! The way through the modules is the way of the data: [`manifest`] says what is pinned and who may bring it,
+//! [`source`] fetches it into a [`store`], [`series`] turns the patches into a chain of trees, [`state`] says what
+//! `vendor/mlx` holds now, [`apply`] builds the wanted tree beside it and swaps the two.
+//!
+//! Nothing here prints: errors are typed ([`Error`]), progress goes to a callback ([`progress`]).
+
+pub mod apply;
+pub mod error;
+pub mod fetch;
+pub mod inputs;
+pub mod lock;
+pub mod manifest;
+pub mod patch;
+pub mod path;
+pub mod progress;
+pub mod series;
+pub mod source;
+pub mod state;
+pub mod store;
+pub mod tree;
+pub mod workspace;
+
+mod fs;
+mod process;
+mod step;
+mod swap;
+
+pub use error::{Error, Result};
+pub use git2::Oid;
+pub use manifest::Manifest;
+pub use workspace::Workspace;

@@ -1,0 +1,275 @@
+//! Makes `vendor/mlx`: the wanted tree is built beside it, hashed, and put in its place in one step.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use git2::{Oid, Repository};
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::fetch::next_lock;
+use crate::fs as steps;
+use crate::lock::Lock;
+use crate::manifest::Manifest;
+use crate::progress::{Event, Progress};
+use crate::series::Series;
+use crate::source::{self, Request};
+use crate::state::{Inspection, State, inspect};
+use crate::store::Store;
+use crate::swap::Vendor;
+use crate::tree::{File, Listing};
+use crate::workspace::Workspace;
+
+/// Which tree is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Target {
+    /// The pinned MLX with the overlay.
+    #[default]
+    Applied,
+    /// The pinned MLX alone.
+    Pristine,
+}
+
+/// How to apply.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Which tree is wanted.
+    pub target: Target,
+    /// Take out files that were edited by hand; a copy is kept.
+    pub discard_edits: bool,
+    /// Write the lock anew from the pin and the patches.
+    pub update_lock: bool,
+    /// Use no network.
+    pub offline: bool,
+    /// Where to take MLX from instead of the pin's sources.
+    pub source: Option<Utf8PathBuf>,
+}
+
+/// What an apply came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The state before.
+    pub before: State,
+    /// The tree that is in place now.
+    pub tree: Oid,
+    /// Files that are new or have another content than before.
+    pub written: usize,
+    /// Files that were there before and are not any more.
+    pub removed: usize,
+    /// Where edited files were kept.
+    pub kept_edits: Option<Utf8PathBuf>,
+    /// The lock was written.
+    pub lock_written: bool,
+}
+
+/// Makes `vendor/mlx` the wanted tree. What is there already is hashed and left alone.
+///
+/// # Errors
+/// No source, a patch that does not apply exactly, a lock that belongs to something else, files edited by hand, a
+/// full or read-only disk. In every case `vendor/mlx` is as it was.
+pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Outcome> {
+    let vendor = Vendor::lock(workspace, progress)?;
+    let manifest = Manifest::load(&workspace.manifest_path())?;
+    let series = Series::load(&workspace.patches())?;
+    let pin = &manifest.mlx;
+    let old = Lock::load(&workspace.lock_path())?;
+
+    progress(Event::Working("comparing vendor/mlx with the lock"));
+    if let Some(lock) = &old
+        && !options.update_lock
+        && lock.differences(pin, &series).is_empty()
+    {
+        let found = inspect(workspace, lock, &series)?;
+        let wanted = wanted_tree(options.target, lock);
+        if found.tree == Some(wanted) {
+            return Ok(Outcome::unchanged(found.state, wanted));
+        }
+    }
+
+    let store = Store::open(workspace)?;
+    let repo = store.overlay()?;
+    let source = options.source.as_deref();
+    let request = Request {
+        pin,
+        lock: old.as_ref(),
+        offline: options.offline,
+        refresh: false,
+        source,
+    };
+    let fetched = source::fetch(workspace, &store, request, progress)?;
+    let lock = next_lock(
+        &repo,
+        pin,
+        &series,
+        old.as_ref(),
+        &fetched,
+        options.update_lock,
+    )?;
+    let found = inspect(workspace, &lock, &series)?;
+    let wanted = wanted_tree(options.target, &lock);
+    let listing = Listing::of_tree(&repo, wanted)?;
+
+    progress(Event::Working("building the new tree"));
+    let kept_edits = keep_edits(&vendor, &found, options.discard_edits)?;
+    if found.tree != Some(wanted) {
+        replace(&vendor, &repo, &found.listing, &listing, wanted)?;
+    }
+    let lock_written = old.as_ref() != Some(&lock);
+    if lock_written {
+        lock.save(&workspace.lock_path())?;
+    }
+    let written = listing
+        .0
+        .iter()
+        .filter(|(path, entry)| found.listing.0.get(*path) != Some(entry))
+        .count();
+    let removed = found
+        .listing
+        .0
+        .keys()
+        .filter(|path| !listing.0.contains_key(*path))
+        .count();
+    Ok(Outcome {
+        before: found.state,
+        tree: wanted,
+        written,
+        removed,
+        kept_edits,
+        lock_written,
+    })
+}
+
+/// Says whether the overlay is applied, changing nothing.
+///
+/// # Errors
+/// [`Error::NotApplied`] with the state; a lock that does not belong to the pin and the patches.
+pub fn check(workspace: &Workspace, progress: Progress<'_>) -> Result<Oid> {
+    let _lock = Vendor::lock_to_read(workspace, progress)?;
+    let manifest = Manifest::load(&workspace.manifest_path())?;
+    let series = Series::load(&workspace.patches())?;
+    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
+    match inspect(workspace, &lock, &series)?.state {
+        State::Applied => Ok(lock.final_tree),
+        state => Err(Error::NotApplied(state.to_string())),
+    }
+}
+
+impl Outcome {
+    fn unchanged(before: State, tree: Oid) -> Self {
+        Self {
+            before,
+            tree,
+            written: 0,
+            removed: 0,
+            kept_edits: None,
+            lock_written: false,
+        }
+    }
+}
+
+fn wanted_tree(target: Target, lock: &Lock) -> Oid {
+    match target {
+        Target::Applied => lock.final_tree,
+        Target::Pristine => lock.base_tree,
+    }
+}
+
+/// Refuses to overwrite edits, or copies them out.
+fn keep_edits(vendor: &Vendor, found: &Inspection, discard: bool) -> Result<Option<Utf8PathBuf>> {
+    let State::Tampered(edits) = &found.state else {
+        return Ok(None);
+    };
+    if !discard {
+        return Err(Error::Tampered(Box::new(edits.clone())));
+    }
+    let folder = vendor.edits();
+    for path in edits.paths() {
+        if !found.listing.0.contains_key(&path) {
+            continue;
+        }
+        let to = folder.join(&path);
+        to.parent().map_or(Ok(()), steps::create_dir_all)?;
+        steps::copy_with_time(&vendor.tree().join(&path), &to)?;
+    }
+    Ok(Some(folder))
+}
+
+/// Builds the new tree, remembers what it holds, and swaps. A failure leaves the old tree in place.
+fn replace(
+    vendor: &Vendor,
+    repo: &Repository,
+    old: &Listing,
+    new: &Listing,
+    wanted: Oid,
+) -> Result<()> {
+    let replaced = build(vendor, repo, old, new, wanted)
+        .and_then(|()| vendor.remember(wanted, new))
+        .and_then(|()| vendor.swap())
+        .and_then(|()| vendor.forget_others(wanted));
+    if replaced.is_err() {
+        // What was begun is of no use; if it cannot be removed now, the next run does it.
+        let _ = steps::remove_tree(&vendor.next());
+    }
+    replaced
+}
+
+/// Builds the tree beside the old one. Equal files are linked, so they keep their times; others are written now, so
+/// that a build sees them as changed, also where an older content comes back.
+fn build(
+    vendor: &Vendor,
+    repo: &Repository,
+    old: &Listing,
+    new: &Listing,
+    wanted: Oid,
+) -> Result<()> {
+    let (tree, next) = (vendor.tree(), vendor.next());
+    let (same, changed): (Vec<_>, Vec<_>) = new
+        .0
+        .iter()
+        .partition(|(path, entry)| old.0.get(*path) == Some(entry));
+    let changed = changed
+        .into_iter()
+        .map(|(path, entry)| {
+            Ok((
+                path,
+                File {
+                    mode: entry.mode,
+                    bytes: repo.find_blob(entry.blob)?.content().to_vec(),
+                },
+            ))
+        })
+        .collect::<Result<Vec<_>>>()?;
+
+    steps::create_dir_all(&next)?;
+    let mut folders: Vec<_> = new
+        .0
+        .keys()
+        .filter_map(|path| Utf8Path::new(path).parent())
+        .collect();
+    folders.dedup();
+    for folder in folders {
+        steps::create_dir_all(&next.join(folder))?;
+    }
+    same.par_iter()
+        .try_for_each(|(path, _)| link_or_copy(&tree.join(path), &next.join(path)))?;
+    changed
+        .par_iter()
+        .try_for_each(|(path, file)| steps::write_new(&next.join(path), file))?;
+
+    let found = Listing::of_dir(&next)?;
+    if found != *new {
+        let difference = Some(Box::new(new.difference(&found)));
+        return Err(Error::TreeMismatch {
+            expected: wanted,
+            found: found.tree_id()?,
+            difference,
+        });
+    }
+    Ok(())
+}
+
+fn link_or_copy(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
+    match steps::hard_link(from, to) {
+        Ok(()) => Ok(()),
+        // Some file systems have no hard links.
+        Err(_) => steps::copy_with_time(from, to),
+    }
+}

@@ -1,0 +1,205 @@
+//! One error type for the engine. Each message says what was expected, what was found and what to do.
+
+use std::fmt;
+use std::io;
+
+use camino::Utf8PathBuf;
+use git2::Oid;
+
+use crate::source::SourceFailure;
+use crate::tree::Difference;
+
+/// A result of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong in the engine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file-system call failed; the message names the file.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+
+    /// libgit2 failed.
+    #[error("git objects: {}", .0.message())]
+    Git(#[from] git2::Error),
+
+    /// No `mlx.toml` in this folder or above.
+    #[error("no mlx.toml in {0} or a folder above it; run this inside a checkout of mlx-overlay")]
+    NoWorkspace(Utf8PathBuf),
+
+    /// `mlx.toml` or `mlx.lock` does not read as what it should be.
+    #[error("{file}:{line}: {message}")]
+    Format {
+        /// The file.
+        file: Utf8PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong and what was expected.
+        message: String,
+    },
+
+    /// A program could not be started or failed.
+    #[error("`{command}` {outcome}{}", indented(.stderr))]
+    Command {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        outcome: String,
+        /// The end of what it wrote to stderr.
+        stderr: String,
+    },
+
+    /// No source brought the pinned files.
+    #[error("no source brought MLX {version} with tree {expected}:{}", list(.failures))]
+    Sources {
+        /// The pinned version.
+        version: String,
+        /// The tree id that was wanted.
+        expected: Oid,
+        /// Every source that was tried, and why it did not do.
+        failures: Vec<SourceFailure>,
+    },
+
+    /// A build input (fmt, json, metal-cpp) could not be had.
+    #[error("no source brought the build input {name}:{}", list(.failures))]
+    Input {
+        /// Its name in `mlx.toml`.
+        name: String,
+        /// Every source that was tried, and why it did not do.
+        failures: Vec<SourceFailure>,
+    },
+
+    /// A version, tag or commit that `mlx.toml` does not pin.
+    #[error("mlx.toml pins no MLX {wanted}; it knows {}", .known.join(", "))]
+    UnknownPin {
+        /// What was asked for.
+        wanted: String,
+        /// The versions it knows.
+        known: Vec<String>,
+    },
+
+    /// Files were brought, but not the pinned ones.
+    #[error("expected tree {expected}, found {found}{}", file_by_file(.difference))]
+    TreeMismatch {
+        /// The pinned tree id.
+        expected: Oid,
+        /// The tree id of the files.
+        found: Oid,
+        /// File by file, where a reference was at hand.
+        difference: Option<Box<Difference>>,
+    },
+
+    /// A file does not have the pinned sum.
+    #[error("{file}: expected sha256 {expected}, found {found}")]
+    Sum {
+        /// The file.
+        file: String,
+        /// The pinned sum, hexadecimal.
+        expected: String,
+        /// The file's sum, hexadecimal.
+        found: String,
+    },
+
+    /// A source could not be read or does not hold what it should.
+    #[error("{origin}: {message}")]
+    Source {
+        /// The archive, folder, repository or crate.
+        origin: String,
+        /// What is wrong with it.
+        message: String,
+    },
+
+    /// A path that would leave the tree, or that some file systems cannot hold.
+    #[error("{origin}: unsafe path {path:?}: {why}")]
+    UnsafePath {
+        /// The archive, patch or folder it came from.
+        origin: String,
+        /// The path.
+        path: String,
+        /// The rule it breaks.
+        why: String,
+    },
+
+    /// A patch is malformed or does not apply.
+    #[error("patches/{patch}.patch: {reason}")]
+    Patch {
+        /// Its name in the series.
+        patch: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// `patches/series`, the patch files and `patches/files` do not agree.
+    #[error("patches/: {}", .0.join("; "))]
+    Series(Vec<String>),
+
+    /// The lock was made from other patches or another pin.
+    #[error(
+        "mlx.lock does not belong to what is here: {}; if the change is meant, run `cargo xtask apply-overlay --update-lock`",
+        .0.join("; ")
+    )]
+    LockDiffers(Vec<String>),
+
+    /// There is no lock yet.
+    #[error("mlx.lock is missing; `cargo xtask apply-overlay --update-lock` writes it")]
+    LockMissing,
+
+    /// Files of `vendor/mlx` were edited by hand.
+    #[error(
+        "vendor/mlx was edited by hand: {}; move the edits into a patch, or run `cargo xtask apply-overlay --discard-edits`, which keeps a copy",
+        edits(.0)
+    )]
+    Tampered(Box<Difference>),
+
+    /// `--check`: the overlay is not applied.
+    #[error("vendor/mlx is {0}, expected applied; run `cargo xtask apply-overlay`")]
+    NotApplied(String),
+}
+
+impl Error {
+    /// An error of reading `origin`.
+    pub(crate) fn source(origin: impl Into<String>, message: impl fmt::Display) -> Self {
+        Self::Source {
+            origin: origin.into(),
+            message: message.to_string(),
+        }
+    }
+
+    /// An error of the patch `patch`.
+    pub(crate) fn patch(patch: &str, reason: impl fmt::Display) -> Self {
+        Self::Patch {
+            patch: patch.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+fn edits(difference: &Difference) -> String {
+    if difference.is_empty() {
+        return "it holds no known tree, and no reference is at hand to name the files".to_owned();
+    }
+    difference.to_string()
+}
+
+fn list(failures: &[SourceFailure]) -> String {
+    failures
+        .iter()
+        .map(|failure| format!("\n  - {failure}"))
+        .collect()
+}
+
+fn file_by_file(difference: &Option<Box<Difference>>) -> String {
+    difference
+        .as_ref()
+        .map(|difference| format!(": {difference}"))
+        .unwrap_or_default()
+}
+
+fn indented(stderr: &str) -> String {
+    stderr
+        .trim()
+        .lines()
+        .map(|line| format!("\n    {line}"))
+        .collect()
+}

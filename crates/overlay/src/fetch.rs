@@ -1,0 +1,111 @@
+//! Brings the pinned MLX and its build inputs, and keeps the lock in step with what git says about the pin.
+
+use camino::Utf8PathBuf;
+use git2::Repository;
+
+use crate::error::{Error, Result};
+use crate::inputs::{self, Unpacked};
+use crate::lock::Lock;
+use crate::manifest::{Manifest, Pin};
+use crate::progress::Progress;
+use crate::series::Series;
+use crate::source::{self, Fetched, Request};
+use crate::store::Store;
+use crate::swap::Vendor;
+use crate::workspace::Workspace;
+
+/// How to fetch.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Use no network; cargo's own cache still counts.
+    pub offline: bool,
+    /// Ask the sources although the tree is here.
+    pub refresh: bool,
+    /// A folder, repository or archive to take instead of the pin's sources.
+    pub source: Option<Utf8PathBuf>,
+}
+
+/// What a fetch came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The pinned version.
+    pub version: String,
+    /// The tree and who brought it.
+    pub mlx: Fetched,
+    /// The build inputs.
+    pub inputs: Vec<Unpacked>,
+    /// The lock was written: git confirmed a reconstructed pin.
+    pub lock_written: bool,
+}
+
+/// Fetches MLX and its build inputs into `target/overlay`.
+///
+/// # Errors
+/// No source brings the pinned tree, or an input; git moved the base and a patch no longer applies to it.
+pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Outcome> {
+    let _vendor = Vendor::lock(workspace, progress)?;
+    let manifest = Manifest::load(&workspace.manifest_path())?;
+    let pin = &manifest.mlx;
+    let old = Lock::load(&workspace.lock_path())?;
+    let store = Store::open(workspace)?;
+    let request = Request {
+        pin,
+        lock: old.as_ref(),
+        offline: options.offline,
+        refresh: options.refresh,
+        source: options.source.as_deref(),
+    };
+    let mlx = source::fetch(workspace, &store, request, progress)?;
+    let mut lock_written = false;
+    if let (Some(old), Some(_)) = (&old, &mlx.confirmed) {
+        let series = Series::load(&workspace.patches())?;
+        let lock = next_lock(&store.overlay()?, pin, &series, Some(old), &mlx, false)?;
+        lock_written = lock != *old;
+        if lock_written {
+            lock.save(&workspace.lock_path())?;
+        }
+    }
+    let inputs = inputs::fetch(workspace, &manifest.inputs, options.offline, progress)?;
+    Ok(Outcome {
+        version: pin.version.clone(),
+        mlx,
+        inputs,
+        lock_written,
+    })
+}
+
+/// The lock that follows from a fetched tree and the patches. `repo` gets their objects.
+///
+/// # Errors
+/// A patch does not apply exactly; the old lock belongs to something else, and `update` does not allow a new one.
+pub(crate) fn next_lock(
+    repo: &Repository,
+    pin: &Pin,
+    series: &Series,
+    old: Option<&Lock>,
+    fetched: &Fetched,
+    update: bool,
+) -> Result<Lock> {
+    if !update {
+        let differences = old.ok_or(Error::LockMissing)?.differences(pin, series);
+        if !differences.is_empty() {
+            return Err(Error::LockDiffers(differences));
+        }
+    }
+    let resolved = series.resolve(repo, fetched.tree)?;
+    // What git says about a reconstructed pin counts from now on, and may move the base: all trees follow.
+    let confirmed = fetched
+        .confirmed
+        .clone()
+        .or_else(|| old.and_then(|lock| lock.confirmed_for(pin)).cloned());
+    let lock = Lock::new(pin, confirmed, series, &resolved);
+    match old {
+        Some(old) if !update && lock.confirmed == old.confirmed && lock != *old => {
+            let (found, locked) = (lock.final_tree, old.final_tree);
+            Err(Error::LockDiffers(vec![format!(
+                "the patches come to tree {found}, it says {locked}"
+            )]))
+        }
+        _ => Ok(lock),
+    }
+}

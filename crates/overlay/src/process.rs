@@ -1,0 +1,88 @@
+//! Programs that the engine runs: `git` and `cargo`.
+
+use std::io::{BufReader, Read};
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, Result};
+use crate::progress::{Event, Progress};
+
+/// Lines of stderr that an error repeats.
+const KEPT_LINES: usize = 12;
+
+/// Runs a command to its end; gives its stdout and passes its stderr on, line by line.
+///
+/// # Errors
+/// It cannot be started or it fails; the error holds the command line and the end of stderr.
+pub(crate) fn run(command: &mut Command, progress: Progress<'_>) -> Result<String> {
+    let shown = shown(command);
+    let failed = |outcome: String, stderr: String| Error::Command {
+        command: shown.clone(),
+        outcome,
+        stderr,
+    };
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(format!("could not be started: {error}"), String::new()))?;
+    let stdout = child.stdout.take();
+    let stderr = child.stderr.take();
+    // Both pipes are drained at once: a program that fills the one not read would wait for ever.
+    let (out, err) = std::thread::scope(|scope| {
+        let out = scope.spawn(move || {
+            let mut text = String::new();
+            stdout
+                .map(|mut pipe| pipe.read_to_string(&mut text))
+                .transpose()
+                .map(|_| text)
+        });
+        let err = stderr.map(|pipe| relay(pipe, progress)).unwrap_or_default();
+        (out.join(), err)
+    });
+    let status = child.wait()?;
+    let out = match out {
+        Ok(text) => text?,
+        Err(_) => return Err(failed("left its output unread".to_owned(), err.join("\n"))),
+    };
+    if status.success() {
+        return Ok(out);
+    }
+    Err(failed(format!("failed ({status})"), err.join("\n")))
+}
+
+/// Passes lines on as they come; progress lines end in a carriage return and are not kept.
+fn relay(pipe: impl Read, progress: Progress<'_>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut line = Vec::new();
+    for byte in BufReader::new(pipe).bytes().map_while(Result::ok) {
+        if byte != b'\n' && byte != b'\r' {
+            line.push(byte);
+            continue;
+        }
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        line.clear();
+        if text.is_empty() {
+            continue;
+        }
+        progress(Event::Output(&text));
+        if byte == b'\n' {
+            kept.push(text);
+            if kept.len() > KEPT_LINES {
+                kept.remove(0);
+            }
+        }
+    }
+    if !line.is_empty() {
+        kept.push(String::from_utf8_lossy(&line).into_owned());
+    }
+    kept
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

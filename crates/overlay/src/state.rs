@@ -1,0 +1,364 @@
+//! What `vendor/mlx` holds. Every file is hashed; times are never trusted.
+
+use std::fmt;
+
+use git2::Oid;
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::lock::Lock;
+use crate::manifest::Manifest;
+use crate::patch::Patch;
+use crate::progress::Progress;
+use crate::series::Series;
+use crate::store::Store;
+use crate::swap::{self, Vendor};
+use crate::tree::{Difference, Listing};
+use crate::workspace::Workspace;
+
+/// The state of `vendor/mlx`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// There is none.
+    Absent,
+    /// The pinned MLX without any patch.
+    Pristine,
+    /// The lock's final tree.
+    Applied,
+    /// Every file has a content that the series gives it at some point, but not all at the same point.
+    PartlyApplied {
+        /// Patches whose files all have their effect.
+        applied: usize,
+        /// Patches of the series.
+        of: usize,
+    },
+    /// A tree that was put there for another lock.
+    Stale,
+    /// Files were edited by hand.
+    Tampered(Difference),
+}
+
+impl State {
+    /// The name that `--json` gives.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Pristine => "pristine",
+            Self::Applied => "applied",
+            Self::PartlyApplied { .. } => "partly-applied",
+            Self::Stale => "stale",
+            Self::Tampered(_) => "tampered",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent | Self::Pristine | Self::Applied => f.write_str(self.name()),
+            Self::PartlyApplied { applied, of } => write!(f, "partly applied ({applied} of {of})"),
+            Self::Stale => f.write_str("stale (made for another lock)"),
+            Self::Tampered(edits) if edits.is_empty() => f.write_str("tampered (no known tree)"),
+            Self::Tampered(edits) => write!(f, "tampered ({edits})"),
+        }
+    }
+}
+
+/// The state of one patch in `vendor/mlx`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PatchState {
+    /// All its files have its effect.
+    Applied,
+    /// Some of its files have its effect.
+    PartlyApplied,
+    /// None has.
+    NotApplied,
+    /// Its files have contents that the series does not know.
+    Unknown,
+}
+
+/// What an inspection found.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// The state of the whole.
+    pub state: State,
+    /// The files; empty where there is no tree.
+    pub listing: Listing,
+    /// Their tree id.
+    pub tree: Option<Oid>,
+    /// The state of each patch, in the order of the series.
+    pub patches: Vec<PatchState>,
+}
+
+/// Hashes `vendor/mlx` and compares it with the lock.
+///
+/// # Errors
+/// Files that cannot be read.
+pub fn inspect(workspace: &Workspace, lock: &Lock, series: &Series) -> Result<Inspection> {
+    let folder = workspace.tree();
+    if !folder.is_dir() {
+        let patches = vec![PatchState::NotApplied; series.patches.len()];
+        return Ok(Inspection {
+            state: State::Absent,
+            listing: Listing::default(),
+            tree: None,
+            patches,
+        });
+    }
+    let listing = Listing::of_dir(&folder)?;
+    let tree = listing.tree_id()?;
+    let (state, patches) = classify(workspace, lock, series, &listing, tree)?;
+    Ok(Inspection {
+        state,
+        listing,
+        tree: Some(tree),
+        patches,
+    })
+}
+
+fn classify(
+    workspace: &Workspace,
+    lock: &Lock,
+    series: &Series,
+    listing: &Listing,
+    tree: Oid,
+) -> Result<(State, Vec<PatchState>)> {
+    let of = series.patches.len();
+    let first = |applied: usize| {
+        (0..of)
+            .map(|index| {
+                if index < applied {
+                    PatchState::Applied
+                } else {
+                    PatchState::NotApplied
+                }
+            })
+            .collect()
+    };
+    // An empty series makes base and final tree the same; applied is what was asked for then.
+    if tree == lock.final_tree {
+        return Ok((State::Applied, first(of)));
+    }
+    if tree == lock.base_tree {
+        return Ok((State::Pristine, first(0)));
+    }
+    if let Some(applied) = lock.patches.iter().position(|patch| patch.tree == tree) {
+        return Ok((
+            State::PartlyApplied {
+                applied: applied + 1,
+                of,
+            },
+            first(applied + 1),
+        ));
+    }
+
+    let placed = swap::placed(workspace);
+    let unknown = vec![PatchState::Unknown; of];
+    if placed.iter().any(|(known, _)| *known == tree) {
+        return Ok((State::Stale, unknown));
+    }
+    let base = base_listing(workspace, lock, series, &placed)?;
+    let mut closest: Option<Difference> = None;
+    if let Some(base) = &base {
+        let chains = Chains::new(base, series);
+        let unexplained = chains.unexplained(base, listing);
+        if unexplained.is_empty() {
+            let patches: Vec<_> = series
+                .patches
+                .iter()
+                .map(|patch| chains.state(series, patch, listing))
+                .collect();
+            let applied = patches
+                .iter()
+                .filter(|state| **state == PatchState::Applied)
+                .count();
+            return Ok((State::PartlyApplied { applied, of }, patches));
+        }
+        closest = Some(unexplained);
+    }
+    for (_, known) in &placed {
+        let edits = known.difference(listing);
+        if closest
+            .as_ref()
+            .is_none_or(|closest| edits.len() < closest.len())
+        {
+            closest = Some(edits);
+        }
+    }
+    Ok((State::Tampered(closest.unwrap_or_default()), unknown))
+}
+
+/// The pristine files: from the cache, or from the listing of a tree of this lock with the patches taken back.
+fn base_listing(
+    workspace: &Workspace,
+    lock: &Lock,
+    series: &Series,
+    placed: &[(Oid, Listing)],
+) -> Result<Option<Listing>> {
+    if let Some(store) = Store::open_existing(workspace)
+        && store.source_of(lock.base_tree).is_some()
+    {
+        return Listing::of_tree(store.repo(), lock.base_tree).map(Some);
+    }
+    let find = |tree: Oid| {
+        placed
+            .iter()
+            .find(|(known, _)| *known == tree)
+            .map(|(_, listing)| listing.clone())
+    };
+    if let Some(base) = find(lock.base_tree) {
+        return Ok(Some(base));
+    }
+    let Some(mut listing) = find(lock.final_tree) else {
+        return Ok(None);
+    };
+    for patch in series.patches.iter().rev() {
+        for path in patch.header.adds() {
+            listing.0.remove(path);
+        }
+        for edit in &patch.edits {
+            if let Some(entry) = listing.0.get_mut(&edit.path) {
+                entry.blob = edit.before;
+            }
+        }
+    }
+    Ok((listing.tree_id()? == lock.base_tree).then_some(listing))
+}
+
+/// For each file that the series touches, the contents it goes through.
+struct Chains {
+    after_each: Vec<Listing>,
+}
+
+impl Chains {
+    fn new(base: &Listing, series: &Series) -> Self {
+        let mut listing = base.clone();
+        let after_each = series
+            .patches
+            .iter()
+            .map(|patch| {
+                for edit in &patch.edits {
+                    if let Some(entry) = listing.0.get_mut(&edit.path) {
+                        entry.blob = edit.after;
+                    }
+                }
+                for path in patch.header.adds() {
+                    if let Some((entry, _)) = series.files.get(path) {
+                        listing.0.insert(path.to_owned(), *entry);
+                    }
+                }
+                listing.clone()
+            })
+            .collect();
+        Self { after_each }
+    }
+
+    /// The files whose content the series gives them at no point.
+    fn unexplained(&self, base: &Listing, found: &Listing) -> Difference {
+        let states = || std::iter::once(base).chain(&self.after_each);
+        let last = self.after_each.last().unwrap_or(base);
+        let mut difference = last.difference(found);
+        difference.retain(|path| !states().any(|state| state.0.get(path) == found.0.get(path)));
+        difference
+    }
+
+    /// The state of one patch: a file has its effect from the patch on.
+    fn state(&self, series: &Series, patch: &Patch, found: &Listing) -> PatchState {
+        let index = series
+            .patches
+            .iter()
+            .position(|other| other.name == patch.name)
+            .unwrap_or_default();
+        let paths: Vec<_> = patch
+            .edits
+            .iter()
+            .map(|edit| edit.path.as_str())
+            .chain(patch.header.adds())
+            .collect();
+        let has_effect = |path: &str| {
+            self.after_each[index..]
+                .iter()
+                .any(|state| state.0.get(path) == found.0.get(path))
+        };
+        match paths.iter().filter(|path| has_effect(path)).count() {
+            0 => PatchState::NotApplied,
+            count if count == paths.len() => PatchState::Applied,
+            _ => PatchState::PartlyApplied,
+        }
+    }
+}
+
+/// What `cargo xtask status --json` prints; the fields are stable.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// `absent`, `pristine`, `applied`, `partly-applied`, `stale` or `tampered`.
+    pub state: &'static str,
+    /// The pinned version.
+    pub version: String,
+    /// Who brought the pinned tree, in words; null where nothing was fetched.
+    pub source: Option<String>,
+    /// The tree id before the first patch.
+    pub base_tree: String,
+    /// The tree id of the files in `vendor/mlx`, computed now; null where there are none.
+    pub final_tree: Option<String>,
+    /// The tree id that the lock wants.
+    pub lock_tree: String,
+    /// Lines added plus lines removed, over all patches.
+    pub changed_lines: usize,
+    /// The most they may be.
+    pub budget_lines: usize,
+    /// The patches, in order.
+    pub patches: Vec<PatchStatus>,
+    /// The files that were edited by hand; empty unless the state is `tampered`.
+    pub edited: Vec<String>,
+}
+
+/// One patch of a [`Status`].
+#[derive(Debug, Clone, Serialize)]
+pub struct PatchStatus {
+    /// Its name in the series.
+    pub name: String,
+    /// Its state in `vendor/mlx`.
+    pub state: PatchState,
+    /// Lines added plus lines removed.
+    pub changed_lines: usize,
+}
+
+/// Everything `status` tells, with the state to show to people.
+///
+/// # Errors
+/// No lock or one that does not belong to the pin and the patches; unreadable files.
+pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, Status)> {
+    let _lock = Vendor::lock_to_read(workspace, progress)?;
+    let manifest = Manifest::load(&workspace.manifest_path())?;
+    let series = Series::load(&workspace.patches())?;
+    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
+    let found = inspect(workspace, &lock, &series)?;
+    let patches = series
+        .patches
+        .iter()
+        .zip(&found.patches)
+        .map(|(patch, state)| PatchStatus {
+            name: patch.name.clone(),
+            state: *state,
+            changed_lines: patch.changed_lines,
+        })
+        .collect();
+    let status = Status {
+        state: found.state.name(),
+        version: manifest.mlx.version.clone(),
+        source: Store::open_existing(workspace).and_then(|store| store.source_of(lock.base_tree)),
+        base_tree: lock.base_tree.to_string(),
+        final_tree: found.tree.map(|tree| tree.to_string()),
+        lock_tree: lock.final_tree.to_string(),
+        changed_lines: series.changed_lines(),
+        budget_lines: manifest.overlay.budget_lines,
+        patches,
+        edited: match &found.state {
+            State::Tampered(edits) => edits.paths(),
+            _ => Vec::new(),
+        },
+    };
+    Ok((found.state, status))
+}

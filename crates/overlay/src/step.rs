@@ -1,0 +1,33 @@
+//! A place to stop: the file-system calls of [`crate::fs`] announce themselves here, and the unit tests kill the process
+//! at the one they chose. Outside of them nothing is left of it.
+
+#[cfg(test)]
+use std::sync::LazyLock;
+#[cfg(test)]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Names the step at which the process dies, counted from 1.
+#[cfg(test)]
+pub(crate) const VARIABLE: &str = "OVERLAY_TEST_KILL_AT";
+
+#[cfg(test)]
+static KILL_AT: LazyLock<Option<u64>> =
+    LazyLock::new(|| std::env::var(VARIABLE).ok()?.parse().ok());
+#[cfg(test)]
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Announces a file-system call that changes something.
+#[cfg(test)]
+pub(crate) fn step() {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    let step = TAKEN.fetch_add(1, Ordering::SeqCst) + 1;
+    if *KILL_AT == Some(step) {
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
+}
+
+/// Announces a file-system call that changes something.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn step() {}

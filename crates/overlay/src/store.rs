@@ -1,0 +1,89 @@
+//! The cache of fetched objects: a bare repository below `target/overlay`.
+//!
+//! Objects are named by their content and libgit2 hashes what it reads, so a damaged cache is an error, never other
+//! files. A tree counts as present once its reference is written, which is after all its objects.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err as fs;
+use git2::{ObjectType, Oid, Repository, RepositoryInitOptions};
+
+use crate::error::Result;
+use crate::tree::{Listing, Snapshot};
+use crate::workspace::Workspace;
+
+/// The cache of fetched objects.
+pub struct Store {
+    repo: Repository,
+    folder: Utf8PathBuf,
+}
+
+impl Store {
+    /// Opens the cache, and makes it where there is none.
+    pub fn open(workspace: &Workspace) -> Result<Self> {
+        let folder = workspace.cache().join("mlx.git");
+        fs::create_dir_all(&folder)?;
+        let mut options = RepositoryInitOptions::new();
+        options.bare(true).external_template(false);
+        let repo = Repository::init_opts(&folder, &options)?;
+        Ok(Self { repo, folder })
+    }
+
+    /// The cache, if there is one; `status` makes none.
+    pub fn open_existing(workspace: &Workspace) -> Option<Self> {
+        let folder = workspace.cache().join("mlx.git");
+        Repository::open_bare(&folder)
+            .ok()
+            .map(|repo| Self { repo, folder })
+    }
+
+    /// The repository, to read from.
+    pub fn repo(&self) -> &Repository {
+        &self.repo
+    }
+
+    /// Its folder, for the `git` program.
+    pub fn folder(&self) -> &Utf8Path {
+        &self.folder
+    }
+
+    /// The source that brought a tree, if the tree is here as a whole.
+    pub fn source_of(&self, tree: Oid) -> Option<String> {
+        let reference = self.repo.find_reference(&tree_reference(tree)).ok()?;
+        (reference.target()? == tree).then_some(())?;
+        fs::read_to_string(self.label(tree)).ok()
+    }
+
+    /// Marks a tree as whole, and remembers who brought it.
+    pub fn adopt(&self, tree: Oid, source: &str) -> Result<()> {
+        fs::create_dir_all(self.folder.join("sources"))?;
+        crate::fs::replace(&self.label(tree), source.as_bytes())?;
+        self.repo
+            .reference(&tree_reference(tree), tree, true, "fetched")?;
+        Ok(())
+    }
+
+    /// Writes all objects of a snapshot.
+    pub fn insert(&self, snapshot: &Snapshot, listing: &Listing) -> Result<Oid> {
+        let odb = self.repo.odb()?;
+        for file in snapshot.0.values() {
+            odb.write(ObjectType::Blob, &file.bytes)?;
+        }
+        listing.build(&mut |kind, bytes| Ok(odb.write(kind, bytes)?))
+    }
+
+    /// A view of the cache whose writes stay in memory.
+    pub fn overlay(&self) -> Result<Repository> {
+        const BEFORE_DISK: i32 = 1000;
+        let repo = Repository::open_bare(&self.folder)?;
+        repo.odb()?.add_new_mempack_backend(BEFORE_DISK)?;
+        Ok(repo)
+    }
+
+    fn label(&self, tree: Oid) -> Utf8PathBuf {
+        self.folder.join("sources").join(tree.to_string())
+    }
+}
+
+fn tree_reference(tree: Oid) -> String {
+    format!("refs/trees/{tree}")
+}

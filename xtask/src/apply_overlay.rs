@@ -1,0 +1,73 @@
+//! `cargo xtask apply-overlay`: makes `vendor/mlx`.
+
+use camino::Utf8PathBuf;
+use overlay::Workspace;
+use overlay::apply::{self, Options, Target};
+
+use crate::progress::Line;
+
+/// Make vendor/mlx: the pinned MLX with the overlay.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Change nothing; fail unless the overlay is applied
+    #[arg(long, conflicts_with_all = ["revert", "discard_edits", "update_lock", "source", "offline"])]
+    check: bool,
+    /// Make vendor/mlx the pinned MLX without the overlay
+    #[arg(long)]
+    revert: bool,
+    /// Take out files that were edited by hand; a copy is kept in vendor/
+    #[arg(long)]
+    discard_edits: bool,
+    /// Write mlx.lock anew from mlx.toml and patches/
+    #[arg(long)]
+    update_lock: bool,
+    /// Use no network; packages that cargo has already still count
+    #[arg(long)]
+    offline: bool,
+    /// Take MLX from this folder, git repository or archive; it must hash to the pinned tree id
+    #[arg(long, value_name = "PATH")]
+    source: Option<Utf8PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let workspace = Workspace::discover()?;
+    let line = Line::new();
+    let progress: overlay::progress::Progress<'_> = &|event| line.show(event);
+    if args.check {
+        let tree = apply::check(&workspace, progress)?;
+        drop(line);
+        println!("applied: tree {tree}");
+        return Ok(());
+    }
+    let target = if args.revert {
+        Target::Pristine
+    } else {
+        Target::Applied
+    };
+    let options = Options {
+        target,
+        discard_edits: args.discard_edits,
+        update_lock: args.update_lock,
+        offline: args.offline,
+        source: args.source,
+    };
+    let outcome = apply::apply(&workspace, &options, progress)?;
+    drop(line);
+
+    let name = if args.revert { "pristine" } else { "applied" };
+    if outcome.written == 0 && outcome.removed == 0 {
+        println!("{name} already: tree {}", outcome.tree);
+    } else {
+        println!(
+            "{name}: tree {} ({} files written, {} removed)",
+            outcome.tree, outcome.written, outcome.removed
+        );
+    }
+    if let Some(folder) = &outcome.kept_edits {
+        println!("edited files were kept in {folder}");
+    }
+    if outcome.lock_written {
+        println!("mlx.lock has changed; commit it with what changed it");
+    }
+    Ok(())
+}

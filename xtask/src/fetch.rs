@@ -1,0 +1,61 @@
+//! `cargo xtask fetch`: brings the pinned MLX and its build inputs.
+
+use camino::Utf8PathBuf;
+use overlay::Workspace;
+use overlay::fetch::Options;
+
+use crate::progress::Line;
+
+/// Fetch and verify the pinned MLX and its build inputs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Use no network; packages that cargo has already still count
+    #[arg(long)]
+    offline: bool,
+    /// Ask the sources again, although the files are here
+    #[arg(long)]
+    refresh: bool,
+    /// Take MLX from this folder, git repository or archive; it must hash to the pinned tree id
+    #[arg(long, value_name = "PATH", conflicts_with = "refresh")]
+    source: Option<Utf8PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let workspace = Workspace::discover()?;
+    let options = Options {
+        offline: args.offline,
+        refresh: args.refresh,
+        source: args.source,
+    };
+    let line = Line::new();
+    let outcome = overlay::fetch::fetch(&workspace, &options, &|event| line.show(event))?;
+    drop(line);
+
+    let here = if outcome.mlx.cached {
+        "here already, from"
+    } else {
+        "fetched from"
+    };
+    println!(
+        "MLX {}: tree {}, {here} {}",
+        outcome.version, outcome.mlx.tree, outcome.mlx.source
+    );
+    if let Some(confirmed) = &outcome.mlx.confirmed {
+        println!(
+            "confirmed by git: commit {}, tree {}",
+            confirmed.commit, confirmed.tree
+        );
+    }
+    if outcome.lock_written {
+        println!("mlx.lock records it; commit the change");
+    }
+    for input in &outcome.inputs {
+        let here = if input.cached {
+            "here already"
+        } else {
+            "fetched"
+        };
+        println!("{} {}: {here}, {}", input.name, input.version, input.folder);
+    }
+    Ok(())
+}

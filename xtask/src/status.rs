@@ -1,0 +1,77 @@
+//! `cargo xtask status`: what `vendor/mlx` holds.
+
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use overlay::Workspace;
+use overlay::state::{PatchState, Status, status};
+
+use crate::progress::Line;
+
+/// Say what vendor/mlx holds, patch by patch.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object with stable fields
+    ///
+    /// state (absent, pristine, applied, partly-applied, stale, tampered), version, source, base_tree, final_tree
+    /// (computed from the files; null where there are none), lock_tree, changed_lines, budget_lines, patches (each
+    /// with name, state, changed_lines), edited (paths, where the state is tampered)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let workspace = Workspace::discover()?;
+    let line = Line::new();
+    let (state, status) = status(&workspace, &|event| line.show(event))?;
+    drop(line);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+        return Ok(());
+    }
+    println!("MLX {}: {state}", status.version);
+    println!("{}", pin_table(&status));
+    println!("{}", patch_table(&status));
+    Ok(())
+}
+
+fn pin_table(status: &Status) -> Table {
+    let mut table = plain_table();
+    let source = status.source.as_deref().unwrap_or("nothing fetched yet");
+    let found = status.final_tree.as_deref().unwrap_or("none");
+    let rows = [
+        ("source", source),
+        ("base tree", &status.base_tree),
+        ("lock's tree", &status.lock_tree),
+        ("found tree", found),
+    ];
+    for (name, value) in rows {
+        table.add_row([name, value]);
+    }
+    table
+}
+
+fn patch_table(status: &Status) -> Table {
+    let mut table = plain_table();
+    table.set_header(["patch", "state", "changed lines"]);
+    for patch in &status.patches {
+        let state = match patch.state {
+            PatchState::Applied => "applied",
+            PatchState::PartlyApplied => "partly applied",
+            PatchState::NotApplied => "not applied",
+            PatchState::Unknown => "unknown",
+        };
+        table.add_row([patch.name.as_str(), state, &patch.changed_lines.to_string()]);
+    }
+    let total = format!(
+        "{} of at most {}",
+        status.changed_lines, status.budget_lines
+    );
+    table.add_row(["all", "", &total]);
+    table
+}
+
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table
+}
