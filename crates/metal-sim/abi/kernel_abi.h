@@ -39,7 +39,7 @@ typedef struct mtlsim_constant {
 // never written by a kernel.
 typedef struct mtlsim_dispatch {
   // Start of what is bound at each index (offset applied), null where nothing
-  // is. A kernel's required argument that is null is a fault.
+  // is. Kernels may have arguments that they never read; the fault is an access.
   void* buffer[MTLSIM_BUFFER_SLOTS];
   // Bytes from there to the end of the buffer (or of the setBytes copy).
   uint64_t buffer_length[MTLSIM_BUFFER_SLOTS];
@@ -58,12 +58,11 @@ typedef struct mtlsim_dispatch {
 typedef enum mtlsim_fault_code {
   MTLSIM_OK = 0,
   MTLSIM_FAULT_DIVERGENT = 1,         // lanes of one group wait at different calls, or for lanes that wait elsewhere
-  MTLSIM_FAULT_MISSING_ARGUMENT = 2,  // nothing bound at an index that the kernel takes
+  MTLSIM_FAULT_MISSING_ARGUMENT = 2,  // an access through an argument that nothing is bound to
   MTLSIM_FAULT_SHORT_ARGUMENT = 3,    // fewer bytes bound than the argument's type has
-  MTLSIM_FAULT_MISSING_CONSTANT = 4,  // a function constant without a value, used without asking
   MTLSIM_FAULT_CONSTANT_TYPE = 5,     // a function constant set with another type
   MTLSIM_FAULT_THREADGROUP_MEMORY = 6,// static and dynamic threadgroup memory over the device's limit
-  MTLSIM_FAULT_OUT_OF_RANGE = 7,      // instrumented kernels: an access outside every bound buffer
+  MTLSIM_FAULT_OUT_OF_RANGE = 7,      // an access outside every bound buffer and the threadgroup's memory
   MTLSIM_FAULT_STACK = 8,             // a lane ran over its stack
   MTLSIM_FAULT_THREADS = 9,           // more threads than the kernel or the engine takes
   MTLSIM_FAULT_CONST_WRITE = 10,      // instrumented kernels: a store through a const or constant argument
@@ -128,6 +127,8 @@ typedef struct mtlsim_kernel {
   uint32_t (*static_threadgroup_bytes)(void);
   // Runs the threadgroup at `position`. Returns the fault code, also put into
   // the report with its message; a threadgroup that faults is abandoned.
+  // The thread should have a handler for SIGSEGV and SIGBUS that calls
+  // mtlsim_engine_abandon.
   int (*run)(
       const mtlsim_dispatch* dispatch,
       const uint32_t position[3],

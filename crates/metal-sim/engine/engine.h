@@ -36,6 +36,12 @@ typedef struct mtlsim_engine_options {
 mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options);
 void mtlsim_engine_destroy(mtlsim_engine* engine);
 
+// For a handler of SIGSEGV and SIGBUS (SA_SIGINFO | SA_ONSTACK | SA_NODEFER, on
+// an alternate stack) of a thread that is inside mtlsim_kernel::run with this
+// engine: explains the address in the report and makes `run` return its fault.
+// Does not return.
+void mtlsim_engine_abandon(mtlsim_engine* engine, const void* address);
+
 // The value of MTL_SIM_SIMD_SUM (butterfly, neighbours, sequential), or -1
 // where the text is none of these.
 int mtlsim_reduction_from_name(const char* name);

@@ -1,1 +1,26 @@
-//! TODO
+//! The kernel side of the simulated Metal device: a compiler from Metal Shading
+//! Language to host code, one kernel at a time.
+//!
+//! [`metal`] does what Apple's `metal` command does at build time: it
+//! preprocesses sources and links them into a [`Library`]. [`Compiler`] is the
+//! counterpart of Apple's compiler service: it turns a name of a library into a
+//! shared object that the device runtime loads (`abi/kernel_abi.h`), and keeps
+//! it by content.
+
+mod cache;
+mod compile;
+mod error;
+mod lexer;
+mod library;
+mod lower;
+mod metal;
+mod parse;
+mod shim;
+mod toolchain;
+
+pub use cache::default_folder as default_cache_folder;
+pub use compile::{Compiler, Options};
+pub use error::Error;
+pub use library::{Entry, Library, SourceText};
+pub use metal::{library_from_text, metal, metallib};
+pub use toolchain::{Contraction, Toolchain, Variant};

@@ -1,0 +1,76 @@
+// Atomics. Threadgroups run on several threads of the host, so these are the
+// host's own atomic instructions.
+#pragma once
+
+#include "simd.h"
+
+namespace metal {
+
+enum memory_order { memory_order_relaxed = __ATOMIC_RELAXED, memory_order_acquire = __ATOMIC_ACQUIRE, memory_order_release = __ATOMIC_RELEASE, memory_order_acq_rel = __ATOMIC_ACQ_REL, memory_order_seq_cst = __ATOMIC_SEQ_CST };
+enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device, thread_scope_system };
+
+template <class T>
+struct atomic {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 1);
+  T value;
+};
+using atomic_int = atomic<int>;
+using atomic_uint = atomic<uint>;
+using atomic_bool = atomic<bool>;
+using atomic_ulong = atomic<ulong>;
+using atomic_float = atomic<float>;
+
+template <class T>
+METAL_FUNC T atomic_load_explicit(const volatile atomic<T>* a, memory_order) {
+  T v;
+  __atomic_load(const_cast<const T*>(&a->value), &v, __ATOMIC_RELAXED);
+  return v;
+}
+template <class T>
+METAL_FUNC void atomic_store_explicit(volatile atomic<T>* a, std::type_identity_t<T> v, memory_order) {
+  __atomic_store(const_cast<T*>(&a->value), &v, __ATOMIC_RELAXED);
+}
+template <class T>
+METAL_FUNC T atomic_exchange_explicit(volatile atomic<T>* a, std::type_identity_t<T> v, memory_order) {
+  T old;
+  __atomic_exchange(const_cast<T*>(&a->value), &v, &old, __ATOMIC_RELAXED);
+  return old;
+}
+template <class T>
+METAL_FUNC bool atomic_compare_exchange_weak_explicit(
+    volatile atomic<T>* a, T* expected, std::type_identity_t<T> v, memory_order, memory_order) {
+  return __atomic_compare_exchange(const_cast<T*>(&a->value), expected, &v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+} // namespace metal
+
+namespace mtlsim {
+template <class T, class F>
+METAL_FUNC T atomic_update(volatile metal::atomic<T>* a, F next) {
+  T old = metal::atomic_load_explicit(a, metal::memory_order_relaxed);
+  while (!metal::atomic_compare_exchange_weak_explicit(
+      a, &old, next(old), metal::memory_order_relaxed, metal::memory_order_relaxed)) {
+  }
+  return old;
+}
+} // namespace mtlsim
+
+#define MTLSIM_FETCH(name, expression)                                                                       \
+  template <class T>                                                                                         \
+  METAL_FUNC T atomic_fetch_##name##_explicit(volatile atomic<T>* a, std::type_identity_t<T> v, memory_order) { \
+    return mtlsim::atomic_update(a, [=](T old) -> T { return expression; });                                 \
+  }
+namespace metal {
+MTLSIM_FETCH(add, old + v)
+MTLSIM_FETCH(sub, old - v)
+MTLSIM_FETCH(and, old & v)
+MTLSIM_FETCH(or, old | v)
+MTLSIM_FETCH(xor, old ^ v)
+MTLSIM_FETCH(min, v < old ? v : old)
+MTLSIM_FETCH(max, old < v ? v : old)
+
+METAL_FUNC void atomic_thread_fence(mem_flags, memory_order = memory_order_seq_cst, thread_scope = thread_scope_device) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+} // namespace metal
+#undef MTLSIM_FETCH

@@ -1,0 +1,128 @@
+// What a lane knows while it runs, and how it meets others.
+#pragma once
+
+#include "lane_abi.h"
+
+namespace mtlsim {
+
+// Of the threadgroup that this thread runs. A lane never moves to another
+// thread, so the address may be kept across a meeting.
+static thread_local mtlsim_lanes* here;
+
+// A default argument that knows the place of the call.
+struct Site : mtlsim_site {
+  static constexpr Site of(
+      const char* call,
+      const char* file = __builtin_FILE(),
+      unsigned line = __builtin_LINE(),
+      unsigned column = __builtin_COLUMN()) {
+    return {{call, file, line, column}};
+  }
+};
+
+template <class To, class From>
+[[gnu::always_inline]] constexpr To bits(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "as_type needs types of one size");
+  return __builtin_bit_cast(To, from);
+}
+
+// One exchange of values among the lanes of a simdgroup or quad.
+template <class T, mtlsim_scope Scope>
+class Exchange {
+ public:
+  static constexpr uint32_t kWidth = Scope == MTLSIM_SIMD ? 32 : 4;
+
+  Exchange(const T& mine, const mtlsim_site& site) : lanes_(*here), base_(lanes_.lane & ~(kWidth - 1)) {
+    static_assert(sizeof(T) <= mtlsim_exchange::kSlotBytes, "too large for a lane's slot");
+    generation_ = Scope == MTLSIM_SIMD ? lanes_.simd_generation[base_ / 32] : lanes_.quad_generation[base_ / 4];
+    __builtin_memcpy(slot(lanes_.lane), &mine, sizeof(T));
+    board().tag[parity()][lanes_.lane] = generation_;
+    lanes_.meet(here, Scope, &site);
+  }
+
+  uint32_t lane() const { return lanes_.lane - base_; }
+
+  // Lanes that have returned from the kernel take no part.
+  bool has(uint32_t lane) const {
+    return lane < kWidth && base_ + lane < lanes_.lane_count && board().tag[parity()][base_ + lane] == generation_;
+  }
+
+  T at(uint32_t lane) const {
+    T value;
+    __builtin_memcpy(&value, slot(base_ + lane), sizeof(T));
+    return value;
+  }
+
+  // Calls `compute(values, takes_part)` in the first lane to get here; all
+  // get its result.
+  template <class R, class F>
+  R once(F compute) const {
+    static_assert(sizeof(R) <= mtlsim_exchange::kSlotBytes);
+    static_assert(Scope == MTLSIM_SIMD);
+    auto* result = lanes_.simd_result[base_ / 32][parity()];
+    uint32_t& tag = lanes_.simd_result_tag[base_ / 32][parity()];
+    R value;
+    if (tag != generation_) {
+      T values[kWidth];
+      uint32_t part = 0;
+      for (uint32_t i = 0; i < kWidth; ++i)
+        if (has(i)) {
+          values[i] = at(i);
+          part |= 1u << i;
+        }
+      value = compute(values, part);
+      __builtin_memcpy(result, &value, sizeof(R));
+      tag = generation_;
+    } else {
+      __builtin_memcpy(&value, result, sizeof(R));
+    }
+    return value;
+  }
+
+  // As `once`, for work that leaves each lane a value of its own in its slot.
+  template <class F>
+  void once_in_place(F compute) const {
+    static_assert(Scope == MTLSIM_SIMD);
+    uint32_t& tag = lanes_.simd_result_tag[base_ / 32][parity()];
+    if (tag == generation_) return;
+    compute(reinterpret_cast<unsigned char(*)[mtlsim_exchange::kSlotBytes]>(slot(base_)));
+    tag = generation_;
+  }
+  template <class R>
+  R mine() const {
+    R value;
+    __builtin_memcpy(&value, slot(lanes_.lane), sizeof(R));
+    return value;
+  }
+
+ private:
+  mtlsim_exchange& board() const { return Scope == MTLSIM_SIMD ? lanes_.simd : lanes_.quad; }
+  uint32_t parity() const { return generation_ & 1; }
+  unsigned char* slot(uint32_t lane) const { return board().slot[parity()][lane]; }
+
+  mtlsim_lanes& lanes_;
+  uint32_t base_;
+  uint32_t generation_;
+};
+
+// Threadgroup variables of the kernel: laid out one after another when the
+// shared object is loaded, placed in the engine's memory when a lane asks.
+static uint32_t local_bytes = 0;
+
+inline uint32_t reserve_local(uint32_t size, uint32_t align) {
+  uint32_t offset = (local_bytes + align - 1) / align * align;
+  local_bytes = offset + size;
+  return offset;
+}
+
+template <class T, int Declaration>
+struct Local {
+  static inline const uint32_t offset = reserve_local(sizeof(T), alignof(T) < 16 ? 16 : alignof(T));
+};
+
+template <class T, int Declaration>
+[[gnu::always_inline]] inline T& local() {
+  return *reinterpret_cast<T*>(here->threadgroup_memory + Local<T, Declaration>::offset);
+}
+
+} // namespace mtlsim

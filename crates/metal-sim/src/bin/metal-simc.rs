@@ -1,0 +1,216 @@
+//! Command line of the kernel compiler; also reached as `xcrun`.
+
+use std::env;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand};
+use metal_sim::{
+    Compiler, Contraction, Error, Library, Options, Toolchain, Variant, default_cache_folder,
+    library_from_text, metal, metallib,
+};
+
+/// Compiles Metal kernels for the simulated device.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the path of a kernel's shared object, compiled now or cached.
+    ///
+    /// Exits with 3 where the library has no such name.
+    Kernel {
+        /// Library that has the kernel.
+        #[arg(long)]
+        library: PathBuf,
+        /// Host name of the kernel.
+        #[arg(long)]
+        name: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Make a library of source text and print its path.
+    Library {
+        /// Metal source, `-` for standard input.
+        #[arg(long, default_value = "-")]
+        source: PathBuf,
+    },
+    /// Compile many kernels of a library in parallel.
+    Warm {
+        /// Library that has the kernels.
+        #[arg(long)]
+        library: PathBuf,
+        /// Kernels compiled at once; all cores by default.
+        #[arg(long)]
+        jobs: Option<usize>,
+        /// Host names; `-` reads them from standard input, one a line.
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// List the host names of a library.
+    Names {
+        /// The library.
+        #[arg(long)]
+        library: PathBuf,
+    },
+    /// Do what Apple's `xcrun` does for MLX's build: `xcrun -sdk macosx metal ...`.
+    #[command(disable_help_flag = true)]
+    Xcrun {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct How {
+    /// What becomes of a product and a sum of one expression.
+    #[arg(long, env = "MTL_SIM_CONTRACT", default_value = "fused", value_parser = PossibleValuesParser::new(["fused", "split"]))]
+    contract: String,
+    /// `metered` counts bytes and checks every access.
+    #[arg(long, default_value = "plain", value_parser = PossibleValuesParser::new(["plain", "metered"]))]
+    variant: String,
+}
+
+impl How {
+    fn options(&self) -> Options {
+        fn pick<T: Copy + Default>(names: &[(&str, T)], wanted: &str) -> T {
+            names
+                .iter()
+                .find(|(name, _)| *name == wanted)
+                .map_or_else(T::default, |(_, value)| *value)
+        }
+        Options {
+            contraction: pick(&Contraction::NAMES, &self.contract),
+            variant: pick(&Variant::NAMES, &self.variant),
+        }
+    }
+
+    fn compiler(&self) -> Result<Compiler, Error> {
+        Ok(Compiler::new(toolchain()?, self.options()))
+    }
+}
+
+fn toolchain() -> Result<Toolchain, Error> {
+    Toolchain::find(default_cache_folder())
+}
+
+fn main() -> ExitCode {
+    let called = env::args_os().next().unwrap_or_default();
+    let result = if Path::new(&called)
+        .file_stem()
+        .is_some_and(|name| name == "xcrun")
+    {
+        xcrun(&env::args().skip(1).collect::<Vec<_>>())
+    } else {
+        run(Cli::parse().command)
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let missing = matches!(error.downcast_ref(), Some(Error::NoKernel { .. }));
+            eprintln!("error: {error:#}");
+            ExitCode::from(if missing { 3 } else { 1 })
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Kernel { library, name, how } => {
+            println!("{}", how.compiler()?.kernel(&library, &name)?.display());
+            Ok(())
+        }
+        Command::Library { source } => {
+            let text = if source.as_os_str() == "-" {
+                let mut text = String::new();
+                io::stdin().read_to_string(&mut text)?;
+                text
+            } else {
+                fs_err::read_to_string(&source)?
+            };
+            println!("{}", library_from_text(&toolchain()?, &text)?.display());
+            Ok(())
+        }
+        Command::Warm {
+            library,
+            jobs,
+            names,
+            how,
+        } => warm(&library, jobs, names, &how),
+        Command::Names { library } => {
+            let library = Library::read(&library)?;
+            let mut out = io::stdout().lock();
+            for name in library.names() {
+                writeln!(out, "{name}")?;
+            }
+            Ok(())
+        }
+        Command::Xcrun { arguments } => xcrun(&arguments),
+    }
+}
+
+fn warm(
+    library: &Path,
+    jobs: Option<usize>,
+    mut names: Vec<String>,
+    how: &How,
+) -> anyhow::Result<()> {
+    if names == ["-"] {
+        names = io::stdin().lines().collect::<Result<_, _>>()?;
+    }
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(jobs.unwrap_or(0))
+        .build_global()
+        .context("cannot start the compile threads")?;
+    let failures = how.compiler()?.warm(library, &names)?;
+    for (name, error) in &failures {
+        eprintln!("error: {name}: {error}");
+    }
+    if !failures.is_empty() {
+        bail!(
+            "{} of {} kernels do not compile",
+            failures.len(),
+            names.len()
+        );
+    }
+    Ok(())
+}
+
+/// `xcrun [-sdk NAME] TOOL ...` and the questions that build files ask.
+fn xcrun(arguments: &[String]) -> anyhow::Result<()> {
+    let mut rest = arguments;
+    loop {
+        match rest {
+            [sdk, _, after @ ..] if sdk == "-sdk" || sdk == "--sdk" => rest = after,
+            [show, ..] if show == "--show-sdk-version" || show == "-show-sdk-version" => {
+                println!(
+                    "{}",
+                    env::var("MTL_SIM_SDK_VERSION").unwrap_or_else(|_| "26.2".to_owned())
+                );
+                return Ok(());
+            }
+            [tool, after @ ..] if tool == "metal" => {
+                return Ok(metal(
+                    &toolchain()?,
+                    after,
+                    &mut io::stdout(),
+                    &mut io::stderr(),
+                )?);
+            }
+            [tool, after @ ..] if tool == "metallib" => return Ok(metallib(after)?),
+            [other, ..] => bail!(
+                "xcrun: {other} is not simulated (metal, metallib and --show-sdk-version are)"
+            ),
+            [] => bail!("xcrun: no tool given"),
+        }
+    }
+}

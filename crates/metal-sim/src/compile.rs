@@ -1,0 +1,187 @@
+//! From a name in a library to a shared object, once for each content.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use crate::library::Library;
+use crate::parse::Source;
+use crate::toolchain::{Contraction, Toolchain, Variant};
+use crate::{Error, cache, lower, shim};
+
+/// How kernels are to be compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// What becomes of a product and a sum.
+    pub contraction: Contraction,
+    /// To run or to measure.
+    pub variant: Variant,
+}
+
+/// Compiles kernels of libraries into the toolchain's cache.
+#[derive(Debug)]
+pub struct Compiler {
+    toolchain: Toolchain,
+    options: Options,
+}
+
+impl Compiler {
+    /// A compiler with fixed options.
+    pub fn new(toolchain: Toolchain, options: Options) -> Self {
+        Compiler { toolchain, options }
+    }
+
+    /// The shared object of kernel `name` of the library at `path`, compiled
+    /// now or found in the cache.
+    ///
+    /// # Errors
+    /// [`Error::NoKernel`] where the library's table lacks the name;
+    /// [`Error::Compile`] with the compiler's diagnostics.
+    pub fn kernel(&self, path: &Path, name: &str) -> Result<PathBuf, Error> {
+        self.kernel_of(&Library::read(path)?, path, name)
+    }
+
+    /// Compiles several kernels of one library on all cores. Failures come
+    /// with the name that they belong to.
+    ///
+    /// # Errors
+    /// Where the library itself cannot be read.
+    pub fn warm(&self, path: &Path, names: &[String]) -> Result<Vec<(String, Error)>, Error> {
+        let library = Library::read(path)?;
+        // One process's kernels share the precompiled shim: make it first.
+        self.precompiled_shim()?;
+        Ok(names
+            .par_iter()
+            .filter_map(|name| match self.kernel_of(&library, path, name) {
+                Ok(_) => None,
+                Err(error) => Some((name.clone(), error)),
+            })
+            .collect())
+    }
+
+    fn kernel_of(&self, library: &Library, path: &Path, name: &str) -> Result<PathBuf, Error> {
+        let entry = library.entry(name).ok_or_else(|| Error::NoKernel {
+            name: name.to_owned(),
+            library: path.to_owned(),
+            count: library.names().len(),
+        })?;
+        let source = &library.sources()[entry.source];
+        let parsed = Source::parse(&source.text).map_err(|error| in_file(&source.file, error))?;
+        let text = lower::lower(&parsed, &source.file, name, &entry.expression)
+            .map_err(|error| in_file(&source.file, error))?;
+        self.build(name, &text)
+    }
+
+    fn flags(&self) -> Vec<String> {
+        self.toolchain
+            .kernel_flags(self.options.contraction, self.options.variant)
+    }
+
+    fn key(&self, parts: &[&str]) -> String {
+        let mut hash = Sha256::new();
+        for part in parts
+            .iter()
+            .copied()
+            .chain([shim::digest().as_str(), self.toolchain.identity()])
+        {
+            hash.update(part);
+            hash.update([0]);
+        }
+        for flag in self.flags() {
+            hash.update(flag);
+            hash.update([0]);
+        }
+        cache::short_hex(hash)
+    }
+
+    fn precompiled_shim(&self) -> Result<PathBuf, Error> {
+        let cache = self.toolchain.cache();
+        let target = cache.join(format!("prelude-{}.pch", self.key(&["prelude"])));
+        if !target.is_file() {
+            let shim = shim::folder(cache)?;
+            cache::publish_file(cache, &target, |made| {
+                let mut arguments = self.arguments(&shim);
+                arguments.extend(
+                    ["-x", "c++-header", "-Xclang", "-fno-pch-timestamp"].map(OsString::from),
+                );
+                arguments.push(shim.join("msl/mtlsim/prelude.h").into());
+                arguments.extend(["-o".into(), made.into()]);
+                self.toolchain.compile("the MSL shim", &arguments)
+            })?;
+        }
+        Ok(target)
+    }
+
+    fn arguments(&self, shim: &Path) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = self.flags().into_iter().map(OsString::from).collect();
+        arguments.extend(["-I".into(), shim.join("abi").into()]);
+        arguments
+    }
+
+    fn build(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
+        let cache = self.toolchain.cache();
+        let key = self.key(&[text]);
+        let target = cache.join(&key[..2]).join(format!("{}.so", &key[2..]));
+        if target.is_file() {
+            return Ok(target);
+        }
+        let shim = shim::folder(cache)?;
+        let prelude = self.precompiled_shim()?;
+        let scratch = cache::scratch(cache)?;
+        let source = scratch.path().join("kernel.cpp");
+        cache::write_new(&source, text.as_bytes())?;
+        let mut compile = self.arguments(&shim);
+        compile.extend(["-include-pch".into(), prelude.into(), source.into()]);
+        cache::publish_file(cache, &target, |made| {
+            let link = |arguments: &mut Vec<OsString>| {
+                arguments.extend(["-shared", "-lm", "-o"].map(OsString::from));
+                arguments.push(made.into());
+            };
+            if self.options.contraction == Contraction::Split {
+                link(&mut compile);
+                return self.toolchain.compile(name, &compile);
+            }
+            // clang would fuse `llvm.fmuladd` only where the machine has an
+            // instruction for the type, and no machine of ours has one for
+            // half and bfloat: so decide it in the intermediate code.
+            let code = scratch.path().join("kernel.ll");
+            compile.extend(["-S", "-emit-llvm", "-o"].map(OsString::from));
+            compile.push(code.clone().into());
+            self.toolchain.compile(name, &compile)?;
+            let fused = fs_err::read_to_string(&code)?.replace("@llvm.fmuladd.", "@llvm.fma.");
+            cache::write_new(&code, fused.as_bytes())?;
+            let mut finish: Vec<OsString> = self.link_flags();
+            finish.extend(["-x".into(), "ir".into(), code.into()]);
+            link(&mut finish);
+            self.toolchain.compile(name, &finish)
+        })?;
+        Ok(target)
+    }
+
+    /// The intermediate code is optimised already: only code generation is left.
+    fn link_flags(&self) -> Vec<OsString> {
+        let keep = |flag: &String| {
+            flag.starts_with("-march") || flag == "-O2" || flag == "-fPIC" || flag == "-w"
+        };
+        let mut flags: Vec<OsString> = self
+            .flags()
+            .iter()
+            .filter(|flag| keep(flag))
+            .map(OsString::from)
+            .collect();
+        flags.extend(["-Xclang", "-disable-llvm-passes"].map(OsString::from));
+        flags
+    }
+}
+
+fn in_file(file: &str, error: Error) -> Error {
+    match error {
+        Error::Syntax { line, message } => Error::Unsupported {
+            file: format!("{file} (line {line} of the preprocessed text)"),
+            message,
+        },
+        other => other,
+    }
+}

@@ -1,0 +1,68 @@
+use std::io;
+use std::path::PathBuf;
+
+/// What can go wrong between Metal source and a loaded kernel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Source that is not what the lowering understands.
+    #[error("line {line}: {message}")]
+    Syntax {
+        /// Line of the preprocessed text.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// A declaration that the simulator cannot give Metal's meaning.
+    #[error("{file}: {message}")]
+    Unsupported {
+        /// Source file.
+        file: String,
+        /// What it is and why.
+        message: String,
+    },
+    /// The name is not in the library.
+    #[error("no kernel named {name} in {library}: its table has {count} names")]
+    NoKernel {
+        /// Host name that was asked for.
+        name: String,
+        /// The library's file.
+        library: PathBuf,
+        /// Names that it has.
+        count: usize,
+    },
+    /// Not a library of ours.
+    #[error(
+        "{path} is not a metal-sim library ({found}); expected a file that metal-simc's \
+         `metal` or `library` command wrote"
+    )]
+    NotALibrary {
+        /// The file.
+        path: PathBuf,
+        /// What is there instead.
+        found: String,
+    },
+    /// No compiler that can build kernels.
+    #[error(
+        "no clang of version 16 or later for kernels; looked for {tried}. Install clang-19 or \
+         name one in MTL_SIM_CXX"
+    )]
+    NoCompiler {
+        /// Program names that were tried.
+        tried: String,
+    },
+    /// The compiler refused something.
+    #[error("{what}\n{diagnostics}")]
+    Compile {
+        /// What was compiled.
+        what: String,
+        /// The compiler's own words.
+        diagnostics: String,
+    },
+    /// An option that `metal` or `xcrun` does not take here.
+    #[error("{0}")]
+    Usage(String),
+    /// A file or a program could not be used.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,257 @@
+//! The `metal` command that MLX's CMake files call through `xcrun`.
+//!
+//! Only the options that those calls use mean something; diagnostics,
+//! optimisation and deployment options are read over.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::library::Library;
+use crate::toolchain::Toolchain;
+use crate::{Error, cache};
+
+/// What one call is to do.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Call {
+    preprocess: bool,
+    compile: bool,
+    /// Options of the preprocessor, passed on.
+    preprocessor: Vec<OsString>,
+    inputs: Vec<String>,
+    output: Option<PathBuf>,
+}
+
+/// Runs `metal` with its arguments; what goes to standard output and error
+/// goes to `out` and `err`.
+///
+/// # Errors
+/// [`Error::Usage`] for an option that is not known; whatever compiling gives.
+pub fn metal(
+    toolchain: &Toolchain,
+    arguments: &[String],
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), Error> {
+    if arguments
+        .iter()
+        .any(|a| a == "--version" || a == "-v" || a == "--help")
+    {
+        writeln!(
+            out,
+            "metal-sim metal, version {}",
+            env!("CARGO_PKG_VERSION")
+        )?;
+        return Ok(());
+    }
+    let call = parse(arguments)?;
+    if call.preprocess {
+        preprocess(toolchain, &call, out, err)
+    } else if call.compile {
+        compile(toolchain, &call, err)
+    } else {
+        link(&call)
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Call, Error> {
+    let mut call = Call::default();
+    let mut rest = arguments.iter();
+    let missing = |option: &str| Error::Usage(format!("metal: option {option} needs a value"));
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "-E" => call.preprocess = true,
+            "-c" => call.compile = true,
+            "-P" | "-C" | "-CC" | "-H" => call.preprocessor.push(argument.into()),
+            "-x" => match rest.next().map(String::as_str) {
+                Some("metal") => {}
+                other => {
+                    return Err(Error::Usage(format!(
+                        "metal: -x {}: only Metal sources can be compiled",
+                        other.unwrap_or_default()
+                    )));
+                }
+            },
+            "-o" => call.output = Some(rest.next().ok_or_else(|| missing("-o"))?.into()),
+            "-I" | "-D" | "-U" | "-isystem" | "-include" => {
+                call.preprocessor.push(argument.into());
+                call.preprocessor
+                    .push(rest.next().ok_or_else(|| missing(argument))?.into());
+            }
+            "-" => call.inputs.push("-".to_owned()),
+            _ if ["-I", "-D", "-U"]
+                .iter()
+                .any(|option| argument.starts_with(option)) =>
+            {
+                call.preprocessor.push(argument.into());
+            }
+            _ if ["-W", "-w", "-f", "-g", "-O", "-m", "-std="]
+                .iter()
+                .any(|option| argument.starts_with(option)) => {}
+            _ if argument.starts_with('-') => {
+                return Err(Error::Usage(format!(
+                    "metal: option {argument} is not known to metal-sim"
+                )));
+            }
+            _ => call.inputs.push(argument.clone()),
+        }
+    }
+    if call.inputs.is_empty() {
+        return Err(Error::Usage("metal: no input files".to_owned()));
+    }
+    Ok(call)
+}
+
+fn preprocess(
+    toolchain: &Toolchain,
+    call: &Call,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), Error> {
+    for input in &call.inputs {
+        let result = expand(toolchain, call, input)?;
+        err.write_all(result.diagnostics.as_bytes())?;
+        match &call.output {
+            Some(path) if path.as_os_str() != "-" => fs_err::write(path, result.text)?,
+            _ => out.write_all(result.text.as_bytes())?,
+        }
+    }
+    Ok(())
+}
+
+fn expand(
+    toolchain: &Toolchain,
+    call: &Call,
+    input: &str,
+) -> Result<crate::toolchain::Preprocessed, Error> {
+    let mut arguments = call.preprocessor.clone();
+    if input == "-" {
+        let mut source = String::new();
+        std::io::stdin().read_to_string(&mut source)?;
+        return toolchain.preprocess("standard input", &arguments, Some(&source));
+    }
+    arguments.push(input.into());
+    toolchain.preprocess(input, &arguments, None)
+}
+
+fn compile(toolchain: &Toolchain, call: &Call, err: &mut dyn Write) -> Result<(), Error> {
+    let [input] = call.inputs.as_slice() else {
+        return Err(Error::Usage(format!(
+            "metal -c: one input expected, {} given",
+            call.inputs.len()
+        )));
+    };
+    let expanded = expand(toolchain, call, input)?;
+    err.write_all(expanded.diagnostics.as_bytes())?;
+    let name = Path::new(input)
+        .file_name()
+        .unwrap_or(input.as_ref())
+        .to_string_lossy();
+    let library = Library::from_source(&name, &expanded.text)
+        .map_err(|error| Error::Usage(format!("{input}: {error}")))?;
+    let output = call
+        .output
+        .clone()
+        .unwrap_or_else(|| Path::new(input).with_extension("air"));
+    write(&output, &library)
+}
+
+/// Links `.air` files. MLX's CMake names them in an order that depends on the
+/// build; the library does not.
+fn link(call: &Call) -> Result<(), Error> {
+    let mut inputs: Vec<&String> = call.inputs.iter().collect();
+    inputs.sort();
+    let mut library = Library::default();
+    for input in inputs {
+        library.merge(Library::read(Path::new(input))?);
+    }
+    let output = call
+        .output
+        .clone()
+        .unwrap_or_else(|| "default.metallib".into());
+    write(&output, &library)
+}
+
+fn write(path: &Path, library: &Library) -> Result<(), Error> {
+    let folder = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    cache::publish_file(folder, path, |made| {
+        Ok(fs_err::write(made, library.to_bytes())?)
+    })
+}
+
+/// Runs `metallib`, which only links.
+///
+/// # Errors
+/// As [`metal`].
+pub fn metallib(arguments: &[String]) -> Result<(), Error> {
+    link(&parse(arguments)?)
+}
+
+/// Compiles source text that a program made at run time into a library in the
+/// cache and returns its path. The same text gives the same file.
+///
+/// # Errors
+/// [`Error::Compile`] and [`Error::Syntax`], with the text's own line numbers.
+pub fn library_from_text(toolchain: &Toolchain, source: &str) -> Result<PathBuf, Error> {
+    use sha2::{Digest, Sha256};
+    let mut hash = Sha256::new();
+    hash.update(source);
+    hash.update([0]);
+    hash.update(crate::shim::digest());
+    hash.update(crate::toolchain::metal_version());
+    let cache = toolchain.cache();
+    let target = cache.join(format!("jit-{}.metallib", cache::short_hex(hash)));
+    if !target.is_file() {
+        let none: [&str; 0] = [];
+        let expanded = toolchain.preprocess("source text", &none, Some(source))?;
+        let library = Library::from_source("JIT", &expanded.text)?;
+        cache::publish_file(cache, &target, |made| {
+            Ok(fs_err::write(made, library.to_bytes())?)
+        })?;
+    }
+    Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Call, Error> {
+        parse(
+            &line
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn reads_the_calls_of_mlx() {
+        let call = parsed("-x metal -Wall -fno-fast-math -c k.metal -Idir -DX=1 -o k.air").unwrap();
+        assert!(call.compile && !call.preprocess);
+        assert_eq!(call.inputs, ["k.metal"]);
+        assert_eq!(call.preprocessor, ["-Idir", "-DX=1"]);
+        assert_eq!(call.output.unwrap(), Path::new("k.air"));
+        let call = parsed("-x metal -I/a -E -P -CC -C -H k.h -w").unwrap();
+        assert!(call.preprocess);
+        assert_eq!(call.preprocessor, ["-I/a", "-P", "-CC", "-C", "-H"]);
+        let call = parsed("-mmacosx-version-min=26.0 a.air b.air -o x/mlx.metallib").unwrap();
+        assert_eq!(call.inputs, ["a.air", "b.air"]);
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_know() {
+        assert!(
+            parsed("--frobnicate k.metal")
+                .unwrap_err()
+                .to_string()
+                .contains("--frobnicate")
+        );
+        assert!(parsed("-x c k.c").unwrap_err().to_string().contains("-x c"));
+        assert!(parsed("-c").unwrap_err().to_string().contains("no input"));
+        assert!(parsed("k.metal -o").unwrap_err().to_string().contains("-o"));
+    }
+}

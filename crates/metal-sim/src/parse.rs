@@ -1,0 +1,556 @@
+//! Declarations of a Metal source: kernels, their parameters, explicit
+//! instantiations, function constants.
+
+use std::ops::Range;
+
+use crate::Error;
+use crate::lexer::{Kind, Tokens};
+
+/// What a declaration is, as far as lowering cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ItemKind {
+    /// A preprocessor line, an access label, a stray semicolon.
+    Other,
+    /// `namespace x {` or `extern "C" {`; its items follow from its body.
+    Scope,
+    /// A class with a body.
+    Class,
+    /// A function with a body.
+    Function,
+    /// Anything that ends with a semicolon.
+    Declaration,
+    /// `template` without a list: an explicit instantiation.
+    Instantiation,
+}
+
+/// A declaration: tokens `start..end`.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    pub(crate) kind: ItemKind,
+    pub(crate) start: usize,
+    /// First token after the template lists.
+    pub(crate) after_templates: usize,
+    /// The `{` of the body, or `end`.
+    pub(crate) body: usize,
+    pub(crate) end: usize,
+}
+
+/// A kernel's definition.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    pub(crate) name: String,
+    pub(crate) item: Item,
+    /// Given by a `host_name` attribute on the definition itself.
+    pub(crate) host_name: Option<String>,
+    /// The attribute's expression, in terms of the template parameters.
+    pub(crate) max_threads: Option<String>,
+    pub(crate) parameters: Vec<Parameter>,
+}
+
+/// One parameter of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parameter {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    /// The `function_constant` that switches it on.
+    pub(crate) enabled_by: Option<String>,
+}
+
+/// Where a parameter's value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Bound at a buffer index.
+    Buffer {
+        index: u32,
+        constant: bool,
+        read_only: bool,
+    },
+    /// Threadgroup memory whose length the host sets.
+    Threadgroup { index: u32 },
+    /// A position or count, by the attribute's name.
+    Builtin(&'static str),
+}
+
+/// A value that the host sets when it makes the pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FunctionConstant {
+    pub(crate) name: String,
+    pub(crate) type_name: String,
+    pub(crate) index: u32,
+    /// The token `constant` of the declaration.
+    pub(crate) keyword: usize,
+    pub(crate) is_static: bool,
+    /// The token `;`.
+    pub(crate) end: usize,
+}
+
+/// A name of the library's table and the function that it stands for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Instantiation {
+    pub(crate) host_name: String,
+    pub(crate) expression: String,
+}
+
+/// Attributes of kernel parameters and the shim's names for them.
+pub(crate) const BUILTINS: [(&str, &str); 17] = [
+    ("thread_position_in_grid", "kThreadPositionInGrid"),
+    (
+        "thread_position_in_threadgroup",
+        "kThreadPositionInThreadgroup",
+    ),
+    ("thread_index_in_threadgroup", "kThreadIndexInThreadgroup"),
+    ("thread_index_in_simdgroup", "kThreadIndexInSimdgroup"),
+    ("thread_index_in_quadgroup", "kThreadIndexInQuadgroup"),
+    ("threadgroup_position_in_grid", "kThreadgroupPositionInGrid"),
+    ("threadgroups_per_grid", "kThreadgroupsPerGrid"),
+    ("threads_per_grid", "kThreadsPerGrid"),
+    ("threads_per_threadgroup", "kThreadsPerThreadgroup"),
+    (
+        "dispatch_threads_per_threadgroup",
+        "kDispatchThreadsPerThreadgroup",
+    ),
+    (
+        "simdgroup_index_in_threadgroup",
+        "kSimdgroupIndexInThreadgroup",
+    ),
+    ("simdgroups_per_threadgroup", "kSimdgroupsPerThreadgroup"),
+    (
+        "dispatch_simdgroups_per_threadgroup",
+        "kSimdgroupsPerThreadgroup",
+    ),
+    ("threads_per_simdgroup", "kThreadsPerSimdgroup"),
+    ("thread_execution_width", "kThreadsPerSimdgroup"),
+    (
+        "quadgroup_index_in_threadgroup",
+        "kQuadgroupIndexInThreadgroup",
+    ),
+    ("quadgroups_per_threadgroup", "kQuadgroupsPerThreadgroup"),
+];
+
+/// A source's declarations, found once.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) tokens: Tokens<'a>,
+    /// Top-level declarations, those of namespaces included; a scope comes
+    /// before its contents.
+    pub(crate) items: Vec<Item>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, Error> {
+        let tokens = Tokens::new(text)?;
+        let mut items = Vec::new();
+        collect(&tokens, 0, tokens.tokens.len(), &mut items);
+        Ok(Source { tokens, items })
+    }
+
+    /// Kernels that this source defines, in order.
+    pub(crate) fn kernels(&self) -> Result<Vec<Kernel>, Error> {
+        let mut kernels = Vec::new();
+        for item in &self.items {
+            if item.kind == ItemKind::Function
+                && let Some(kernel) = self.kernel(item)?
+            {
+                kernels.push(kernel);
+            }
+        }
+        Ok(kernels)
+    }
+
+    /// Names that the library gets from this source: explicit instantiations
+    /// and kernels that are no templates.
+    pub(crate) fn host_names(&self) -> Result<Vec<Instantiation>, Error> {
+        let mut names = Vec::new();
+        for item in &self.items {
+            if item.kind == ItemKind::Instantiation {
+                names.extend(self.instantiation(item)?);
+            }
+        }
+        for kernel in self.kernels()? {
+            if kernel.item.start == kernel.item.after_templates {
+                names.push(Instantiation {
+                    host_name: kernel.host_name.unwrap_or_else(|| kernel.name.clone()),
+                    expression: kernel.name,
+                });
+            }
+        }
+        Ok(names)
+    }
+
+    /// `constant T name [[function_constant(n)]];`, in order.
+    pub(crate) fn function_constants(&self) -> Result<Vec<FunctionConstant>, Error> {
+        let t = &self.tokens;
+        let mut constants = Vec::new();
+        for item in self
+            .items
+            .iter()
+            .filter(|i| i.kind == ItemKind::Declaration)
+        {
+            let Some(attribute) = (item.start..item.end).find(|&i| t.is_attribute(i)) else {
+                continue;
+            };
+            let Some(arguments) = self.attribute(attribute, "function_constant") else {
+                continue;
+            };
+            let keyword = (item.start..attribute)
+                .find(|&i| t.at(i) == "constant")
+                .ok_or_else(|| {
+                    self.error(item.start, "a function constant that is not `constant`")
+                })?;
+            let index = t
+                .join(arguments.start, arguments.end)
+                .parse()
+                .map_err(|_| self.error(attribute, "a function constant without a number"))?;
+            let type_name = (item.start..attribute - 1)
+                .map(|i| t.at(i))
+                .filter(|word| !["constant", "static", "const"].contains(word))
+                .collect::<Vec<_>>()
+                .join(" ");
+            constants.push(FunctionConstant {
+                name: t.at(attribute - 1).to_owned(),
+                type_name,
+                index,
+                keyword,
+                is_static: (item.start..attribute).any(|i| t.at(i) == "static"),
+                end: item.end - 1,
+            });
+        }
+        Ok(constants)
+    }
+
+    /// Tokens inside the parentheses of attribute `name` of the list at
+    /// `index`; an empty range where it has none.
+    fn attribute(&self, index: usize, name: &str) -> Option<Range<usize>> {
+        let t = &self.tokens;
+        let end = t.tokens[index].close;
+        let mut at = index + 2;
+        while at < end {
+            if t.at(at) == name {
+                return Some(if t.at(at + 1) == "(" {
+                    at + 2..t.tokens[at + 1].close
+                } else {
+                    at..at
+                });
+            }
+            at = t.skip(at);
+        }
+        None
+    }
+
+    /// The first attribute called `name` between two tokens, outside brackets.
+    fn attribute_in(&self, from: usize, to: usize, name: &str) -> Option<Range<usize>> {
+        let mut at = from;
+        while at < to {
+            if self.tokens.is_attribute(at)
+                && let Some(arguments) = self.attribute(at, name)
+            {
+                return Some(arguments);
+            }
+            at = self.tokens.skip(at);
+        }
+        None
+    }
+
+    fn kernel(&self, item: &Item) -> Result<Option<Kernel>, Error> {
+        let t = &self.tokens;
+        let head = item.after_templates;
+        let keyword = (head..item.body)
+            .take_while(|&i| t.at(i) != "(")
+            .any(|i| t.at(i) == "kernel");
+        if !keyword && self.attribute_in(head, item.body, "kernel").is_none() {
+            return Ok(None);
+        }
+        let mut open = head;
+        while open < item.body && t.at(open) != "(" {
+            open = t.skip(open);
+        }
+        if open == item.body || !t.is_word(open - 1) {
+            return Err(self.error(item.start, "a kernel without a name"));
+        }
+        let host_name = self
+            .attribute_in(head, item.body, "host_name")
+            .map(|arguments| self.string(arguments));
+        let max_threads = self
+            .attribute_in(head, item.body, "max_total_threads_per_threadgroup")
+            .map(|arguments| t.join(arguments.start, arguments.end));
+        Ok(Some(Kernel {
+            name: t.at(open - 1).to_owned(),
+            item: item.clone(),
+            host_name,
+            max_threads,
+            parameters: self.parameters(open)?,
+        }))
+    }
+
+    /// Adjacent string literals, joined.
+    fn string(&self, tokens: Range<usize>) -> String {
+        tokens
+            .map(|i| self.tokens.at(i).trim_matches('"'))
+            .collect()
+    }
+
+    fn instantiation(&self, item: &Item) -> Result<Option<Instantiation>, Error> {
+        let t = &self.tokens;
+        let Some(name) = self.attribute_in(item.start, item.end, "host_name") else {
+            return Ok(None);
+        };
+        let mut at = item.start + 1;
+        while t.is_attribute(at) {
+            at = t.skip(at);
+        }
+        let expression = if t.at(at) == "decltype" && t.at(at + 1) == "(" {
+            t.join(at + 2, t.tokens[at + 1].close)
+        } else {
+            // `void name<list>(parameters)`; without a list the parameters
+            // decide the template arguments.
+            let name = at + 1;
+            if t.at(name + 1) == "<" {
+                let end = t
+                    .skip_angles(name + 1)
+                    .ok_or_else(|| self.error(name, "a template list without its end"))?;
+                t.join(name, end)
+            } else {
+                self.signature(name, item.end)
+            }
+        };
+        Ok(Some(Instantiation {
+            host_name: self.string(name),
+            expression,
+        }))
+    }
+
+    /// `name(parameters)` without attributes.
+    fn signature(&self, name: usize, end: usize) -> String {
+        let t = &self.tokens;
+        let close = match t.at(name + 1) {
+            "(" => t.tokens[name + 1].close + 1,
+            _ => end,
+        };
+        let (mut text, mut at, mut from) = (String::new(), name, name);
+        while at < close {
+            if t.is_attribute(at) {
+                text.push_str(&t.join(from, at));
+                at = t.skip(at);
+                from = at;
+            } else {
+                at += 1;
+            }
+        }
+        text + &t.join(from, close)
+    }
+
+    fn parameters(&self, open: usize) -> Result<Vec<Parameter>, Error> {
+        let t = &self.tokens;
+        let (mut from, mut at, close) = (open + 1, open + 1, t.tokens[open].close);
+        let mut parts = Vec::new();
+        let mut depth = 0i32;
+        while at <= close {
+            match t.at(at) {
+                "<" => depth += 1,
+                ">" => depth -= 1,
+                _ => {}
+            }
+            if at == close || (t.at(at) == "," && depth == 0) {
+                if from < at {
+                    parts.push(from..at);
+                }
+                from = at + 1;
+            }
+            at = t.skip(at);
+        }
+        let taken: Vec<u32> = parts
+            .iter()
+            .filter_map(|part| self.attribute_in(part.start, part.end, "buffer"))
+            .filter_map(|index| t.join(index.start, index.end).parse().ok())
+            .collect();
+        let mut used = taken.clone();
+        parts
+            .into_iter()
+            .map(|part| self.parameter(part, &mut used))
+            .collect()
+    }
+
+    fn parameter(&self, part: Range<usize>, used: &mut Vec<u32>) -> Result<Parameter, Error> {
+        let t = &self.tokens;
+        let attributes = (part.start..part.end)
+            .find(|&i| t.is_attribute(i))
+            .unwrap_or(part.end);
+        // `T x[2]` is a pointer.
+        let array = (part.start..attributes).find(|&i| t.at(i) == "[");
+        let declarator = array.unwrap_or(attributes);
+        let name = (part.start..declarator)
+            .rev()
+            .find(|&i| t.is_word(i))
+            .map(|i| t.at(i).to_owned())
+            .ok_or_else(|| self.error(part.start, "a parameter without a name"))?;
+        let has = |word: &str| (part.start..declarator).any(|i| t.at(i) == word);
+        let number = |range: Range<usize>| {
+            t.join(range.start, range.end)
+                .parse::<u32>()
+                .map_err(|_| self.error(part.start, "an index that is no number"))
+        };
+        let enabled_by = self
+            .attribute_in(attributes, part.end, "function_constant")
+            .map(|range| t.join(range.start, range.end));
+        let builtin = BUILTINS
+            .iter()
+            .find(|(attribute, _)| self.attribute_in(attributes, part.end, attribute).is_some());
+        let role = if let Some((_, kind)) = builtin {
+            Role::Builtin(kind)
+        } else if has("threadgroup") {
+            match self.attribute_in(attributes, part.end, "threadgroup") {
+                Some(range) => Role::Threadgroup {
+                    index: number(range)?,
+                },
+                None => Role::Threadgroup { index: 0 },
+            }
+        } else if has("*") || has("&") || array.is_some() {
+            let index = match self.attribute_in(attributes, part.end, "buffer") {
+                Some(range) => number(range)?,
+                None => {
+                    let free = (0..).find(|n| !used.contains(n)).unwrap_or_default();
+                    used.push(free);
+                    free
+                }
+            };
+            if index >= 31 {
+                return Err(self.error(part.start, "a buffer index above 30"));
+            }
+            let star = (part.start..declarator).rposition(|i| matches!(t.at(i), "*" | "&"));
+            let before = star.map_or(declarator, |offset| part.start + offset);
+            let is_const = (part.start..before).any(|i| t.at(i) == "const");
+            Role::Buffer {
+                index,
+                constant: has("constant"),
+                read_only: is_const || has("constant"),
+            }
+        } else {
+            return Err(self.error(
+                part.start,
+                &format!("parameter {name}: an attribute that the simulator does not know"),
+            ));
+        };
+        Ok(Parameter {
+            name,
+            role,
+            enabled_by,
+        })
+    }
+
+    pub(crate) fn error(&self, token: usize, message: &str) -> Error {
+        let start = self.tokens.tokens[token].start;
+        Error::Syntax {
+            line: 1 + self.tokens.text[..start].matches('\n').count(),
+            message: message.to_owned(),
+        }
+    }
+}
+
+fn collect(t: &Tokens<'_>, mut at: usize, end: usize, items: &mut Vec<Item>) {
+    while at < end {
+        let item = next_item(t, at, end);
+        at = item.end;
+        let inner =
+            (item.kind == ItemKind::Scope).then(|| item.body + 1..t.tokens[item.body].close);
+        items.push(item);
+        if let Some(inner) = inner {
+            collect(t, inner.start, inner.end, items);
+        }
+    }
+}
+
+/// Declarations directly inside a class body.
+pub(crate) fn members(t: &Tokens<'_>, body: usize) -> Vec<Item> {
+    let (mut at, end) = (body + 1, t.tokens[body].close);
+    let mut items = Vec::new();
+    while at < end {
+        let item = next_item(t, at, end);
+        at = item.end;
+        items.push(item);
+    }
+    items
+}
+
+fn next_item(t: &Tokens<'_>, start: usize, end: usize) -> Item {
+    let other = |end| Item {
+        kind: ItemKind::Other,
+        start,
+        after_templates: start,
+        body: end,
+        end,
+    };
+    if t.kind(start) == Some(Kind::Directive) || t.at(start) == ";" {
+        return other(start + 1);
+    }
+    if matches!(t.at(start), "public" | "private" | "protected") && t.at(start + 1) == ":" {
+        return other(start + 2);
+    }
+    let mut first = start;
+    while t.at(first) == "template" && t.at(first + 1) == "<" {
+        match t.skip_angles(first + 1) {
+            Some(after) => first = after,
+            None => break,
+        }
+    }
+    let after_templates = first;
+    while t.is_attribute(first) {
+        first = t.skip(first);
+    }
+    let item = |kind, body, end| Item {
+        kind,
+        start,
+        after_templates,
+        body,
+        end,
+    };
+    let until_semicolon = |mut at: usize| {
+        while at < end && t.at(at) != ";" {
+            at = t.skip(at);
+        }
+        (at + 1).min(end)
+    };
+    match t.at(first) {
+        "template" => {
+            let stop = until_semicolon(first);
+            return item(ItemKind::Instantiation, stop, stop);
+        }
+        "namespace" | "extern" => {
+            let open = (first..end).find(|&i| matches!(t.at(i), "{" | ";" | "(" | "="));
+            if let Some(open) = open.filter(|&open| t.at(open) == "{") {
+                return item(ItemKind::Scope, open, t.skip(open));
+            }
+        }
+        "using" | "typedef" | "static_assert" => {
+            let stop = until_semicolon(first);
+            return item(ItemKind::Declaration, stop, stop);
+        }
+        "struct" | "class" | "union" | "enum" => {
+            let open = (first..end).find(|&i| matches!(t.at(i), "{" | ";" | "=" | "("));
+            if let Some(open) = open.filter(|&open| t.at(open) == "{") {
+                let stop = until_semicolon(open);
+                return item(ItemKind::Class, open, stop);
+            }
+        }
+        _ => {}
+    }
+    let (mut at, mut initialised, mut has_parameters) = (first, false, false);
+    while at < end {
+        match t.at(at) {
+            ";" => return item(ItemKind::Declaration, at + 1, at + 1),
+            "(" => has_parameters = true,
+            "=" if t.at(at - 1) != "operator" => initialised = true,
+            "{" if has_parameters && !initialised => {
+                let mut stop = t.skip(at);
+                if !matches!(t.at(stop), "," | "{") {
+                    if t.at(stop) == ";" {
+                        stop += 1;
+                    }
+                    return item(ItemKind::Function, at, stop.min(end));
+                }
+            }
+            _ => {}
+        }
+        at = t.skip(at);
+    }
+    item(ItemKind::Declaration, end, end)
+}

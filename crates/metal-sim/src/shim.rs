@@ -1,0 +1,96 @@
+//! The MSL shim, carried inside the library so that a compiler service needs
+//! no files beside it.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::{Error, cache};
+
+macro_rules! files {
+    ($($path:literal),* $(,)?) => { &[$(($path, include_str!(concat!("../", $path)))),*] };
+}
+
+/// Headers that every kernel is compiled with.
+const SHIM: &[(&str, &str)] = files![
+    "abi/kernel_abi.h",
+    "abi/lane_abi.h",
+    "msl/mtlsim/atomic.h",
+    "msl/mtlsim/kernel.h",
+    "msl/mtlsim/lane.h",
+    "msl/mtlsim/math.h",
+    "msl/mtlsim/matrix.h",
+    "msl/mtlsim/meter.h",
+    "msl/mtlsim/prelude.h",
+    "msl/mtlsim/simd.h",
+    "msl/mtlsim/types.h",
+];
+
+/// Names of the system headers that Metal sources include. They are empty
+/// when a source is preprocessed: what they declare is in the shim.
+const EMPTY: [&str; 21] = [
+    "metal_array",
+    "metal_assert",
+    "metal_atomic",
+    "metal_common",
+    "metal_compute",
+    "metal_geometric",
+    "metal_integer",
+    "metal_limits",
+    "metal_logging",
+    "metal_math",
+    "metal_matrix",
+    "metal_numeric",
+    "metal_pack",
+    "metal_quadgroup",
+    "metal_relational",
+    "metal_simdgroup",
+    "metal_simdgroup_matrix",
+    "metal_stdlib",
+    "metal_type_traits",
+    "metal_types",
+    "metal_uniform",
+];
+
+/// Headers of hardware that is not simulated; they mark the source.
+const UNSUPPORTED: [&str; 2] = [
+    "metal_tensor",
+    "MetalPerformancePrimitives/MetalPerformancePrimitives.h",
+];
+
+/// A name for the shim's content.
+pub(crate) fn digest() -> String {
+    let mut hash = Sha256::new();
+    for (path, text) in SHIM {
+        hash.update(path);
+        hash.update([0]);
+        hash.update(text);
+        hash.update([0]);
+    }
+    hash.update(EMPTY.join(","));
+    hash.update(UNSUPPORTED.join(","));
+    cache::short_hex(hash)
+}
+
+/// The shim's folder in the cache, written on first use: `abi`, `msl/mtlsim`
+/// and `stubs`.
+pub(crate) fn folder(cache: &Path) -> Result<PathBuf, Error> {
+    let folder = cache.join(format!("shim-{}", digest()));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    cache::publish_folder(cache, &folder, |temporary| {
+        for (path, text) in SHIM {
+            cache::write_new(&temporary.join(path), text.as_bytes())?;
+        }
+        for name in EMPTY {
+            cache::write_new(&temporary.join("stubs").join(name), b"")?;
+        }
+        for name in UNSUPPORTED {
+            let marker = format!("#pragma mtlsim unsupported {name}\n");
+            cache::write_new(&temporary.join("stubs").join(name), marker.as_bytes())?;
+        }
+        Ok(())
+    })?;
+    Ok(folder)
+}

@@ -1,0 +1,284 @@
+//! The compiler behind the simulated device.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
+
+use crate::{Error, shim};
+
+/// How the two operations of `llvm.fmuladd` are carried out. Apple's front end
+/// emits it for each product and sum of one expression and leaves the choice
+/// to the back end, which nobody outside can see: what holds under both
+/// readings does not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Contraction {
+    /// One rounding, for `half` and `bfloat` as well.
+    #[default]
+    Fused,
+    /// Two roundings.
+    Split,
+}
+
+/// What a kernel is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Variant {
+    /// To run.
+    #[default]
+    Plain,
+    /// To count the bytes that it loads and stores, and to check each access.
+    Metered,
+}
+
+impl Contraction {
+    /// Names on the command line and in `MTL_SIM_CONTRACT`.
+    pub const NAMES: [(&'static str, Self); 2] = [("fused", Self::Fused), ("split", Self::Split)];
+}
+
+impl Variant {
+    /// Names on the command line.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("plain", Self::Plain), ("metered", Self::Metered)];
+}
+
+/// A clang that can build kernels, and the cache that it builds into.
+#[derive(Debug, Clone)]
+pub struct Toolchain {
+    compiler: PathBuf,
+    /// The compiler's file, size and time: another one makes other kernels.
+    identity: String,
+    cache: PathBuf,
+    extra_flags: Vec<String>,
+}
+
+const CANDIDATES: [&str; 6] = [
+    "clang++-19",
+    "clang++-20",
+    "clang++-18",
+    "clang++-17",
+    "clang++-16",
+    "clang++",
+];
+
+impl Toolchain {
+    /// Finds a compiler: `MTL_SIM_CXX`, else the best clang on the path.
+    /// `MTL_SIM_CXXFLAGS` adds flags to every kernel (sanitizers, debugging).
+    ///
+    /// # Errors
+    /// [`Error::NoCompiler`] where there is none.
+    pub fn find(cache: PathBuf) -> Result<Self, Error> {
+        let wanted = env::var("MTL_SIM_CXX").ok().filter(|name| !name.is_empty());
+        let names: Vec<&str> = match &wanted {
+            Some(name) => vec![name],
+            None => CANDIDATES.to_vec(),
+        };
+        let compiler = names
+            .iter()
+            .find_map(|name| which::which(name).ok())
+            .ok_or_else(|| Error::NoCompiler {
+                tried: names.join(", "),
+            })?;
+        let real = fs_err::canonicalize(&compiler)?;
+        let metadata = fs_err::metadata(&real)?;
+        let modified = metadata
+            .modified()?
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let identity = format!(
+            "{} {} {}",
+            real.display(),
+            metadata.len(),
+            modified.as_nanos()
+        );
+        let extra_flags = env::var("MTL_SIM_CXXFLAGS")
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        Ok(Toolchain {
+            compiler,
+            identity,
+            cache,
+            extra_flags,
+        })
+    }
+
+    /// The folder that compiled kernels are kept in.
+    pub fn cache(&self) -> &Path {
+        &self.cache
+    }
+
+    pub(crate) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Flags of every kernel, of its precompiled shim as well.
+    pub(crate) fn kernel_flags(&self, contraction: Contraction, variant: Variant) -> Vec<String> {
+        let mut flags: Vec<&str> = vec![
+            "-std=c++20",
+            "-O2",
+            "-w",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-fno-exceptions",
+            "-fno-rtti",
+            "-fno-math-errno",
+            "-Wno-c++11-narrowing",
+            // Half and bfloat expressions round where Apple's do.
+            "-Xclang",
+            "-ffloat16-excess-precision=none",
+            "-Xclang",
+            "-fbfloat16-excess-precision=none",
+            match contraction {
+                Contraction::Fused => "-ffp-contract=on",
+                Contraction::Split => "-ffp-contract=off",
+            },
+        ];
+        if cfg!(target_arch = "x86_64") {
+            // Hardware conversion of half and a fused multiply-add, no more:
+            // results must not depend on the machine.
+            flags.push("-march=x86-64-v3");
+        }
+        if variant == Variant::Metered {
+            flags.extend(METER_FLAGS);
+        }
+        let mut flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
+        flags.extend(self.extra_flags.iter().cloned());
+        flags
+    }
+
+    /// Preprocesses Metal source. Standard input is `source` where that is
+    /// given, else `arguments` name the input.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] with the compiler's diagnostics.
+    pub(crate) fn preprocess<S: AsRef<OsStr>>(
+        &self,
+        what: &str,
+        arguments: &[S],
+        source: Option<&str>,
+    ) -> Result<Preprocessed, Error> {
+        let stubs = shim::folder(&self.cache)?.join("stubs");
+        let mut command = Command::new(&self.compiler);
+        command
+            .args(["-E", "-x", "c++", "-std=c++17", "-nostdinc", "-undef", "-w"])
+            .args(["-D__METAL__", "-D__METAL_MACOS__", "-D__cplusplus=201703L"])
+            .arg(format!("-D__METAL_VERSION__={}", metal_version()))
+            .arg("-isystem")
+            .arg(&stubs)
+            .args(arguments);
+        if source.is_some() {
+            command.arg("-");
+        }
+        let output = run(command, source.map(str::as_bytes))?;
+        // Headers of the shim are no headers of the project (-H).
+        let stubs = stubs.to_string_lossy();
+        let diagnostics: String = output
+            .stderr
+            .lines()
+            .filter(|line| !line.contains(&*stubs))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        if !output.success {
+            return Err(Error::Compile {
+                what: format!("cannot preprocess {what}"),
+                diagnostics,
+            });
+        }
+        Ok(Preprocessed {
+            text: output.stdout,
+            diagnostics,
+        })
+    }
+
+    /// Runs the compiler on something.
+    pub(crate) fn compile<S: AsRef<OsStr>>(
+        &self,
+        what: &str,
+        arguments: &[S],
+    ) -> Result<(), Error> {
+        let mut command = Command::new(&self.compiler);
+        command.args(arguments);
+        let output = run(command, None)?;
+        if output.success {
+            return Ok(());
+        }
+        Err(Error::Compile {
+            what: format!("cannot compile {what}"),
+            diagnostics: output.stderr,
+        })
+    }
+}
+
+/// Instrumentation of the metered variant: each access calls the meter
+/// (msl/mtlsim/meter.h), block copies included; none is merged with another.
+const METER_FLAGS: [&str; 17] = [
+    "-DMTLSIM_METER",
+    "-fsanitize=kernel-address",
+    "-mllvm",
+    "-asan-instrumentation-with-call-threshold=0",
+    "-mllvm",
+    "-asan-memory-access-callback-prefix=__mtlsim_",
+    "-mllvm",
+    "-asan-kernel-mem-intrinsic-prefix=true",
+    "-mllvm",
+    "-asan-opt=false",
+    "-mllvm",
+    "-asan-stack=false",
+    "-mllvm",
+    "-asan-globals=false",
+    "-mllvm",
+    "-asan-instrument-atomics=true",
+    "-fno-vectorize",
+];
+
+/// The language version to report: `MTL_SIM_METAL_VERSION`, as three digits.
+pub(crate) fn metal_version() -> String {
+    env::var("MTL_SIM_METAL_VERSION")
+        .ok()
+        .filter(|value| !value.is_empty())
+        .unwrap_or_else(|| "400".to_owned())
+}
+
+/// Preprocessed source and what the compiler said about it.
+#[derive(Debug)]
+pub(crate) struct Preprocessed {
+    pub(crate) text: String,
+    pub(crate) diagnostics: String,
+}
+
+struct Output {
+    success: bool,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(mut command: Command, input: Option<&[u8]>) -> Result<Output, Error> {
+    command
+        .stdin(if input.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let program = command.get_program().to_string_lossy().into_owned();
+    let named =
+        |error: std::io::Error| std::io::Error::new(error.kind(), format!("{program}: {error}"));
+    let mut child = command.spawn().map_err(named)?;
+    let output = std::thread::scope(|scope| {
+        if let (Some(input), Some(mut pipe)) = (input, child.stdin.take()) {
+            // A compiler that stops early closes its end; its status tells.
+            scope.spawn(move || pipe.write_all(input).ok());
+        }
+        child.wait_with_output()
+    })
+    .map_err(named)?;
+    Ok(Output {
+        success: output.status.success(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
