@@ -1,1 +1,216 @@
-//! TODO
+//! Links the MLX that `cargo xtask build` made, and bridges the part of its C++ interface that `mlx-overlay` needs.
+//!
+//! Use the safe crate `mlx-overlay`. This one is for crates that need the same libmlx for C++ of their own; their build
+//! scripts read, through cargo (`links = "mlx"`):
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `DEP_MLX_PREFIX` | the installed prefix, absolute |
+//! | `DEP_MLX_INCLUDE` | include folders, joined like `PATH` |
+//! | `DEP_MLX_LIB` | library folder |
+//! | `DEP_MLX_VERSION` | MLX's version, for example `0.32.4` |
+//! | `DEP_MLX_TREE`, `DEP_MLX_BASE_TREE` | git tree id of the source that was built, and of the unpatched source |
+//! | `DEP_MLX_PRISTINE` | `true` if the overlay was not applied |
+//! | `DEP_MLX_BACKEND` | `cpu`, `metal` or `sim` |
+//! | `DEP_MLX_CPU`, `DEP_MLX_JIT` | whether the CPU back-end is in, whether kernels are compiled at run time |
+//! | `DEP_MLX_DEFINES`, `DEP_MLX_CXX_STD` | macros that a consumer has to define, and the C++ standard |
+//! | `DEP_MLX_METALLIB` | compiled kernels, where there are any |
+//!
+//! # Environment of the build script
+//!
+//! - `MLX_OVERLAY_PREFIX`: the prefix to link; without it, `target/mlx/current` of the workspace.
+//! - `MLX_OVERLAY_PRISTINE=1`: link upstream's MLX without the overlay. `MLX_OVERLAY_PREFIX` must name it.
+//! - `DOCS_RS`: build documentation only; nothing is looked for or linked.
+//! - `MACOSX_DEPLOYMENT_TARGET`, `DEVELOPER_DIR`, `SDKROOT`: as Apple's tools read them.
+//!
+//! A prefix is linked only if it was built from the tree that `mlx.lock` names.
+//!
+//! # What the bridge promises
+//!
+//! Every function that may enter MLX returns `Result`: a C++ exception of any type arrives as an error with its text, and
+//! a call made while the thread or the process is being torn down arrives as [`THREAD_ENDING`] or [`PROCESS_ENDING`]
+//! instead of touching MLX's destroyed variables (`src/lifetime.h`). Shapes and lengths are checked against each other.
+//! What the bridge does *not* promise, and `mlx-overlay` does: that arguments are in MLX's range, and that lazy arrays stay
+//! on their thread.
+
+/// Text of the error of a call made after MLX's variables of this thread were destroyed.
+pub const THREAD_ENDING: &str = "mlx-overlay: this thread is ending, and MLX's part of it is gone";
+
+/// Text of the error of a call made after the process began to exit.
+pub const PROCESS_ENDING: &str = "mlx-overlay: the process is exiting, and MLX is closed";
+
+/// What was linked, as the stamp of its prefix says. Empty where documentation is built without MLX.
+pub mod built {
+    const fn fact(value: Option<&'static str>) -> &'static str {
+        match value {
+            Some(value) => value,
+            None => "",
+        }
+    }
+
+    /// MLX's version.
+    pub const VERSION: &str = fact(option_env!("MLX_OVERLAY_BUILT_VERSION"));
+    /// Git tree id of the source that was built.
+    pub const TREE: &str = fact(option_env!("MLX_OVERLAY_BUILT_TREE"));
+    /// Git tree id of the unpatched source.
+    pub const BASE_TREE: &str = fact(option_env!("MLX_OVERLAY_BUILT_BASE_TREE"));
+    /// `true` if the overlay was not applied.
+    pub const PRISTINE: &str = fact(option_env!("MLX_OVERLAY_BUILT_PRISTINE"));
+    /// `cpu`, `metal` or `sim`.
+    pub const BACKEND: &str = fact(option_env!("MLX_OVERLAY_BUILT_BACKEND"));
+    /// `true` if the CPU back-end is in.
+    pub const CPU: &str = fact(option_env!("MLX_OVERLAY_BUILT_CPU"));
+    /// `true` if Metal kernels are compiled at run time.
+    pub const JIT: &str = fact(option_env!("MLX_OVERLAY_BUILT_JIT"));
+    /// The installed prefix.
+    pub const PREFIX: &str = fact(option_env!("MLX_OVERLAY_BUILT_PREFIX"));
+}
+
+fn thread_ending() -> &'static str {
+    THREAD_ENDING
+}
+
+fn process_ending() -> &'static str {
+    PROCESS_ENDING
+}
+
+pub use bridge::*;
+
+// The macro's own output has no SAFETY comments; each declaration below says what its C++ side checks.
+#[allow(clippy::undocumented_unsafe_blocks)]
+#[cxx::bridge(namespace = "mlx_overlay")]
+mod bridge {
+    /// Where work runs.
+    #[derive(Debug)]
+    enum DeviceKind {
+        /// The host's processor.
+        Cpu,
+        /// The GPU that MLX's Metal back-end sees.
+        Gpu,
+    }
+
+    /// Types of elements that cross the bridge.
+    #[derive(Debug)]
+    enum ElementKind {
+        /// `float`
+        F32,
+        /// `_Float16`
+        F16,
+        /// bfloat16
+        Bf16,
+        /// `uint32_t`
+        U32,
+    }
+
+    /// An MLX stream: an index that is unique for the life of the process, and its device.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct RawStream {
+        /// Where its work runs.
+        device: DeviceKind,
+        /// MLX's index.
+        index: i32,
+    }
+
+    /// A borrowed array, so that a slice of them can cross.
+    struct ArrayRef<'a> {
+        /// The array.
+        array: &'a Array,
+    }
+
+    /// The three results of an affine quantization.
+    struct Quantized {
+        /// Packed integers, u32.
+        packed: UniquePtr<Array>,
+        /// One scale a group.
+        scales: UniquePtr<Array>,
+        /// One bias a group.
+        biases: UniquePtr<Array>,
+    }
+
+    extern "Rust" {
+        fn thread_ending() -> &'static str;
+        fn process_ending() -> &'static str;
+    }
+
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/bridge.h");
+
+        /// An `mlx::core::array`. Neither `Send` nor `Sync`.
+        type Array;
+
+        /// Version of the library that is running.
+        fn version() -> Result<String>;
+        /// Whether MLX has its Metal back-end.
+        fn metal_is_available() -> Result<bool>;
+        /// Whether there is such a device, and MLX has a back-end for it.
+        fn device_is_available(device: DeviceKind) -> Result<bool>;
+        /// A property of a device (`device_name`, `architecture`), empty where MLX has none of that name.
+        fn device_property(device: DeviceKind, key: &str) -> Result<String>;
+
+        /// The calling thread's default stream of a device; made on first use.
+        fn default_stream(device: DeviceKind) -> Result<RawStream>;
+        /// Makes a stream for the calling thread.
+        fn new_stream(device: DeviceKind) -> Result<RawStream>;
+        /// Makes a stream the calling thread's default of its device.
+        fn set_default_stream(stream: RawStream) -> Result<()>;
+        /// Waits for all work that the calling thread has put on the stream.
+        fn synchronize(stream: RawStream) -> Result<()>;
+
+        /// Copies bytes into a new array. Their number must fit shape and kind.
+        fn from_bytes(bytes: &[u8], shape: &[i32], kind: ElementKind) -> Result<UniquePtr<Array>>;
+        /// Extents of the array's dimensions.
+        fn shape(array: &Array) -> Result<Vec<i32>>;
+        /// Type of the array's elements.
+        fn kind(array: &Array) -> Result<ElementKind>;
+
+        /// Evaluates the arrays and waits for them.
+        fn eval(arrays: &[ArrayRef]) -> Result<()>;
+        /// Evaluates an array, and gives a row-contiguous one with a descriptor of its own, over memory that MLX will
+        /// not write to again. Nothing of it changes from then on.
+        fn settle(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// A new descriptor over the memory of an array that `settle` returned. May be called from any thread.
+        fn share(settled: &Array) -> Result<UniquePtr<Array>>;
+        /// The memory of an array that `settle` returned, row-major.
+        fn bytes(settled: &Array) -> Result<&[u8]>;
+
+        /// The array with its dimensions in reverse order.
+        fn transpose(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Matrix product.
+        fn matmul(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Affine quantization of a matrix along its rows.
+        fn quantize(w: &Array, group_size: i32, bits: i32, stream: RawStream) -> Result<Quantized>;
+        /// Inverse of `quantize`.
+        fn dequantize(
+            packed: &Array,
+            scales: &Array,
+            biases: &Array,
+            group_size: i32,
+            bits: i32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// `x` times the transpose of a quantized matrix.
+        fn quantized_matmul(
+            x: &Array,
+            packed: &Array,
+            scales: &Array,
+            biases: &Array,
+            group_size: i32,
+            bits: i32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+    }
+
+    #[cfg(feature = "fault-injection")]
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/faults.h");
+
+        /// Throws an `int`.
+        fn throw_int() -> Result<()>;
+        /// Throws a `std::runtime_error` with this text.
+        fn throw_text(text: &str) -> Result<()>;
+        /// Whether MLX owns the array's memory, and so may write a result over it.
+        fn memory_is_owned(array: &Array) -> Result<bool>;
+        /// An array like `input` whose evaluation fails on the stream's own thread, after it was scheduled.
+        fn fails_when_run(input: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+    }
+}

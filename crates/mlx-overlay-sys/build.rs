@@ -1,0 +1,178 @@
+//! Finds the MLX that `cargo xtask build` installed, checks that it is the pinned one, compiles the bridge against
+//! it and tells cargo how to link. It downloads nothing, patches nothing and runs no CMake.
+
+#[path = "build/prefix.rs"]
+mod prefix;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use prefix::{Prefix, Request};
+
+const BRIDGE: &[&str] = &["src/bridge.cc", "src/lifetime.cc"];
+const FAULTS: &str = "src/faults.cc";
+
+fn main() {
+    // docs.rs has no MLX; documentation needs none.
+    println!("cargo::rerun-if-env-changed=DOCS_RS");
+    if env::var_os("DOCS_RS").is_some() {
+        return;
+    }
+    // An error here is one line for the user, not a panic with a backtrace.
+    if let Err(message) = run() {
+        println!("cargo::error={message}");
+    }
+}
+
+fn run() -> Result<(), String> {
+    let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    println!("cargo::rerun-if-env-changed=MLX_OVERLAY_PREFIX");
+    println!("cargo::rerun-if-env-changed=MLX_OVERLAY_PRISTINE");
+    let request = Request {
+        prefix: env::var_os("MLX_OVERLAY_PREFIX").map(PathBuf::from),
+        pristine: env::var_os("MLX_OVERLAY_PRISTINE").is_some_and(|value| value == "1"),
+        workspace: manifest_dir
+            .ancestors()
+            .nth(2)
+            .unwrap_or(&manifest_dir)
+            .to_owned(),
+        lock: manifest_dir.join("mlx.lock"),
+    };
+    println!("cargo::rerun-if-changed={}", request.lock.display());
+    // The folder, not the stamp: cargo then notices a `current` link that points elsewhere, and a rebuilt library.
+    println!("cargo::rerun-if-changed={}", request.root().display());
+
+    let prefix = request.resolve()?;
+    compile_bridge(&prefix, &manifest_dir)?;
+    link(&prefix)?;
+    publish(&prefix)
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|error| format!("{name}: {error}"))
+}
+
+/// Compiles the C++ side. Warnings are errors, except in a packaged copy: there a newer compiler's new warning must
+/// not break somebody's build.
+fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
+    let packaged = manifest_dir.join("Cargo.toml.orig").exists();
+    let mut build = cxx_build::bridge("src/lib.rs");
+    build
+        .files(BRIDGE)
+        .std(&prefix.stamp.cxx_std)
+        .define(
+            "MLX_OVERLAY_VERSION",
+            format!("\"{}\"", prefix.stamp.version).as_str(),
+        )
+        .warnings(true)
+        .extra_warnings(true)
+        .warnings_into_errors(!packaged);
+    for define in &prefix.stamp.defines {
+        build.define(define, None);
+    }
+    // As system headers: MLX's warnings are not ours to fix.
+    for include in prefix.include() {
+        build.flag("-isystem").flag(include);
+    }
+    if env::var_os("CARGO_FEATURE_FAULT_INJECTION").is_some() {
+        let _: &mut cc::Build = build
+            .file(FAULTS)
+            .define("MLX_OVERLAY_FAULT_INJECTION", None);
+    }
+    if let Some(version) = deployment_target(prefix)? {
+        build.flag(format!("-mmacosx-version-min={version}"));
+    }
+    println!("cargo::rerun-if-changed=src");
+    build
+        .try_compile("mlx_overlay_bridge")
+        .map_err(|error| format!("the C++ bridge did not compile: {error}"))
+}
+
+/// Links MLX and what it stands on. `-bundle` keeps the 36 MB archive out of the rlib.
+fn link(prefix: &Prefix) -> Result<(), String> {
+    let stamp = &prefix.stamp;
+    println!("cargo::rustc-link-search=native={}", prefix.lib().display());
+    for library in &stamp.static_libs {
+        println!("cargo::rustc-link-lib=static:-bundle={library}");
+    }
+    for library in &stamp.system_libs {
+        println!("cargo::rustc-link-lib={library}");
+    }
+    for framework in &stamp.frameworks {
+        println!("cargo::rustc-link-lib=framework={framework}");
+    }
+    if variable("CARGO_CFG_TARGET_OS")? == "macos" {
+        link_clang_runtime()?;
+    }
+    Ok(())
+}
+
+/// MLX asks for the OS version with `__builtin_available`, which calls `___isPlatformVersionAtLeast` in clang's
+/// runtime; rustc links with `-nodefaultlibs`, so it has to be named.
+fn link_clang_runtime() -> Result<(), String> {
+    println!("cargo::rerun-if-env-changed=DEVELOPER_DIR");
+    println!("cargo::rerun-if-env-changed=SDKROOT");
+    // Through xcrun: a `clang` that conda puts first on PATH has no such runtime.
+    let output = Command::new("xcrun")
+        .args(["clang", "--print-resource-dir"])
+        .output()
+        .map_err(|error| {
+            format!("xcrun clang --print-resource-dir: {error}; run `xcode-select --install`")
+        })?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("lib/darwin");
+    if !folder.join("libclang_rt.osx.a").is_file() {
+        return Err(format!(
+            "no libclang_rt.osx.a in `{}` (from `xcrun clang --print-resource-dir`); install Xcode's command line tools",
+            folder.display()
+        ));
+    }
+    println!("cargo::rustc-link-search=native={}", folder.display());
+    println!("cargo::rustc-link-lib=static:-bundle=clang_rt.osx");
+    Ok(())
+}
+
+/// The oldest macOS that the bridge is compiled for: the user's, else the one that MLX was built for.
+fn deployment_target(prefix: &Prefix) -> Result<Option<String>, String> {
+    if variable("CARGO_CFG_TARGET_OS")? != "macos" {
+        return Ok(None);
+    }
+    println!("cargo::rerun-if-env-changed=MACOSX_DEPLOYMENT_TARGET");
+    Ok(env::var("MACOSX_DEPLOYMENT_TARGET")
+        .ok()
+        .or_else(|| prefix.stamp.deployment_target.clone()))
+}
+
+/// Tells this crate (`rustc-env`) and the build scripts of its dependants (`DEP_MLX_*`) what was found.
+fn publish(prefix: &Prefix) -> Result<(), String> {
+    let stamp = &prefix.stamp;
+    let include =
+        env::join_paths(prefix.include()).map_err(|error| format!("include folders: {error}"))?;
+    let metallib = prefix
+        .metallib()
+        .map(|path| path.display().to_string())
+        .unwrap_or_default();
+    let facts = [
+        ("prefix", prefix.root.display().to_string()),
+        ("include", include.to_string_lossy().into_owned()),
+        ("lib", prefix.lib().display().to_string()),
+        ("version", stamp.version.clone()),
+        ("tree", stamp.final_tree.clone()),
+        ("base_tree", stamp.base_tree.clone()),
+        ("pristine", stamp.pristine.to_string()),
+        ("backend", stamp.backend.clone()),
+        ("cpu", stamp.cpu.to_string()),
+        ("jit", stamp.jit.to_string()),
+        ("defines", stamp.defines.join(" ")),
+        ("cxx_std", stamp.cxx_std.clone()),
+        ("metallib", metallib),
+    ];
+    for (key, value) in facts {
+        println!("cargo::metadata={key}={value}");
+        println!(
+            "cargo::rustc-env=MLX_OVERLAY_BUILT_{}={value}",
+            key.to_uppercase()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+// The C++ side of the bridge; see lib.rs for what each function does.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "mlx-overlay-sys/src/lifetime.h"
+#include "mlx/array.h"
+#include "rust/cxx.h"
+
+namespace mlx_overlay {
+
+enum class DeviceKind : std::uint8_t;
+enum class ElementKind : std::uint8_t;
+struct RawStream;
+struct ArrayRef;
+struct Quantized;
+
+// An mlx::core::array that is leaked rather than destroyed when the process
+// is exiting.
+class Array {
+ public:
+  explicit Array(mlx::core::array value) : value_(std::move(value)) {}
+  ~Array();
+
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  const mlx::core::array& get() const {
+    return value_;
+  }
+
+ private:
+  union {
+    mlx::core::array value_;
+  };
+};
+
+rust::String version();
+bool metal_is_available();
+bool device_is_available(DeviceKind device);
+rust::String device_property(DeviceKind device, rust::Str key);
+
+RawStream default_stream(DeviceKind device);
+RawStream new_stream(DeviceKind device);
+void set_default_stream(RawStream stream);
+void synchronize(RawStream stream);
+
+std::unique_ptr<Array> from_bytes(
+    rust::Slice<const std::uint8_t> bytes,
+    rust::Slice<const std::int32_t> shape,
+    ElementKind kind);
+rust::Vec<std::int32_t> shape(const Array& array);
+ElementKind kind(const Array& array);
+
+void eval(rust::Slice<const ArrayRef> arrays);
+std::unique_ptr<Array> settle(const Array& array, RawStream stream);
+std::unique_ptr<Array> share(const Array& settled);
+rust::Slice<const std::uint8_t> bytes(const Array& settled);
+
+std::unique_ptr<Array> transpose(const Array& array, RawStream stream);
+std::unique_ptr<Array> matmul(const Array& a, const Array& b, RawStream stream);
+Quantized quantize(
+    const Array& w,
+    std::int32_t group_size,
+    std::int32_t bits,
+    RawStream stream);
+std::unique_ptr<Array> dequantize(
+    const Array& packed,
+    const Array& scales,
+    const Array& biases,
+    std::int32_t group_size,
+    std::int32_t bits,
+    RawStream stream);
+std::unique_ptr<Array> quantized_matmul(
+    const Array& x,
+    const Array& packed,
+    const Array& scales,
+    const Array& biases,
+    std::int32_t group_size,
+    std::int32_t bits,
+    RawStream stream);
+
+} // namespace mlx_overlay

@@ -1,0 +1,65 @@
+#include "mlx-overlay-sys/src/faults.h"
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "mlx-overlay-sys/src/lib.rs.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/primitives.h"
+
+namespace mlx_overlay {
+
+namespace {
+
+namespace core = mlx::core;
+
+// Gives its output memory, then fails where kernels run: MLX has marked the
+// output evaluated by then.
+class Fails : public core::Primitive {
+ public:
+  using core::Primitive::Primitive;
+
+  void eval_cpu(
+      const std::vector<core::array>&,
+      std::vector<core::array>& outputs) override {
+    auto& out = outputs.at(0);
+    out.set_data(core::allocator::malloc(out.nbytes()));
+    core::cpu::get_command_encoder(stream()).dispatch(
+        [] { throw std::runtime_error("failed when run"); });
+  }
+
+  void eval_gpu(const std::vector<core::array>&, std::vector<core::array>&)
+      override {
+    throw std::runtime_error("failed when scheduled");
+  }
+
+  DEFINE_NAME(Fails);
+};
+
+} // namespace
+
+void throw_int() {
+  throw 42;
+}
+
+void throw_text(rust::Str text) {
+  throw std::runtime_error(std::string(text));
+}
+
+bool memory_is_owned(const Array& array) {
+  return array.get().data_shared_ptr()->is_owned();
+}
+
+std::unique_ptr<Array> fails_when_run(const Array& input, RawStream stream) {
+  auto device =
+      stream.device == DeviceKind::Cpu ? core::Device::cpu : core::Device::gpu;
+  const auto& like = input.get();
+  return std::make_unique<Array>(core::array(
+      like.shape(),
+      like.dtype(),
+      std::make_shared<Fails>(core::Stream(stream.index, device)),
+      {like}));
+}
+
+} // namespace mlx_overlay

@@ -1,0 +1,148 @@
+#include "mlx-overlay-sys/src/lifetime.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+#include "mlx-overlay-sys/src/lib.rs.h"
+#include "mlx/device.h"
+#include "mlx/memory.h"
+#include "mlx/stream.h"
+#include "mlx/transforms_impl.h"
+#include "mlx/version.h"
+
+namespace mlx_overlay {
+
+namespace {
+
+namespace core = mlx::core;
+
+// Counts the calls that are inside MLX, and lets none in once it is closed. A
+// read-write lock would do, but busy threads keep its writer waiting.
+class Gate {
+ public:
+  bool enter() noexcept {
+    if (closed_) {
+      return false;
+    }
+    ++calls_;
+    // Either this sees that the gate was closed, or close() sees this call.
+    if (closed_) {
+      leave();
+      return false;
+    }
+    return true;
+  }
+
+  void leave() noexcept {
+    if (--calls_ == 0 && closed_) {
+      calls_.notify_all();
+    }
+  }
+
+  // Returns when the last call has left.
+  void close() noexcept {
+    closed_ = true;
+    for (int calls = calls_; calls != 0; calls = calls_) {
+      calls_.wait(calls);
+    }
+  }
+
+ private:
+  std::atomic<int> calls_ = 0;
+  std::atomic<bool> closed_ = false;
+};
+
+// Never destroyed: it must outlive every other static variable.
+Gate& gate() {
+  static Gate* const instance = new Gate;
+  return *instance;
+}
+
+// Exit handlers and static destructors run in the reverse order of their
+// registration. So what MLX destroys at exit is made first, and closing the
+// gate comes before its destruction.
+void prepare_process() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (std::strcmp(core::version(), MLX_OVERLAY_VERSION) != 0) {
+      throw std::runtime_error(
+          std::string("mlx-overlay: linked MLX says it is ") + core::version() +
+          ", the prefix says " MLX_OVERLAY_VERSION
+          ": run `cargo xtask build` again");
+    }
+    core::get_streams();
+    core::get_memory_limit(); // makes the allocator
+    for (auto type : {core::Device::cpu, core::Device::gpu}) {
+      if (core::is_available(type)) {
+        core::device_info(type);
+      }
+    }
+    if (std::atexit([] { gate().close(); }) != 0) {
+      throw std::runtime_error("mlx-overlay: atexit failed");
+    }
+  });
+}
+
+// Read after this thread's variables with destructors are gone: this one has
+// none.
+thread_local bool thread_ended = false;
+thread_local bool thread_prepared = false;
+
+struct ThreadEnd {
+  ~ThreadEnd() {
+    thread_ended = true;
+  }
+};
+
+// The same for a thread: what MLX keeps in it is made first, so that ThreadEnd,
+// made last, is destroyed first.
+void prepare_thread() {
+  if (thread_prepared) {
+    return;
+  }
+  core::detail::in_tracing(); // makes the stack of traces
+  for (auto type : {core::Device::cpu, core::Device::gpu}) {
+    if (core::is_available(type)) {
+      core::default_stream(type); // makes the default streams and the encoders
+    }
+  }
+  static thread_local ThreadEnd end;
+  static_cast<void>(&end);
+  thread_prepared = true;
+}
+
+} // namespace
+
+Entry::Entry() {
+  if (!gate().enter()) {
+    throw std::runtime_error(std::string(process_ending()));
+  }
+  try {
+    if (thread_ended) {
+      throw std::runtime_error(std::string(thread_ending()));
+    }
+    prepare_process();
+    prepare_thread();
+  } catch (...) {
+    gate().leave(); // there is no destructor after a constructor that throws
+    throw;
+  }
+}
+
+Entry::~Entry() {
+  gate().leave();
+}
+
+Release::Release() noexcept : allowed_(gate().enter()) {}
+
+Release::~Release() {
+  if (allowed_) {
+    gate().leave();
+  }
+}
+
+} // namespace mlx_overlay

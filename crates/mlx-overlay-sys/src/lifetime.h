@@ -1,0 +1,63 @@
+// When MLX may be entered.
+//
+// MLX keeps variables with destructors: some for the process, some for each
+// thread. Rust code can still run after they are gone: a `Drop` in a
+// `thread_local!`, or a detached thread while `main` returns. Every call that
+// Rust makes passes here, and is refused once what it would touch is gone.
+
+#pragma once
+
+#include <exception>
+
+namespace mlx_overlay {
+
+// One call into MLX. The process does not pass its exit handlers while one is
+// alive.
+class Entry {
+ public:
+  // Prepares process and thread on first use.
+  // Throws std::runtime_error when either is being torn down.
+  Entry();
+  ~Entry();
+
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+};
+
+// The release of what MLX owns. Unlike a call it needs nothing of the thread,
+// and cannot fail: after the process began to exit, the owner leaks it.
+class Release {
+ public:
+  Release() noexcept;
+  ~Release();
+
+  Release(const Release&) = delete;
+  Release& operator=(const Release&) = delete;
+
+  bool allowed() const noexcept {
+    return allowed_;
+  }
+
+ private:
+  bool allowed_;
+};
+
+} // namespace mlx_overlay
+
+namespace rust::behavior {
+
+// cxx's hook around every function that returns Result. The default one lets
+// what is not a std::exception go, which ends the process.
+template <typename Try, typename Fail>
+static void trycatch(Try&& func, Fail&& fail) noexcept {
+  try {
+    mlx_overlay::Entry entry;
+    func();
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("mlx-overlay: C++ threw something that is not a std::exception");
+  }
+}
+
+} // namespace rust::behavior
