@@ -1,1 +1,60 @@
-//! TODO
+//! A safe interface to the MLX that mlx-overlay pins, patches and builds.
+//!
+//! ```
+//! use mlx_overlay::{Array, Quantization, quantize, quantized_matmul};
+//!
+//! # fn main() -> mlx_overlay::Result<()> {
+//! let w = Array::from_slice(&vec![0.5f32; 8 * 64], &[8, 64])?;
+//! let w = quantize(&w, Quantization::affine(4, 64)?)?;
+//! let x = Array::from_slice(&vec![1.0f32; 2 * 64], &[2, 64])?;
+//! let y = quantized_matmul(&x, &w)?;
+//! assert_eq!(y.shape(), [2, 8]);
+//! assert!(y.to_vec::<f32>()?.iter().all(|y| (y - 32.0).abs() < 1e-3));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Laziness
+//!
+//! Operations build a graph; nothing runs until [`eval()`], [`Array::evaluate`] or [`Array::to_vec`]. Each operation
+//! remembers the stream it was built on: the thread's current one, which [`Stream::scope`] sets.
+//!
+//! # Threads
+//!
+//! MLX keeps streams per thread and does not lock its graph, so an [`Array`] is neither `Send` nor `Sync`: two threads that
+//! evaluate one lazy array corrupt it, and an array whose stream belongs to another thread cannot be evaluated. An
+//! [`Evaluated`] is both. It has no graph and its memory is never written again; [`Evaluated::to_array`] brings it into the
+//! graph of whichever thread needs it.
+//!
+//! - MLX's default device is a process-wide variable without a lock. This crate neither sets nor relies on it: every
+//!   operation names its stream.
+//! - Every thread that uses MLX makes its own default streams, and each CPU stream that has run something keeps one
+//!   operating-system thread until the process ends. Use few threads, for long.
+//! - MLX calls the first thread that uses it the main thread. Nothing here depends on which one that is.
+//! - A call made while MLX's variables are being destroyed (from a `Drop` in a `thread_local!`, or from another thread while
+//!   the process exits) returns [`Error::ThreadEnding`] or [`Error::ProcessEnding`]. The process exits only when calls in
+//!   progress have returned.
+//!
+//! # Errors
+//!
+//! Whatever MLX throws arrives as [`Error::Mlx`] with MLX's text. Shapes, types and lengths that would take MLX out of
+//! bounds are refused before they reach it.
+
+mod array;
+mod device;
+mod error;
+mod evaluated;
+mod info;
+mod ops;
+mod quantized;
+mod stream;
+
+pub use array::{Array, Dtype, Element};
+pub use device::Device;
+pub use error::{Error, Result};
+pub use evaluated::Evaluated;
+pub use half::{bf16, f16};
+pub use info::{Backend, BuildInfo, build_info, mlx_version};
+pub use ops::{eval, matmul, transpose};
+pub use quantized::{Quantization, QuantizedMatrix, dequantize, quantize, quantized_matmul};
+pub use stream::Stream;

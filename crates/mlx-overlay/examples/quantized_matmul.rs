@@ -1,0 +1,416 @@
+//! Multiplies M random rows with a quantized matrix, and says how far the product is from a double-precision reference
+//! and whether each of its rows is, bit for bit, the product of that row alone.
+//!
+//! ```text
+//! cargo run --release -p mlx-overlay --example quantized_matmul -- --m 6 --n 512 --k 1024 --bits 4 --group 64
+//! ```
+//!
+//! Exit codes: 0 done (equal rows or not), 1 it could not be computed, 2 usage.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
+use mlx_overlay::{
+    Array, BuildInfo, Device, Element, Quantization, QuantizedMatrix, Stream, bf16, build_info,
+    f16, quantize, quantized_matmul,
+};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+#[derive(Parser)]
+#[command(
+    name = "quantized_matmul",
+    about = "Multiply M rows with a quantized N x K matrix and check the product"
+)]
+struct Args {
+    /// Rows of x
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    m: u32,
+    /// Rows of the matrix: columns of the product
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    n: u32,
+    /// Columns of the matrix, a multiple of the group size
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    k: u32,
+    /// Bits a weight
+    #[arg(long, value_parser = PossibleValuesParser::new(["1", "2", "3", "4", "5", "6", "8"]))]
+    bits: String,
+    /// Weights a group
+    #[arg(long, value_parser = PossibleValuesParser::new(["32", "64", "128"]))]
+    group: String,
+    /// Type of x, scales, biases and product
+    #[arg(long, value_enum, default_value_t)]
+    dtype: Type,
+    /// Where to compute; the GPU if there is one
+    #[arg(long, value_enum)]
+    device: Option<Place>,
+    /// Seed of the random numbers
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Type {
+    #[default]
+    F32,
+    F16,
+    Bf16,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Place {
+    Cpu,
+    Gpu,
+}
+
+/// What is printed. The names are those of the JSON output.
+#[derive(Serialize)]
+struct Report {
+    m: usize,
+    n: usize,
+    k: usize,
+    bits: u32,
+    group: u32,
+    dtype: String,
+    device: String,
+    device_name: String,
+    seed: u64,
+    /// SHA-256 of the product's bits, row-major, each element as a little-endian u32.
+    checksum: String,
+    /// Largest absolute difference from the reference.
+    max_error: f64,
+    /// Largest absolute value of the reference.
+    max_reference: f64,
+    /// Rows of the product that are not their one-row product, bit for bit.
+    rows_differing: usize,
+    mlx_version: String,
+    mlx_tree: &'static str,
+    mlx_pristine: bool,
+    mlx_backend: String,
+}
+
+struct Problem {
+    m: usize,
+    n: usize,
+    k: usize,
+    quantization: Quantization,
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let problem = match Problem::new(&args) {
+        Ok(problem) => problem,
+        Err(message) => Args::command()
+            .error(ErrorKind::ValueValidation, message)
+            .exit(),
+    };
+    match run(&args, &problem) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Problem {
+    /// The problem that was asked for, or what is wrong with it.
+    fn new(args: &Args) -> Result<Self, String> {
+        let parse = |text: &str| text.parse().map_err(|error| format!("{text}: {error}"));
+        let quantization = Quantization::affine(parse(&args.bits)?, parse(&args.group)?)
+            .map_err(|error| error.to_string())?;
+        if !args.k.is_multiple_of(quantization.group_size()) {
+            return Err(format!(
+                "--k {} is not a multiple of --group {}",
+                args.k, args.group
+            ));
+        }
+        for (name, a, b) in [
+            ("m * k", args.m, args.k),
+            ("n * k", args.n, args.k),
+            ("m * n", args.m, args.n),
+        ] {
+            if a.checked_mul(b)
+                .is_none_or(|product| product > i32::MAX as u32)
+            {
+                return Err(format!("{name} must be below 2^31"));
+            }
+        }
+        Ok(Self {
+            m: args.m as usize,
+            n: args.n as usize,
+            k: args.k as usize,
+            quantization,
+            seed: args.seed,
+        })
+    }
+}
+
+fn run(args: &Args, problem: &Problem) -> anyhow::Result<()> {
+    let device = match args.device {
+        Some(Place::Cpu) => Device::Cpu,
+        Some(Place::Gpu) => Device::Gpu,
+        None => Device::preferred()?,
+    };
+    let report = Stream::default_of(device)?.scope(|| match args.dtype {
+        Type::F32 => examine::<f32>(problem, device),
+        Type::F16 => examine::<f16>(problem, device),
+        Type::Bf16 => examine::<bf16>(problem, device),
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report).context("JSON")?);
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+/// A type that a product can have.
+trait Float: Element {
+    /// The nearest value.
+    fn narrow(value: f32) -> Self;
+    /// The same value.
+    fn widen(self) -> f64;
+    /// Its bits. Equal means equal in each: 0.0 is not -0.0, and a NaN is itself.
+    fn bits(self) -> u32;
+}
+
+impl Float for f32 {
+    fn narrow(value: f32) -> Self {
+        value
+    }
+    fn widen(self) -> f64 {
+        self.into()
+    }
+    fn bits(self) -> u32 {
+        self.to_bits()
+    }
+}
+
+impl Float for f16 {
+    fn narrow(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn widen(self) -> f64 {
+        self.into()
+    }
+    fn bits(self) -> u32 {
+        self.to_bits().into()
+    }
+}
+
+impl Float for bf16 {
+    fn narrow(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn widen(self) -> f64 {
+        self.into()
+    }
+    fn bits(self) -> u32 {
+        self.to_bits().into()
+    }
+}
+
+/// Computes the product and looks at it.
+fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report> {
+    let &Problem {
+        m,
+        n,
+        k,
+        quantization,
+        seed,
+    } = problem;
+    let mut random = SplitMix64(seed);
+    let mut values = |count: usize| -> Vec<T> {
+        (0..count)
+            .map(|_| T::narrow(random.next_signed()))
+            .collect()
+    };
+    let x = values(m * k);
+    let w = quantize(&Array::from_slice(&values(n * k), &[n, k])?, quantization)?;
+
+    let product: Vec<T> = quantized_matmul(&Array::from_slice(&x, &[m, k])?, &w)?.to_vec()?;
+    ensure!(
+        product.len() == m * n,
+        "the product has {} elements, expected {}",
+        product.len(),
+        m * n
+    );
+    let (max_error, max_reference) = compare(problem, &x, &w, &product)?;
+    let rows_differing = rows_differing(problem, &x, &w, &product)?;
+
+    let BuildInfo {
+        mlx_version,
+        tree,
+        pristine,
+        backend,
+        ..
+    } = build_info()?;
+    Ok(Report {
+        m,
+        n,
+        k,
+        bits: quantization.bits(),
+        group: quantization.group_size(),
+        dtype: T::DTYPE.to_string(),
+        device: device.to_string(),
+        device_name: device.name()?,
+        seed,
+        checksum: checksum(&product),
+        max_error,
+        max_reference,
+        rows_differing,
+        mlx_version,
+        mlx_tree: tree,
+        mlx_pristine: pristine,
+        mlx_backend: backend.to_string(),
+    })
+}
+
+/// The largest error and the largest reference value, both absolute.
+///
+/// The reference takes the packed integers, scales and biases as they are, and does all arithmetic in double precision.
+fn compare<T: Float>(
+    problem: &Problem,
+    x: &[T],
+    w: &QuantizedMatrix,
+    product: &[T],
+) -> anyhow::Result<(f64, f64)> {
+    let &Problem {
+        n, k, quantization, ..
+    } = problem;
+    let (bits, group) = (
+        quantization.bits() as usize,
+        quantization.group_size() as usize,
+    );
+    let packed = w.packed().to_vec::<u32>()?;
+    let scales = w.scales().to_vec::<T>()?;
+    let biases = w.biases().to_vec::<T>()?;
+    let x: Vec<f64> = x.iter().map(|&value| value.widen()).collect();
+
+    let (mut max_error, mut max_reference) = (0f64, 0f64);
+    for row in 0..n {
+        let words = &packed[row * k * bits / 32..][..k * bits / 32];
+        let weights: Vec<f64> = (0..k)
+            .map(|column| {
+                let index = (row * k + column) / group;
+                scales[index].widen() * f64::from(unpack(words, column * bits, bits))
+                    + biases[index].widen()
+            })
+            .collect();
+        for (vector, x) in x.chunks_exact(k).enumerate() {
+            let reference: f64 = x.iter().zip(&weights).map(|(x, w)| x * w).sum();
+            let error = (product[vector * n + row].widen() - reference).abs();
+            // f64::max would drop a NaN.
+            max_error = if error.is_nan() {
+                error
+            } else {
+                max_error.max(error)
+            };
+            max_reference = max_reference.max(reference.abs());
+        }
+    }
+    Ok((max_error, max_reference))
+}
+
+/// The integer of `bits` bits that starts at bit `start` of a row: MLX packs the lowest bits first.
+fn unpack(words: &[u32], start: usize, bits: usize) -> u32 {
+    let (word, shift) = (start / 32, start % 32);
+    let low = u64::from(words[word]);
+    let high = words.get(word + 1).map_or(0, |&word| u64::from(word));
+    (((high << 32 | low) >> shift) & ((1 << bits) - 1)) as u32
+}
+
+/// Rows of the product that differ in a bit from the product of the row alone.
+fn rows_differing<T: Float>(
+    problem: &Problem,
+    x: &[T],
+    w: &QuantizedMatrix,
+    product: &[T],
+) -> anyhow::Result<usize> {
+    let &Problem { n, k, .. } = problem;
+    let mut differing = 0;
+    for (x, row) in x.chunks_exact(k).zip(product.chunks_exact(n)) {
+        let alone: Vec<T> = quantized_matmul(&Array::from_slice(x, &[1, k])?, w)?.to_vec()?;
+        differing += usize::from(
+            !alone
+                .iter()
+                .map(|y| y.bits())
+                .eq(row.iter().map(|y| y.bits())),
+        );
+    }
+    Ok(differing)
+}
+
+/// SHA-256 of the elements' bits, each as a little-endian u32.
+fn checksum<T: Float>(product: &[T]) -> String {
+    let mut hash = Sha256::new();
+    for element in product {
+        hash.update(element.bits().to_le_bytes());
+    }
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn print(report: &Report) {
+    let Report {
+        m,
+        n,
+        k,
+        bits,
+        group,
+        dtype,
+        ..
+    } = report;
+    println!(
+        "product        {m} x {k} times {n} x {k} at {bits} bits, groups of {group}, {dtype}, seed {}",
+        report.seed
+    );
+    println!("device         {} ({})", report.device, report.device_name);
+    let overlay = if report.mlx_pristine {
+        "without the overlay"
+    } else {
+        "patched"
+    };
+    println!(
+        "MLX            {} {overlay}, back-end {}, tree {}",
+        report.mlx_version, report.mlx_backend, report.mlx_tree
+    );
+    println!("checksum       {}", report.checksum);
+    println!(
+        "largest error  {:.3e} (the reference reaches {:.3e})",
+        report.max_error, report.max_reference
+    );
+    if report.rows_differing == 0 {
+        println!("rows           all {m} equal their one-row product bit for bit");
+    } else {
+        println!(
+            "rows           {} of {m} differ from their one-row product",
+            report.rows_differing
+        );
+    }
+}
+
+/// Steele, Lea and Flood's generator: the same numbers everywhere for a seed.
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    /// Uniform in [-1, 1).
+    fn next_signed(&mut self) -> f32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        (z >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    }
+}

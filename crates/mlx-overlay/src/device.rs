@@ -1,0 +1,93 @@
+use std::fmt;
+
+use mlx_overlay_sys::{self as sys, DeviceKind};
+
+use crate::{Error, Result};
+
+/// Where work runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// The host's processor.
+    Cpu,
+    /// The GPU of MLX's Metal back-end: an Apple GPU, or the simulated one where the linked library was built for it.
+    Gpu,
+}
+
+impl Device {
+    /// Whether the linked library has a back-end for this device and the machine has one.
+    ///
+    /// # Errors
+    ///
+    /// MLX's, if it cannot be asked.
+    pub fn is_available(self) -> Result<bool> {
+        Ok(sys::device_is_available(self.raw())?)
+    }
+
+    /// The GPU if there is one, else the CPU: where a thread works that has not entered a [`crate::Stream`].
+    ///
+    /// # Errors
+    ///
+    /// MLX's, if it cannot be asked.
+    pub fn preferred() -> Result<Self> {
+        Ok(if Self::Gpu.is_available()? {
+            Self::Gpu
+        } else {
+            Self::Cpu
+        })
+    }
+
+    /// The device's name, as its maker gives it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`] if there is none.
+    pub fn name(self) -> Result<String> {
+        self.property("device_name")
+    }
+
+    /// The device's architecture: for an Apple GPU as in `applegpu_g15d`, for a CPU as in `x86_64`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`] if there is none.
+    pub fn architecture(self) -> Result<String> {
+        self.property("architecture")
+    }
+
+    fn property(self, key: &str) -> Result<String> {
+        self.require()?;
+        Ok(sys::device_property(self.raw(), key)?)
+    }
+
+    pub(crate) fn require(self) -> Result<()> {
+        if self.is_available()? {
+            Ok(())
+        } else {
+            Err(Error::NoDevice(self))
+        }
+    }
+
+    pub(crate) fn raw(self) -> DeviceKind {
+        match self {
+            Self::Cpu => DeviceKind::Cpu,
+            Self::Gpu => DeviceKind::Gpu,
+        }
+    }
+
+    pub(crate) fn from_raw(raw: DeviceKind) -> Self {
+        if raw == DeviceKind::Cpu {
+            Self::Cpu
+        } else {
+            Self::Gpu
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "CPU",
+            Self::Gpu => "GPU",
+        })
+    }
+}

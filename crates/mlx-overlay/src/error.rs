@@ -1,0 +1,102 @@
+use crate::{Device, Dtype};
+
+/// What every fallible function of this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation was refused or failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// MLX threw; its text.
+    #[error("{0}")]
+    Mlx(String),
+
+    /// The number of elements does not fill the shape.
+    #[error("{elements} elements do not fill the shape {shape:?}")]
+    Length {
+        /// Elements that were given.
+        elements: usize,
+        /// Extents that were asked for.
+        shape: Vec<usize>,
+    },
+
+    /// An extent, or a product of extents, is larger than MLX's 32-bit integers.
+    #[error("the shape {shape:?} is too large: {what} must be below 2^31")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// The shape in question.
+        shape: Vec<usize>,
+    },
+
+    /// An operation was given an array without elements.
+    #[error("{argument} has no elements: its shape is {shape:?}")]
+    Empty {
+        /// The argument's name.
+        argument: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+
+    /// A shape that the operation cannot take.
+    #[error("{argument} has shape {shape:?}, expected {expected}")]
+    Shape {
+        /// The argument's name.
+        argument: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// What the operation takes.
+        expected: String,
+    },
+
+    /// A type of element that the operation cannot take.
+    #[error("{argument} has elements of type {found}, expected {expected}")]
+    Dtype {
+        /// The argument's name.
+        argument: &'static str,
+        /// Its type.
+        found: Dtype,
+        /// What the operation takes.
+        expected: String,
+    },
+
+    /// A way to quantize that MLX has no kernels for.
+    #[error(
+        "no quantization with {bits} bits in groups of {group_size}: bits are 1, 2, 3, 4, 5, 6 or 8, groups 32, 64 or 128"
+    )]
+    Quantization {
+        /// Bits a weight.
+        bits: u32,
+        /// Weights a group.
+        group_size: u32,
+    },
+
+    /// This build, or this machine, has no such device.
+    #[error("no {0} device: the linked MLX has no back-end for it, or the machine has none")]
+    NoDevice(Device),
+
+    /// An earlier evaluation on this thread failed, and this array may be part of what it left behind: MLX marks arrays
+    /// as evaluated before their kernels have run. Build it anew.
+    #[error(
+        "an evaluation on this thread failed before this array was evaluated: its contents are unknown"
+    )]
+    Lost,
+
+    /// MLX's variables of this thread are destroyed.
+    #[error("this thread is ending, and MLX's part of it is gone")]
+    ThreadEnding,
+
+    /// The process is exiting.
+    #[error("the process is exiting, and MLX is closed")]
+    ProcessEnding,
+}
+
+impl From<cxx::Exception> for Error {
+    fn from(exception: cxx::Exception) -> Self {
+        match exception.what() {
+            mlx_overlay_sys::THREAD_ENDING => Self::ThreadEnding,
+            mlx_overlay_sys::PROCESS_ENDING => Self::ProcessEnding,
+            text => Self::Mlx(text.to_owned()),
+        }
+    }
+}

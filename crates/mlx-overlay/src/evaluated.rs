@@ -1,0 +1,99 @@
+use std::fmt;
+
+use cxx::UniquePtr;
+use mlx_overlay_sys as sys;
+
+use crate::array::check_dtype;
+use crate::{Array, Dtype, Element, Result};
+
+/// The contents of an evaluated array: no graph, no stream, and memory that is never written again.
+///
+/// It can be read and dropped by any thread, and taken into any thread's graph with [`Evaluated::to_array`].
+pub struct Evaluated {
+    raw: UniquePtr<sys::Array>,
+    /// The memory that `raw` keeps alive.
+    bytes: *const u8,
+    len: usize,
+    shape: Vec<usize>,
+    dtype: Dtype,
+}
+
+// SAFETY: `raw` comes from the bridge's `settle`. Its descriptor belongs to it alone, is marked available and detached
+// from the graph, so nothing reads or writes it but the calls below; `share` only reads it and counts references with
+// atomics. The memory is a view that MLX does not own, so MLX never gives it to a kernel to write. Releasing it frees
+// through MLX's allocator, which locks.
+unsafe impl Send for Evaluated {}
+// SAFETY: as above; no method changes anything.
+unsafe impl Sync for Evaluated {}
+
+impl Evaluated {
+    pub(crate) fn new(raw: UniquePtr<sys::Array>, shape: Vec<usize>, dtype: Dtype) -> Result<Self> {
+        let bytes = sys::bytes(&raw)?;
+        let (bytes, len) = (bytes.as_ptr(), bytes.len());
+        Ok(Self {
+            raw,
+            bytes,
+            len,
+            shape,
+            dtype,
+        })
+    }
+
+    /// Its elements, in row-major order.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Dtype`] if they are not of type `T`.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        check_dtype::<T>(self.dtype)?;
+        if self.len == 0 {
+            return Ok(&[]);
+        }
+        assert!(
+            self.bytes.cast::<T>().is_aligned(),
+            "MLX's buffers are aligned for their elements"
+        );
+        // SAFETY: `bytes` holds `len` bytes of initialized elements of type `T`, aligned as just checked, kept alive by
+        // `raw` and never written. Every bit pattern is a value of `T`.
+        Ok(
+            unsafe {
+                std::slice::from_raw_parts(self.bytes.cast::<T>(), self.len / size_of::<T>())
+            },
+        )
+    }
+
+    /// Takes the contents, without copying them, into the calling thread's graph.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`].
+    pub fn to_array(&self) -> Result<Array> {
+        let array = Array::from_raw(sys::share(&self.raw)?)?;
+        array.mark_evaluated();
+        Ok(array)
+    }
+
+    /// Extents of its dimensions.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Type of its elements.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+}
+
+impl fmt::Debug for Evaluated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Evaluated({}, {:?})", self.dtype, self.shape)
+    }
+}
+
+// What may cross threads is decided here, and a change of a field must not change it silently.
+const _: () = {
+    const fn crosses_threads<T: Send + Sync>() {}
+    crosses_threads::<Evaluated>();
+    crosses_threads::<crate::Error>();
+    crosses_threads::<crate::BuildInfo>();
+};

@@ -1,0 +1,84 @@
+use std::fmt;
+use std::path::Path;
+
+use mlx_overlay_sys::{self as sys, built};
+
+use crate::Result;
+
+/// The back-ends that MLX can be built with here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// CPU only.
+    Cpu,
+    /// Apple's Metal.
+    Metal,
+    /// MLX's Metal back-end on a simulated device, on any Linux: for tests, without any say on speed.
+    Sim,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Metal => "metal",
+            Self::Sim => "sim",
+        })
+    }
+}
+
+/// What this program was linked with, and what of it can be used here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BuildInfo {
+    /// MLX's version, as the library says.
+    pub mlx_version: String,
+    /// Git tree id of the source that the library was built from: the lock's final tree, or its base tree if `pristine`.
+    pub tree: &'static str,
+    /// Git tree id of the unpatched source.
+    pub base_tree: &'static str,
+    /// Whether the overlay was left out, as a reference.
+    pub pristine: bool,
+    /// The back-end that was built.
+    pub backend: Backend,
+    /// Whether the CPU back-end is in.
+    pub cpu: bool,
+    /// Whether Metal kernels are compiled at run time.
+    pub jit: bool,
+    /// Where the library was installed when this program was built.
+    pub prefix: &'static Path,
+    /// Whether MLX has its Metal back-end and a device for it, real or simulated.
+    pub metal_available: bool,
+}
+
+/// What this program was linked with.
+///
+/// # Errors
+///
+/// MLX's, if it cannot be asked: the version of the library differs from that of its prefix, for example.
+pub fn build_info() -> Result<BuildInfo> {
+    Ok(BuildInfo {
+        mlx_version: mlx_version()?,
+        tree: built::TREE,
+        base_tree: built::BASE_TREE,
+        pristine: built::PRISTINE == "true",
+        backend: match built::BACKEND {
+            "metal" => Backend::Metal,
+            "sim" => Backend::Sim,
+            _ => Backend::Cpu,
+        },
+        cpu: built::CPU == "true",
+        jit: built::JIT == "true",
+        prefix: Path::new(built::PREFIX),
+        metal_available: sys::metal_is_available()? && crate::Device::Gpu.is_available()?,
+    })
+}
+
+/// MLX's version, as the linked library says.
+///
+/// # Errors
+///
+/// As [`build_info`].
+pub fn mlx_version() -> Result<String> {
+    Ok(sys::version()?)
+}

@@ -1,0 +1,37 @@
+//! What is linked can be asked.
+
+use mlx_overlay::{Device, build_info, mlx_version};
+use mlx_overlay_sys::built;
+
+#[test]
+fn the_linked_library_says_what_it_is() {
+    let info = build_info().unwrap();
+    assert_eq!(info.mlx_version, mlx_version().unwrap());
+    assert!(env!("CARGO_PKG_NAME") == "mlx-overlay" && info.mlx_version.starts_with("0."));
+    for tree in [info.tree, info.base_tree] {
+        assert!(
+            tree.len() == 40 && tree.bytes().all(|byte| byte.is_ascii_hexdigit()),
+            "{tree}"
+        );
+    }
+    assert_eq!(info.pristine, info.tree == info.base_tree);
+    assert_eq!(info.backend.to_string(), built::BACKEND);
+    assert!(
+        info.prefix.join("mlx-overlay.toml").is_file(),
+        "{}",
+        info.prefix.display()
+    );
+    assert_eq!(info.metal_available, Device::Gpu.is_available().unwrap());
+}
+
+#[test]
+fn a_missing_device_is_an_error() {
+    match Device::Gpu.is_available().unwrap() {
+        true => assert!(!Device::Gpu.architecture().unwrap().is_empty()),
+        false => {
+            let error = Device::Gpu.name().unwrap_err().to_string();
+            assert!(error.starts_with("no GPU device"), "{error}");
+        }
+    }
+    assert!(!Device::Cpu.name().unwrap().is_empty());
+}

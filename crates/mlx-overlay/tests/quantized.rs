@@ -1,0 +1,285 @@
+//! Quantized products against a double-precision reference, and what is refused.
+
+#![allow(clippy::unwrap_used)] // in helpers too
+
+use mlx_overlay::{
+    Array, Device, Dtype, Element, Error, Quantization, QuantizedMatrix, Stream, bf16, dequantize,
+    f16, matmul, quantize, quantized_matmul, transpose,
+};
+
+const BITS: [u32; 7] = [1, 2, 3, 4, 5, 6, 8];
+const GROUPS: [u32; 3] = [32, 64, 128];
+
+/// Values in [-1, 1) that look random.
+fn values(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_769) | 1;
+    (0..count)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+/// This file is about the CPU back-end; `gpu.rs` is about the other one.
+fn on_cpu(work: impl FnOnce() -> Result<(), Error>) {
+    Stream::default_of(Device::Cpu)
+        .unwrap()
+        .scope(work)
+        .unwrap();
+}
+
+#[test]
+fn quantizing_is_off_by_half_a_step_at_most() {
+    on_cpu(|| {
+        for bits in BITS {
+            for group in GROUPS {
+                let w = values(4 * 256, bits * group);
+                let matrix = quantize(
+                    &Array::from_slice(&w, &[4, 256])?,
+                    Quantization::affine(bits, group)?,
+                )?;
+                assert_eq!((matrix.rows(), matrix.columns()), (4, 256));
+                let back = dequantize(&matrix)?;
+                assert_eq!(back.shape(), [4, 256]);
+                // One bit maps to the ends of the range, without a middle.
+                let step = 2.0 / ((1 << bits) - 1) as f32;
+                let allowed = if bits == 1 { 1.0 } else { step * 1.01 };
+                for (w, back) in w.iter().zip(back.to_vec::<f32>()?) {
+                    assert!(
+                        (w - back).abs() <= allowed,
+                        "{bits} bits, groups of {group}: {w} became {back}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn products_match_double_precision() {
+    on_cpu(|| {
+        for bits in BITS {
+            for group in GROUPS {
+                let (m, n, k) = (3, 40, 256);
+                let x = values(m * k, bits);
+                let w = Array::from_slice(&values(n * k, group), &[n, k])?;
+                let w = quantize(&w, Quantization::affine(bits, group)?)?;
+                let product = quantized_matmul(&Array::from_slice(&x, &[m, k])?, &w)?;
+                assert_eq!(product.shape(), [m, n]);
+                let dense = dequantize(&w)?.to_vec::<f32>()?;
+                for (index, y) in product.to_vec::<f32>()?.into_iter().enumerate() {
+                    let (x, w) = (&x[index / n * k..][..k], &dense[index % n * k..][..k]);
+                    let reference: f64 = x
+                        .iter()
+                        .zip(w)
+                        .map(|(&x, &w)| f64::from(x) * f64::from(w))
+                        .sum();
+                    let error = (f64::from(y) - reference).abs();
+                    assert!(
+                        error < 1e-4,
+                        "{bits} bits, groups of {group}: {y} for {reference}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_product_is_the_dense_product_of_the_dequantized_matrix() {
+    on_cpu(|| {
+        let x = Array::from_slice(&values(5 * 128, 1), &[5, 128])?;
+        let w = quantize(
+            &Array::from_slice(&values(64 * 128, 2), &[64, 128])?,
+            Quantization::affine(4, 64)?,
+        )?;
+        let quantized = quantized_matmul(&x, &w)?.to_vec::<f32>()?;
+        let dense = matmul(&x, &transpose(&dequantize(&w)?)?)?.to_vec::<f32>()?;
+        for (quantized, dense) in quantized.iter().zip(&dense) {
+            assert!((quantized - dense).abs() < 1e-4, "{quantized} for {dense}");
+        }
+        Ok(())
+    });
+}
+
+fn keeps_its_type<T: Element>(narrow: fn(f32) -> T, dtype: Dtype) -> Result<(), Error> {
+    let narrowed = |count, seed| {
+        values(count, seed)
+            .into_iter()
+            .map(narrow)
+            .collect::<Vec<T>>()
+    };
+    let w = quantize(
+        &Array::from_slice(&narrowed(8 * 64, 3), &[8, 64])?,
+        Quantization::affine(4, 32)?,
+    )?;
+    assert_eq!(
+        (w.packed().dtype(), w.scales().dtype(), w.biases().dtype()),
+        (Dtype::U32, dtype, dtype)
+    );
+    let x = Array::from_slice(&narrowed(2 * 64, 4), &[2, 64])?;
+    assert_eq!(quantized_matmul(&x, &w)?.dtype(), dtype);
+    quantized_matmul(&x, &w)?.to_vec::<T>()?;
+    // A wider x widens the product.
+    let x = Array::from_slice(&values(2 * 64, 4), &[2, 64])?;
+    quantized_matmul(&x, &w)?.to_vec::<f32>()?;
+    Ok(())
+}
+
+#[test]
+fn types_are_kept_and_widened() {
+    on_cpu(|| {
+        keeps_its_type(|value| value, Dtype::F32)?;
+        keeps_its_type(f16::from_f32, Dtype::F16)?;
+        keeps_its_type(bf16::from_f32, Dtype::Bf16)
+    });
+}
+
+#[test]
+fn rows_of_a_batch_are_their_one_row_products() {
+    on_cpu(|| {
+        let (n, k) = (32, 512);
+        let x = values(6 * k, 7);
+        let w = quantize(
+            &Array::from_slice(&values(n * k, 8), &[n, k])?,
+            Quantization::affine(8, 64)?,
+        )?;
+        let batched = quantized_matmul(&Array::from_slice(&x, &[2, 3, k])?, &w)?;
+        assert_eq!(batched.shape(), [2, 3, n]);
+        for (x, row) in x.chunks(k).zip(batched.to_vec::<f32>()?.chunks(n)) {
+            let alone = quantized_matmul(&Array::from_slice(x, &[k])?, &w)?;
+            assert_eq!(alone.shape(), [n]);
+            assert_eq!(alone.to_vec::<f32>()?, row);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn bits_and_groups_without_kernels_are_refused() {
+    for (bits, group_size) in [
+        (0, 64),
+        (7, 64),
+        (9, 64),
+        (4, 0),
+        (4, 16),
+        (4, 256),
+        (u32::MAX, u32::MAX),
+    ] {
+        assert_eq!(
+            Quantization::affine(bits, group_size).unwrap_err(),
+            Error::Quantization { bits, group_size }
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_quantized_is_refused() {
+    let affine = Quantization::affine(4, 64).unwrap();
+    let refused = |elements: &[f32], shape: &[usize]| {
+        quantize(&Array::from_slice(elements, shape).unwrap(), affine).unwrap_err()
+    };
+    for shape in [&[0, 64][..], &[8, 0], &[0]] {
+        assert!(matches!(
+            refused(&[], shape),
+            Error::Empty { argument: "w", .. }
+        ));
+    }
+    let message = refused(&[0.0; 2 * 96], &[2, 96]).to_string();
+    assert_eq!(
+        message,
+        "w has shape [2, 96], expected [n, k] with k a multiple of 64"
+    );
+    assert!(matches!(refused(&[0.0; 64], &[64]), Error::Shape { .. }));
+    assert!(matches!(
+        refused(&[0.0; 64], &[1, 1, 64]),
+        Error::Shape { .. }
+    ));
+    let integers = Array::from_slice(&[0u32; 64], &[1, 64]).unwrap();
+    assert!(matches!(
+        quantize(&integers, affine).unwrap_err(),
+        Error::Dtype { .. }
+    ));
+}
+
+#[test]
+fn what_cannot_be_multiplied_is_refused() {
+    let w = Array::from_slice(&values(8 * 64, 1), &[8, 64]).unwrap();
+    let w = quantize(&w, Quantization::affine(4, 64).unwrap()).unwrap();
+    let refused = |x: Array| quantized_matmul(&x, &w).unwrap_err();
+
+    let no_rows = refused(Array::from_slice::<f32>(&[], &[0, 64]).unwrap());
+    assert_eq!(
+        no_rows.to_string(),
+        "x has no elements: its shape is [0, 64]"
+    );
+    let too_short = refused(Array::from_slice(&[0.0f32; 32], &[1, 32]).unwrap());
+    assert_eq!(
+        too_short.to_string(),
+        "x has shape [1, 32], expected [.., 64], as the matrix has 64 columns"
+    );
+    assert!(matches!(
+        refused(Array::from_slice(&[0.0f32], &[]).unwrap()),
+        Error::Shape { .. }
+    ));
+    assert!(matches!(
+        refused(Array::from_slice(&[0u32; 64], &[1, 64]).unwrap()),
+        Error::Dtype { .. }
+    ));
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused() {
+    let affine = Quantization::affine(4, 64).unwrap();
+    let packed =
+        |shape: &[usize]| Array::from_slice(&vec![0u32; shape.iter().product()], shape).unwrap();
+    let floats =
+        |shape: &[usize]| Array::from_slice(&vec![0f32; shape.iter().product()], shape).unwrap();
+    let put_together = |packed: Array, scales: Array, biases: Array| {
+        QuantizedMatrix::from_parts(packed, scales, biases, affine).map(|w| (w.rows(), w.columns()))
+    };
+
+    assert_eq!(
+        put_together(packed(&[8, 16]), floats(&[8, 2]), floats(&[8, 2])),
+        Ok((8, 128))
+    );
+    for (packed, scales, biases, argument) in [
+        (packed(&[8, 15]), floats(&[8, 2]), floats(&[8, 2]), "packed"),
+        (packed(&[7, 16]), floats(&[8, 2]), floats(&[8, 2]), "packed"),
+        (packed(&[128]), floats(&[8, 2]), floats(&[8, 2]), "packed"),
+        (packed(&[8, 16]), floats(&[8, 2]), floats(&[8, 1]), "biases"),
+        (packed(&[8, 16]), floats(&[16]), floats(&[16]), "scales"),
+    ] {
+        let Err(Error::Shape {
+            argument: named, ..
+        }) = put_together(packed, scales, biases)
+        else {
+            panic!("{argument} was not refused")
+        };
+        assert_eq!(named, argument);
+    }
+    let empty = put_together(packed(&[0, 16]), floats(&[0, 2]), floats(&[0, 2]));
+    assert!(matches!(empty, Err(Error::Empty { .. })));
+    let not_packed = put_together(floats(&[8, 16]), floats(&[8, 2]), floats(&[8, 2]));
+    assert!(matches!(
+        not_packed,
+        Err(Error::Dtype {
+            argument: "packed",
+            ..
+        })
+    ));
+    let half = Array::from_slice(&[f16::ZERO; 16], &[8, 2]).unwrap();
+    let mixed = put_together(packed(&[8, 16]), floats(&[8, 2]), half);
+    assert!(matches!(
+        mixed,
+        Err(Error::Dtype {
+            argument: "biases",
+            ..
+        })
+    ));
+}
