@@ -8,7 +8,7 @@ use crate::progress::Line;
 
 /// Make vendor/mlx: the pinned MLX with the overlay.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Change nothing; fail unless the overlay is applied
     #[arg(long, conflicts_with_all = ["revert", "discard_edits", "update_lock", "source", "offline"])]
     check: bool,
@@ -29,7 +29,8 @@ pub(crate) struct Args {
     source: Option<Utf8PathBuf>,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+/// Makes, checks or reverts the tree.
+pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let line = Line::new();
     let progress: overlay::progress::Progress<'_> = &|event| line.show(event);

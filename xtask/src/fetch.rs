@@ -8,7 +8,7 @@ use crate::progress::Line;
 
 /// Fetch and verify the pinned MLX and its build inputs.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Use no network; packages that cargo has already still count
     #[arg(long)]
     offline: bool,
@@ -20,7 +20,8 @@ pub(crate) struct Args {
     source: Option<Utf8PathBuf>,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+/// Brings what is pinned and verifies it.
+pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let options = Options {
         offline: args.offline,

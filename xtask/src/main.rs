@@ -5,11 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-mod apply_overlay;
-mod fetch;
-mod progress;
-mod status;
+use xtask::{Reported, apply_overlay, build, fetch, status};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
@@ -26,6 +22,10 @@ enum Command {
     ApplyOverlay(apply_overlay::Args),
     /// Say what vendor/mlx holds, patch by patch
     Status(status::Args),
+    /// Build MLX with the overlay and install it below target/mlx
+    Build(build::Args),
+    #[command(hide = true)]
+    RunCmake(build::cmake::Args),
 }
 
 fn main() -> ExitCode {
@@ -33,11 +33,15 @@ fn main() -> ExitCode {
         Command::Fetch(args) => fetch::run(args),
         Command::ApplyOverlay(args) => apply_overlay::run(args),
         Command::Status(args) => status::run(args),
+        Command::Build(args) => build::run(args),
+        Command::RunCmake(args) => build::cmake::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            if !error.is::<Reported>() {
+                eprintln!("error: {error:#}");
+            }
             ExitCode::FAILURE
         }
     }

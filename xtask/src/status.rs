@@ -9,7 +9,7 @@ use crate::progress::Line;
 
 /// Say what vendor/mlx holds, patch by patch.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Print one JSON object with stable fields
     ///
     /// state (absent, pristine, applied, partly-applied, stale, tampered), version, source, base_tree, final_tree
@@ -19,7 +19,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+/// Prints the state of the tree.
+pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let line = Line::new();
     let (state, status) = status(&workspace, &|event| line.show(event))?;

@@ -1,0 +1,22 @@
+//! The CPU back-end on Linux.
+
+use anyhow::{Result, bail};
+
+use super::{Configuration, Options};
+use crate::host::{Host, Os};
+
+pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
+    if host.os != Os::Linux {
+        bail!("the cpu back-end is built on Linux; on macOS the metal back-end includes it");
+    }
+    if options.jit {
+        bail!("--jit chooses how Metal kernels are compiled; the cpu back-end has none");
+    }
+    let mut configuration = Configuration {
+        cpu: true,
+        ..Configuration::default()
+    };
+    configuration.switch("MLX_BUILD_METAL", false);
+    configuration.switch("MLX_BUILD_CPU", true);
+    Ok(configuration)
+}

@@ -1,0 +1,97 @@
+//! The back-ends: what each one asks of CMake. One module each; nothing else differs between them.
+
+mod cpu;
+mod metal;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::Result;
+use camino::Utf8PathBuf;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Host, Os};
+
+/// Which of MLX's back-ends is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// The CPU back-end alone (Linux; BLAS and LAPACK of the system).
+    Cpu,
+    /// Apple's GPUs, with the CPU back-end (macOS).
+    Metal,
+}
+
+/// The choices of a build that change what comes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The back-end.
+    pub backend: Backend,
+    /// Include the CPU back-end where a back-end leaves the choice.
+    pub cpu: bool,
+    /// Compile Metal kernels from their source at run time instead of ahead of time.
+    pub jit: bool,
+}
+
+/// What a back-end adds to the CMake run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// `-D` options, in order; the later one of a name wins.
+    pub defines: Vec<(String, String)>,
+    /// Environment variables of the CMake and Ninja processes.
+    pub env: BTreeMap<String, String>,
+    /// A folder that stands first on their `PATH`.
+    pub path_first: Option<Utf8PathBuf>,
+    /// Versions of further tools that the result depends on (they enter the build's key).
+    pub tools: BTreeMap<String, String>,
+    /// Whether the CPU back-end is part of the library.
+    pub cpu: bool,
+    /// Whether a metallib is built. It lands in the prefix's library folder, and that path is
+    /// compiled into the library as the last place where it looks.
+    pub metallib: bool,
+    /// The pinned inputs that MLX's build reads besides fmt and json, by their names in `mlx.toml`.
+    pub inputs: &'static [&'static str],
+    /// The oldest macOS that C++, Metal and Rust code are built for.
+    pub deployment_target: Option<String>,
+    /// The compiler's run-time library, which Rust's own linking leaves out: MLX's
+    /// `__builtin_available` needs `___isPlatformVersionAtLeast` from it.
+    pub clang_rt: Option<Utf8PathBuf>,
+}
+
+impl Configuration {
+    fn define(&mut self, name: &str, value: impl Into<String>) {
+        self.defines.push((name.to_owned(), value.into()));
+    }
+
+    fn switch(&mut self, name: &str, on: bool) {
+        self.define(name, if on { "ON" } else { "OFF" });
+    }
+}
+
+impl Backend {
+    /// The back-end that `host` builds unless told otherwise.
+    pub fn default_for(host: &Host) -> Self {
+        match host.os {
+            Os::Linux => Self::Cpu,
+            Os::MacOs => Self::Metal,
+        }
+    }
+
+    /// What this back-end asks of CMake on `host`.
+    pub fn configure(self, host: &Host, options: Options) -> Result<Configuration> {
+        match self {
+            Self::Cpu => cpu::configure(host, options),
+            Self::Metal => metal::configure(host, options),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Metal => "metal",
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! `cargo xtask build`: runs CMake on the patched tree and installs a stamped prefix.
+
+pub mod backend;
+pub mod cmake;
+mod key;
+mod link;
+mod log;
+pub mod prefix;
+mod pristine;
+pub mod stamp;
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+use overlay::lock::Lock;
+use overlay::tree::Listing;
+use overlay::{Manifest, Workspace};
+
+pub use backend::{Backend, Options};
+use prefix::{Job, Source};
+
+use crate::host::Host;
+use crate::progress::Line;
+
+/// Build MLX with the overlay and install it below target/mlx
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The back-end [default: metal on macOS, cpu on Linux]
+    #[arg(long, value_enum)]
+    backend: Option<Backend>,
+    /// Include the CPU back-end where a back-end leaves the choice
+    #[arg(long)]
+    cpu: bool,
+    /// Compile Metal kernels from their source at run time
+    #[arg(long)]
+    jit: bool,
+    /// Build the pinned MLX without the overlay, as a reference, into a prefix of its own
+    #[arg(long)]
+    pristine: bool,
+    /// Parallel jobs [default: Ninja's own choice]
+    #[arg(long, short)]
+    jobs: Option<usize>,
+}
+
+/// Builds what is asked for, or finds that it is there.
+pub fn run(args: Args) -> Result<()> {
+    let start = Instant::now();
+    let host = Host::current();
+    let workspace = Workspace::discover()?;
+    let manifest = Manifest::load(&workspace.manifest_path())?;
+    let source = source(&workspace, &manifest, args.pristine)?;
+    let backend = args.backend.unwrap_or_else(|| Backend::default_for(&host));
+    let built = prefix::build(&Job {
+        host: &host,
+        xtask: &crate::this_program()?,
+        root: workspace.root(),
+        source: &source,
+        input: &|name| input(&workspace, &manifest, name),
+        options: Options {
+            backend,
+            cpu: args.cpu,
+            jit: args.jit,
+        },
+        jobs: args.jobs,
+    })?;
+    if !args.pristine {
+        point(
+            &prefix::builds_dir(workspace.root()).join("current"),
+            &built.prefix,
+        )?;
+    }
+    println!(
+        "MLX {} {} ({backend}, tree {}) in {} ({:.1} s)",
+        source.version,
+        if args.pristine {
+            "as upstream has it"
+        } else {
+            "with the overlay"
+        },
+        source.final_tree,
+        built.prefix,
+        start.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// The tree to build. What is built is exactly the lock's final tree, or its base tree: a program may
+/// link nothing else.
+fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool) -> Result<Source> {
+    let lock = Lock::load(&workspace.lock_path())?
+        .context("mlx.lock is missing; `cargo xtask apply-overlay --update-lock` writes it")?;
+    let base_tree = lock.base_tree.to_string();
+    let (path, final_tree) = if pristine {
+        (
+            pristine::tree(workspace, lock.base_tree)?,
+            base_tree.clone(),
+        )
+    } else {
+        let path = workspace.tree();
+        if !path.is_dir() {
+            bail!("{path} is missing; `cargo xtask apply-overlay` makes it");
+        }
+        let found = Listing::of_dir(&path)?.tree_id()?;
+        if found != lock.final_tree {
+            bail!(
+                "{path} holds tree {found}, and mlx.lock says {}; `cargo xtask status` tells the \
+                 difference, `cargo xtask apply-overlay` makes it right",
+                lock.final_tree
+            );
+        }
+        (path, lock.final_tree.to_string())
+    };
+    Ok(Source {
+        path,
+        version: manifest.mlx.version.clone(),
+        base_tree,
+        final_tree,
+        pristine,
+    })
+}
+
+/// The unpacked folder of a pinned input, fetched and checked by the engine.
+fn input(workspace: &Workspace, manifest: &Manifest, name: &str) -> Result<Utf8PathBuf> {
+    let wanted: Vec<_> = manifest
+        .inputs
+        .iter()
+        .filter(|input| input.name == name)
+        .cloned()
+        .collect();
+    let line = Line::new();
+    let unpacked = overlay::inputs::fetch(workspace, &wanted, false, &|event| line.show(event))?;
+    let input = unpacked.into_iter().next();
+    input
+        .map(|input| input.folder)
+        .with_context(|| format!("mlx.toml has no input named {name}"))
+}
+
+/// Makes `link` a relative symbolic link to `target`, whose folder lies beside it, in one step.
+fn point(link: &Utf8Path, target: &Utf8Path) -> Result<()> {
+    let relative = link
+        .parent()
+        .and_then(|dir| target.strip_prefix(dir).ok())
+        .unwrap_or(target);
+    if fs_err::read_link(link).is_ok_and(|old| old == relative) {
+        return Ok(());
+    }
+    let new = link.with_extension("new");
+    // Left by a run that was killed.
+    match fs_err::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    fs_err::os::unix::fs::symlink(relative, &new)?;
+    fs_err::rename(&new, link)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_to_the_current_build_moves_in_one_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(dir.path()).unwrap();
+        let link = dir.join("current");
+        for key in ["cpu-1", "cpu-2", "cpu-2"] {
+            let prefix = dir.join(key).join("prefix");
+            fs_err::create_dir_all(&prefix).unwrap();
+            point(&link, &prefix).unwrap();
+            assert_eq!(
+                fs_err::read_link(&link).unwrap(),
+                Utf8PathBuf::from(key).join("prefix")
+            );
+            assert!(link.is_dir());
+        }
+    }
+}

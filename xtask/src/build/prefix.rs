@@ -1,0 +1,279 @@
+//! From a source tree to an installed prefix with its stamp.
+
+use std::collections::BTreeMap;
+use std::fs::TryLockError;
+
+use anyhow::{Context, Result, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err::File;
+
+use super::backend::{Configuration, Options};
+use super::cmake;
+use super::key::key;
+use super::link::Link;
+use super::log;
+use super::stamp::{self, Stamp};
+use crate::host::Host;
+use crate::requirements::{self, Missing};
+
+/// A source tree whose content is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Where it lies.
+    pub path: Utf8PathBuf,
+    /// MLX's version.
+    pub version: String,
+    /// Tree id of the pin.
+    pub base_tree: String,
+    /// Tree id of the files in `path`.
+    pub final_tree: String,
+    /// The tree carries no overlay.
+    pub pristine: bool,
+}
+
+/// Everything one build needs.
+pub struct Job<'a> {
+    /// The machine.
+    pub host: &'a Host,
+    /// This program, which runs CMake in a child.
+    pub xtask: &'a Utf8Path,
+    /// The workspace's root: ccache takes paths relative to it, so that clones share its entries.
+    pub root: &'a Utf8Path,
+    /// What is built.
+    pub source: &'a Source,
+    /// Finds the unpacked folder of a pinned input by its name.
+    pub input: &'a dyn Fn(&str) -> Result<Utf8PathBuf>,
+    /// The choices.
+    pub options: Options,
+    /// Parallel jobs; Ninja's own choice where none is given.
+    pub jobs: Option<usize>,
+}
+
+/// A finished build.
+#[derive(Debug)]
+pub struct Built {
+    /// The installed prefix.
+    pub prefix: Utf8PathBuf,
+    /// The log of the CMake run.
+    pub log: Utf8PathBuf,
+    /// The stamp in the prefix.
+    pub stamp: Stamp,
+}
+
+/// The folder of all builds, always in the workspace whatever `CARGO_TARGET_DIR` says: build scripts
+/// look for it there.
+pub fn builds_dir(root: &Utf8Path) -> Utf8PathBuf {
+    root.join("target/mlx")
+}
+
+/// Builds, installs and stamps. A second call with nothing changed only asks Ninja.
+pub fn build(job: &Job) -> Result<Built> {
+    let tools = find_tools(job.host)?;
+    let mut configuration = job.options.backend.configure(job.host, job.options)?;
+    add_common(&mut configuration, job.host);
+    let key = key(
+        job.host,
+        job.options,
+        job.source.pristine,
+        &configuration,
+        &tools,
+    );
+    let dir = builds_dir(job.root).join(key);
+    fs_err::create_dir_all(&dir)?;
+    let _lock = lock(&dir)?;
+
+    let prefix = dir.join("prefix");
+    let log = dir.join("build.log");
+    // Without its stamp a prefix counts for nothing, so it goes before anything in it may change; and
+    // it goes as a whole, since an install never removes headers that the new tree no longer has.
+    let built_from = Stamp::read(&prefix).map(|stamp| stamp.final_tree);
+    if prefix.exists() && built_from.as_deref() != Some(&job.source.final_tree) {
+        remove_prefix(&prefix)?;
+    }
+
+    let run = cmake::Run {
+        source: job.source.path.clone(),
+        out: dir,
+        target: job.host.target.clone(),
+        defines: with_paths(&configuration, job, &prefix)?,
+    };
+    let host = child_host(job, &configuration)?;
+    cmake::drive(&host, job.xtask, &run, &log)?;
+    let stamp = new_stamp(job, &configuration, &prefix, tools)?;
+    stamp.write(&prefix)?;
+    Ok(Built { prefix, log, stamp })
+}
+
+/// The tools of every back-end with their versions. All that is missing is named at once.
+fn find_tools(host: &Host) -> Result<BTreeMap<String, String>> {
+    let (found, missing): (Vec<_>, Vec<_>) = [
+        ("cmake", requirements::cmake(host)),
+        ("ninja", requirements::ninja(host)),
+        ("cc", requirements::c_compiler(host)),
+        ("c++", requirements::cxx_compiler(host)),
+    ]
+    .into_iter()
+    .partition(|(_, result)| result.is_ok());
+    if !missing.is_empty() {
+        let missing: Vec<Missing> = missing.into_iter().filter_map(|(_, r)| r.err()).collect();
+        bail!("{}", requirements::report(host, &missing));
+    }
+    let tools = found
+        .into_iter()
+        .filter_map(|(name, result)| Some((name, result.ok()?)));
+    Ok(tools
+        .map(|(name, tool)| (name.to_owned(), tool.to_string()))
+        .collect())
+}
+
+/// What every back-end asks for: a static library alone, nothing downloaded.
+fn add_common(configuration: &mut Configuration, host: &Host) {
+    let switches = [
+        ("BUILD_SHARED_LIBS", "OFF"),
+        ("MLX_BUILD_TESTS", "OFF"),
+        ("MLX_BUILD_EXAMPLES", "OFF"),
+        ("MLX_BUILD_BENCHMARKS", "OFF"),
+        ("MLX_BUILD_PYTHON_BINDINGS", "OFF"),
+        ("MLX_BUILD_GGUF", "OFF"),
+        ("MLX_BUILD_SAFETENSORS", "ON"),
+        // The launcher is set below, so that sccache serves too.
+        ("MLX_USE_CCACHE", "OFF"),
+        ("FETCHCONTENT_FULLY_DISCONNECTED", "ON"),
+        // Some systems say lib64; the stamp, and who reads it, say lib.
+        ("CMAKE_INSTALL_LIBDIR", "lib"),
+    ];
+    let common = switches.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    // In front: a back-end's own word comes later and wins.
+    configuration.defines.splice(0..0, common);
+    if let Some(launcher) = ["ccache", "sccache"]
+        .into_iter()
+        .find_map(|name| host.find(name))
+    {
+        for language in ["C", "CXX"] {
+            let name = format!("CMAKE_{language}_COMPILER_LAUNCHER");
+            configuration.defines.push((name, launcher.to_string()));
+        }
+    }
+}
+
+/// The defines with those that name this workspace's folders (they are not part of the key).
+fn with_paths(
+    configuration: &Configuration,
+    job: &Job,
+    prefix: &Utf8Path,
+) -> Result<Vec<(String, String)>> {
+    let mut defines = configuration.defines.clone();
+    defines.push(("CMAKE_INSTALL_PREFIX".to_owned(), prefix.to_string()));
+    for name in ["fmt", "json"].iter().chain(configuration.inputs) {
+        let variable = name.to_uppercase().replace('-', "_");
+        let dir = (job.input)(name)?;
+        defines.push((
+            format!("FETCHCONTENT_SOURCE_DIR_{variable}"),
+            dir.to_string(),
+        ));
+    }
+    if configuration.metallib {
+        // MLX compiles this path into the library; the build folder's, its default, may be deleted.
+        defines.push(("MLX_METAL_PATH".to_owned(), prefix.join("lib").to_string()));
+    }
+    Ok(defines)
+}
+
+/// The machine as CMake and all that it starts see it.
+fn child_host(job: &Job, configuration: &Configuration) -> Result<Host> {
+    let mut host = job.host.clone().with("NINJA_STATUS", log::NINJA_STATUS);
+    if let Some(cmake) = host.find("cmake") {
+        // The program whose version was checked, whatever the cmake crate would have looked for.
+        host = host.with("CMAKE", cmake.into_os_string());
+    }
+    if host.var("CCACHE_BASEDIR").is_none() {
+        host = host.with("CCACHE_BASEDIR", job.root.as_os_str());
+    }
+    if let Some(jobs) = job.jobs {
+        host = host.with("NUM_JOBS", jobs.to_string());
+    }
+    for (name, value) in &configuration.env {
+        host = host.with(name, value);
+    }
+    match &configuration.path_first {
+        Some(dir) => host.with_path_first(dir),
+        None => Ok(host),
+    }
+}
+
+fn new_stamp(
+    job: &Job,
+    configuration: &Configuration,
+    prefix: &Utf8Path,
+    tools: BTreeMap<String, String>,
+) -> Result<Stamp> {
+    let link = Link::read(prefix)?;
+    let metallib = configuration
+        .metallib
+        .then(|| "lib/mlx.metallib".to_owned());
+    for file in link
+        .static_libs
+        .iter()
+        .map(|name| format!("lib/lib{name}.a"))
+        .chain(metallib.clone())
+    {
+        if !prefix.join(&file).is_file() {
+            bail!("the build ended well, but {prefix} has no {file}");
+        }
+    }
+    let source = job.source;
+    Ok(Stamp {
+        format: 1,
+        version: source.version.clone(),
+        base_tree: source.base_tree.clone(),
+        final_tree: source.final_tree.clone(),
+        pristine: source.pristine,
+        backend: job.options.backend,
+        jit: job.options.jit,
+        cpu: configuration.cpu,
+        include: link.include,
+        lib: "lib".to_owned(),
+        static_libs: link.static_libs,
+        system_libs: link.system_libs,
+        link_search: link.search,
+        frameworks: link.frameworks,
+        defines: link.defines,
+        cxx_std: "c++20".to_owned(),
+        metallib,
+        deployment_target: configuration.deployment_target.clone(),
+        clang_rt: configuration.clang_rt.as_ref().map(ToString::to_string),
+        tools: tools
+            .into_iter()
+            .chain(configuration.tools.clone())
+            .collect(),
+    })
+}
+
+/// Removes an outdated prefix, its stamp first: a kill in between leaves no prefix that looks whole.
+fn remove_prefix(prefix: &Utf8Path) -> Result<()> {
+    match fs_err::remove_file(prefix.join(stamp::FILE_NAME)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    fs_err::remove_dir_all(prefix)?;
+    Ok(())
+}
+
+/// One build at a time in a folder; the lock ends with the file, also when the process is killed.
+fn lock(dir: &Utf8Path) -> Result<File> {
+    let path = dir.join("lock");
+    let file = File::create(&path)?;
+    match file.file().try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            eprintln!("waiting for another build in {dir}");
+            file.file()
+                .lock()
+                .with_context(|| format!("cannot lock {path}"))?;
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("cannot lock {path}"));
+        }
+    }
+    Ok(file)
+}

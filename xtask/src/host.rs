@@ -1,0 +1,99 @@
+//! The machine a build runs on, as a value: tests describe another one with fake programs.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+
+use anyhow::{Context, Result};
+use camino::Utf8PathBuf;
+
+use crate::proc::Cmd;
+
+/// The operating systems that MLX's build supports here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Os {
+    /// Linux, with the CPU or the simulated Metal back-end.
+    Linux,
+    /// macOS, with the Metal back-end.
+    MacOs,
+}
+
+/// A host: its system, and the environment that programs see.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// The operating system.
+    pub os: Os,
+    /// The target triple of this program, which the libraries are built for.
+    pub target: String,
+    vars: BTreeMap<OsString, OsString>,
+}
+
+impl Host {
+    /// This machine, with this process's environment.
+    pub fn current() -> Self {
+        let os = if cfg!(target_os = "macos") {
+            Os::MacOs
+        } else {
+            Os::Linux
+        };
+        Self::new(os, env::consts::ARCH, env::vars_os())
+    }
+
+    /// A machine with exactly the variables given. `arch` is Rust's name (`x86_64`, `aarch64`).
+    pub fn new(os: Os, arch: &str, vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let target = match os {
+            Os::Linux => format!("{arch}-unknown-linux-gnu"),
+            Os::MacOs => format!("{arch}-apple-darwin"),
+        };
+        Self {
+            os,
+            target,
+            vars: vars.into_iter().collect(),
+        }
+    }
+
+    /// The variable's value where it is set, not empty and UTF-8.
+    pub fn var(&self, name: &str) -> Option<&str> {
+        let value = self.vars.get(OsString::from(name).as_os_str())?.to_str()?;
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// The names of all variables that are UTF-8.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.vars.keys().filter_map(|name| name.to_str())
+    }
+
+    /// The same machine with one variable set.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.vars.insert(name.into(), value.into());
+        self
+    }
+
+    /// The same machine with `dir` first on `PATH`.
+    pub fn with_path_first(self, dir: &Utf8PathBuf) -> Result<Self> {
+        let rest = self
+            .vars
+            .get(OsString::from("PATH").as_os_str())
+            .cloned()
+            .unwrap_or_default();
+        let path = env::join_paths(
+            std::iter::once(dir.clone().into_std_path_buf()).chain(env::split_paths(&rest)),
+        )
+        .with_context(|| format!("`{dir}` cannot stand on PATH"))?;
+        Ok(self.with("PATH", path))
+    }
+
+    /// Where `program` lies: itself if it is a path, else the first match on `PATH`.
+    pub fn find(&self, program: &str) -> Option<Utf8PathBuf> {
+        let path = self.vars.get(OsString::from("PATH").as_os_str());
+        let found = which::which_in(program, path, env::current_dir().ok()?).ok()?;
+        Utf8PathBuf::from_path_buf(found).ok()
+    }
+
+    /// A command on this machine: `program` is looked up on its `PATH`, and it sees its environment.
+    pub fn cmd(&self, program: &str) -> Cmd {
+        let path = self.find(program).unwrap_or_else(|| program.into());
+        Cmd::new(path.as_std_path()).envs_only(&self.vars)
+    }
+}

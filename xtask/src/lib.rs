@@ -1,0 +1,41 @@
+//! The subcommands of `cargo xtask`, one module each. A library, so that tests can call them.
+
+pub mod apply_overlay;
+pub mod build;
+pub mod fetch;
+pub mod host;
+pub mod proc;
+pub mod requirements;
+pub mod status;
+
+mod progress;
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+use camino::Utf8PathBuf;
+use overlay::Workspace;
+
+/// An error whose story is already on the terminal: `main` prints nothing and exits with 1.
+#[derive(Debug)]
+pub struct Reported;
+
+impl fmt::Display for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("failed as told above")
+    }
+}
+
+impl std::error::Error for Reported {}
+
+/// The root of the checkout around the current folder.
+fn root() -> Result<Utf8PathBuf> {
+    Ok(Workspace::discover()?.root().to_owned())
+}
+
+/// The path of this program.
+fn this_program() -> Result<Utf8PathBuf> {
+    let path = std::env::current_exe().context("cannot find this program's own path")?;
+    Utf8PathBuf::from_path_buf(path)
+        .map_err(|path| anyhow::anyhow!("{} is not UTF-8", path.display()))
+}

@@ -1,0 +1,397 @@
+//! What a build needs from the machine: how each thing is found, and how it is installed.
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+
+use crate::build::Backend;
+use crate::host::{Host, Os};
+
+/// The oldest CMake that MLX's `cmake_minimum_required` takes; Debian 12 has 3.25.1.
+pub const CMAKE_MINIMUM: (u32, u32) = (3, 25);
+
+/// A program that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// Where it lies.
+    pub path: Utf8PathBuf,
+    /// The first line it prints about its version.
+    pub version: String,
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.version, self.path)
+    }
+}
+
+/// Something a build needs and this machine lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// What was expected, with the version where one matters.
+    pub expected: String,
+    /// What was found instead.
+    pub found: String,
+    /// How to get it.
+    pub remedy: Remedy,
+}
+
+/// How something missing is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remedy {
+    /// Packages, by their names in Debian and in Homebrew.
+    Packages {
+        /// Names for `apt-get`.
+        apt: &'static [&'static str],
+        /// Names for `brew`.
+        brew: &'static [&'static str],
+    },
+    /// A command that does it.
+    Command(&'static [&'static str]),
+    /// Something that only a person can do, in words.
+    Manual(&'static str),
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.expected, self.found)
+    }
+}
+
+/// Checks everything that building `backend` needs, and returns what is missing.
+pub fn missing(host: &Host, backend: Backend) -> Vec<Missing> {
+    let mut all = vec![
+        cmake(host).err(),
+        ninja(host).err(),
+        cxx_compiler(host).err(),
+    ];
+    if host.os == Os::Linux && backend == Backend::Cpu && all[2].is_none() {
+        all.push(blas(host).err());
+    }
+    if backend == Backend::Metal {
+        all.push(metal_toolchain(host).err());
+    }
+    all.into_iter().flatten().collect()
+}
+
+/// CMake, not older than [`CMAKE_MINIMUM`].
+pub fn cmake(host: &Host) -> Result<Tool, Missing> {
+    let (major, minor) = CMAKE_MINIMUM;
+    let missing = |found: String| Missing {
+        expected: format!("cmake {major}.{minor} or newer"),
+        found,
+        remedy: Remedy::Packages {
+            apt: &["cmake"],
+            brew: &["cmake"],
+        },
+    };
+    let tool = tool(host, "cmake").map_err(missing)?;
+    match parse_version(&tool.version) {
+        Some(version) if version >= CMAKE_MINIMUM => Ok(tool),
+        Some(_) => Err(missing(format!(
+            "{} is too old ({})",
+            tool.path, tool.version
+        ))),
+        None => Err(missing(format!("{} printed `{}`", tool.path, tool.version))),
+    }
+}
+
+/// Ninja: the cmake crate builds serially without it, and progress is read from its output.
+pub fn ninja(host: &Host) -> Result<Tool, Missing> {
+    tool(host, "ninja").map_err(|found| Missing {
+        expected: "ninja".to_owned(),
+        found,
+        remedy: Remedy::Packages {
+            apt: &["ninja-build"],
+            brew: &["ninja"],
+        },
+    })
+}
+
+/// The C++ compiler that the cmake crate will take (`CXX`, else `c++`), if it compiles C++20.
+pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
+    let missing = |found: String| Missing {
+        expected: "a C++20 compiler".to_owned(),
+        found,
+        remedy: match host.os {
+            Os::Linux => Remedy::Packages {
+                apt: &["g++"],
+                brew: &[],
+            },
+            Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
+        },
+    };
+    let program = host.var("CXX").unwrap_or("c++");
+    let tool = tool(host, program).map_err(missing)?;
+    // `<version>` alone shows the level of language and library, and costs milliseconds.
+    let source = "#include <version>\n#if __cplusplus < 202002L || !defined(__cpp_lib_bit_cast)\n\
+                  #error not C++20\n#endif\n";
+    match compiles(host, program, source, &["-std=c++20", "-fsyntax-only"]) {
+        Ok(()) => Ok(tool),
+        Err(why) => Err(missing(format!("{} ({}): {why}", tool.path, tool.version))),
+    }
+}
+
+/// The C compiler (`CC`, else `cc`).
+pub fn c_compiler(host: &Host) -> Result<Tool, Missing> {
+    tool(host, host.var("CC").unwrap_or("cc")).map_err(|found| Missing {
+        expected: "a C compiler".to_owned(),
+        found,
+        remedy: match host.os {
+            Os::Linux => Remedy::Packages {
+                apt: &["gcc"],
+                brew: &[],
+            },
+            Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
+        },
+    })
+}
+
+/// BLAS and LAPACK with their C headers, which MLX's CPU back-end links on Linux.
+pub fn blas(host: &Host) -> Result<(), Missing> {
+    let missing = |found: String| Missing {
+        expected: "BLAS and LAPACK with cblas.h and lapacke.h".to_owned(),
+        found,
+        remedy: Remedy::Packages {
+            apt: &["libopenblas-dev", "liblapacke-dev"],
+            brew: &["openblas"],
+        },
+    };
+    let program = host.var("CXX").unwrap_or("c++");
+    for header in ["cblas.h", "lapacke.h"] {
+        compiles(
+            host,
+            program,
+            &format!("#include <{header}>\n"),
+            &["-fsyntax-only"],
+        )
+        .map_err(|why| missing(format!("{header}: {why}")))?;
+    }
+    // CMake also finds the reference implementation in two libraries.
+    let links = |libs: &[&str]| {
+        let source = "extern \"C\" void sgemm_(); extern \"C\" void cheev_();\n\
+                      int main() { sgemm_(); cheev_(); }\n";
+        let mut args = vec!["-o", "/dev/null"];
+        args.extend_from_slice(libs);
+        compiles(host, program, source, &args)
+    };
+    links(&["-lopenblas"])
+        .or_else(|why| links(&["-llapack", "-lblas"]).map_err(|_| why))
+        .map_err(|why| missing(format!("linking with -lopenblas: {why}")))
+}
+
+/// Xcode's Metal compiler. Since Xcode 26 it is a component that is downloaded separately.
+pub fn metal_toolchain(host: &Host) -> Result<Tool, Missing> {
+    let missing = |found: String, remedy| Missing {
+        expected: "the Metal compiler of Xcode".to_owned(),
+        found,
+        remedy,
+    };
+    let Some(path) = host.find("xcrun") else {
+        let remedy = Remedy::Command(&["xcode-select", "--install"]);
+        return Err(missing("xcrun is not on PATH".to_owned(), remedy));
+    };
+    let why = match host
+        .cmd("xcrun")
+        .args(["-sdk", "macosx", "metal", "--version"])
+        .read()
+    {
+        Ok(text) => {
+            return Ok(Tool {
+                path,
+                version: first_line(&text),
+            });
+        }
+        Err(error) => error.to_string(),
+    };
+    // Without an Xcode (the command line tools alone), xcodebuild refuses to run at all.
+    match host.cmd("xcodebuild").arg("-version").read() {
+        Err(_) => Err(missing(
+            format!("no Xcode is selected ({why})"),
+            Remedy::Manual(
+                "install Xcode from the App Store, then run \
+                 `sudo xcode-select -s /Applications/Xcode.app`",
+            ),
+        )),
+        Ok(_) => Err(missing(
+            why,
+            Remedy::Command(&["xcodebuild", "-downloadComponent", "MetalToolchain"]),
+        )),
+    }
+}
+
+/// A compiler from a conda environment, where one would be taken: it brings its own SDK, linker and
+/// C++ library, and MLX built with it does not link into a Rust program of the system's toolchain.
+pub fn conda_compiler(host: &Host) -> Option<Utf8PathBuf> {
+    ["CC", "CXX"]
+        .into_iter()
+        .filter_map(|name| host.var(name))
+        .chain(["cc", "c++", "clang", "clang++", "ld", "ar"])
+        .filter_map(|program| host.find(program))
+        .find(|path| {
+            let environment = path.parent().and_then(|bin| bin.parent());
+            environment.is_some_and(|dir| dir.join("conda-meta").is_dir())
+        })
+}
+
+/// Names everything that is missing and how to install it.
+pub fn report(host: &Host, missing: &[Missing]) -> String {
+    let mut text = String::from("this machine lacks what the build needs:");
+    for item in missing {
+        text += &format!("\n  {item}");
+    }
+    match install_commands(host, missing) {
+        Ok(commands) => {
+            text += "\ninstall it with `cargo xtask quickstart --install-deps`, which runs:";
+            for command in commands {
+                text += &format!("\n  {}", command.join(" "));
+            }
+        }
+        Err(error) => text += &format!("\n{error:#}"),
+    }
+    text
+}
+
+/// The commands that install everything in `missing`, in order; an error where a person must act.
+pub fn install_commands(host: &Host, missing: &[Missing]) -> Result<Vec<Vec<String>>> {
+    let words = |list: &[&str]| {
+        list.iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let mut packages = Vec::new();
+    let mut others = Vec::new();
+    for item in missing {
+        match &item.remedy {
+            Remedy::Packages { apt, brew } => match host.os {
+                Os::Linux => packages.extend(words(apt)),
+                Os::MacOs => packages.extend(words(brew)),
+            },
+            Remedy::Command(command) => others.push(words(command)),
+            Remedy::Manual(text) => bail!("{item}; {text}"),
+        }
+    }
+    let mut commands = Vec::new();
+    if !packages.is_empty() {
+        match host.os {
+            Os::MacOs if host.find("brew").is_some() => {
+                commands.push([words(&["brew", "install"]), packages].concat());
+            }
+            Os::Linux if host.find("apt-get").is_some() => {
+                let apt = [sudo(host)?, words(&["apt-get"])].concat();
+                let install = words(&["install", "-y", "--no-install-recommends"]);
+                // A fresh container has no lists of packages at all.
+                commands.push([apt.clone(), words(&["update"])].concat());
+                commands.push([apt, install, packages].concat());
+            }
+            _ => bail!(
+                "this machine has no package manager that is known here (apt-get, brew); install \
+                 these with your own: {}",
+                packages.join(" ")
+            ),
+        }
+    }
+    commands.extend(others);
+    Ok(commands)
+}
+
+/// Makes `check` find nothing missing: by installing, from `root`, where `install` allows it.
+pub fn ensure(
+    host: &Host,
+    root: &Utf8Path,
+    install: bool,
+    check: impl Fn() -> Vec<Missing>,
+) -> Result<()> {
+    let missing = check();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !install {
+        bail!("{}", report(host, &missing));
+    }
+    for words in install_commands(host, &missing)? {
+        println!("==> {}", words.join(" "));
+        if let [program, args @ ..] = words.as_slice() {
+            host.cmd(program).args(args).dir(root).run()?;
+        }
+    }
+    // An old distribution's newest package may still be too old.
+    match check().as_slice() {
+        [] => Ok(()),
+        [first, ..] => bail!("everything was installed, and still: {first}"),
+    }
+}
+
+/// `sudo` where this is not root, nothing where it is.
+fn sudo(host: &Host) -> Result<Vec<String>> {
+    if host.cmd("id").arg("-u").read()? == "0" {
+        return Ok(Vec::new());
+    }
+    if host.find("sudo").is_none() {
+        bail!("installing packages needs root, and there is no sudo: run this as root");
+    }
+    Ok(vec!["sudo".to_owned()])
+}
+
+fn tool(host: &Host, program: &str) -> Result<Tool, String> {
+    let path = host
+        .find(program)
+        .ok_or_else(|| format!("`{program}` is not on PATH"))?;
+    let text = host
+        .cmd(path.as_str())
+        .arg("--version")
+        .read()
+        .map_err(|e| e.to_string())?;
+    Ok(Tool {
+        path,
+        version: first_line(&text),
+    })
+}
+
+fn compiles(host: &Host, program: &str, source: &str, args: &[&str]) -> Result<(), String> {
+    let output = host
+        .cmd(program)
+        .args(["-x", "c++", "-"])
+        .args(args)
+        .output_with_input(source)
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let telling = stderr
+        .lines()
+        .find(|line| line.contains("error") || line.contains("cannot"));
+    Err(telling
+        .or(stderr.lines().next())
+        .unwrap_or("it failed")
+        .trim()
+        .to_owned())
+}
+
+/// The first `major.minor` in a line such as `cmake version 3.25.1`.
+fn parse_version(line: &str) -> Option<(u32, u32)> {
+    let word = line
+        .split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let mut numbers = word.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(parse_version("cmake version 3.25.1"), Some((3, 25)));
+        assert!(parse_version("cmake version 3.9.6").unwrap() < CMAKE_MINIMUM);
+        assert!(parse_version("cmake version 4.0.3").unwrap() > CMAKE_MINIMUM);
+        assert_eq!(parse_version("cmake suite"), None);
+    }
+}

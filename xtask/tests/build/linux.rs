@@ -1,0 +1,172 @@
+//! The CPU back-end on Linux: missing tools with fakes, and folders, times and stamps with the real
+//! cmake on a project of three files that installs what MLX installs.
+
+use std::time::{Duration, SystemTime};
+
+use camino::Utf8PathBuf;
+use xtask::build::Backend;
+use xtask::build::stamp::{FILE_NAME, Stamp};
+use xtask::host::{Host, Os};
+
+use crate::support::{Scratch, chain};
+
+const PROJECT: &str = "cmake_minimum_required(VERSION 3.25)
+project(mlx LANGUAGES C CXX)
+add_library(mlx a.cpp b.cpp)
+target_compile_definitions(mlx PUBLIC MLX_STATIC)
+target_include_directories(mlx PUBLIC $<INSTALL_INTERFACE:include>)
+target_link_libraries(mlx PRIVATE m)
+install(TARGETS mlx EXPORT MLXTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY mlx DESTINATION include FILES_MATCHING PATTERN \"*.h\")
+install(EXPORT MLXTargets FILE MLXTargets.cmake DESTINATION share/cmake/MLX)
+";
+
+/// The small project on a host with real tools.
+fn project(scratch: &Scratch) -> (Host, Utf8PathBuf) {
+    for name in ["cmake", "ninja", "cc", "c++"] {
+        scratch.real(name);
+    }
+    scratch.file("source/CMakeLists.txt", PROJECT);
+    scratch.file("source/a.cpp", "int a() { return 1; }\n");
+    scratch.file("source/b.cpp", "int b() { return 2; }\n");
+    scratch.file("source/mlx/old.h", "");
+    // The linker and the assembler are found by the compiler itself on these.
+    let path = std::env::join_paths([scratch.path("bin").as_std_path(), "/usr/bin".as_ref()]);
+    let host = Host::new(
+        Os::Linux,
+        std::env::consts::ARCH,
+        [("PATH".into(), path.unwrap())],
+    );
+    (host, scratch.path("source"))
+}
+
+fn modified(path: &camino::Utf8Path) -> SystemTime {
+    fs_err::metadata(path).unwrap().modified().unwrap()
+}
+
+#[test]
+fn a_second_build_compiles_nothing_and_a_touched_file_alone() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let build = |tree| {
+        scratch
+            .build(&host, Backend::Cpu, false, &source, tree)
+            .unwrap()
+    };
+    let compiled = |built: &xtask::build::prefix::Built| {
+        let log = fs_err::read_to_string(&built.log).unwrap();
+        ["a.cpp", "b.cpp"]
+            .map(|name| log.contains(&format!("Building CXX object CMakeFiles/mlx.dir/{name}")))
+    };
+
+    let first = build("one");
+    assert_eq!(compiled(&first), [true, true]);
+    assert_eq!(first.stamp.system_libs, ["m"]);
+    assert_eq!(first.stamp.defines, ["MLX_STATIC"]);
+    assert_eq!(Stamp::read(&first.prefix), Some(first.stamp.clone()));
+    assert!(first.prefix.join("include/mlx/old.h").exists());
+    let stamp = first.prefix.join(FILE_NAME);
+    let written = modified(&stamp);
+
+    let second = build("one");
+    assert_eq!(second.prefix, first.prefix);
+    assert_eq!(compiled(&second), [false, false]);
+    assert_eq!(modified(&stamp), written, "an equal stamp keeps its time");
+
+    // A new tree: one file with another content and a later time, one header gone.
+    scratch.file("source/b.cpp", "int b() { return 3; }\n");
+    let later = SystemTime::now() + Duration::from_secs(2);
+    fs_err::File::open(source.join("b.cpp"))
+        .unwrap()
+        .file()
+        .set_modified(later)
+        .unwrap();
+    fs_err::remove_file(source.join("mlx/old.h")).unwrap();
+    scratch.file("source/mlx/new.h", "");
+    let third = build("two");
+    assert_eq!(third.prefix, first.prefix);
+    assert_eq!(compiled(&third), [false, true]);
+    assert_eq!(Stamp::read(&third.prefix).unwrap().final_tree, "two");
+    assert!(third.prefix.join("include/mlx/new.h").exists());
+    assert!(
+        !third.prefix.join("include/mlx/old.h").exists(),
+        "a header outlived its tree"
+    );
+}
+
+#[test]
+fn a_failed_build_says_why_and_leaves_no_stamp() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let built = scratch
+        .build(&host, Backend::Cpu, false, &source, "one")
+        .unwrap();
+    scratch.file("source/a.cpp", "#error deliberately broken\n");
+    let later = SystemTime::now() + Duration::from_secs(2);
+    fs_err::File::open(source.join("a.cpp"))
+        .unwrap()
+        .file()
+        .set_modified(later)
+        .unwrap();
+
+    let text = chain(scratch.build(&host, Backend::Cpu, false, &source, "two"));
+    assert!(text.contains("#error deliberately broken"), "{text}");
+    assert!(text.contains(built.log.as_str()), "{text}");
+    for leak in ["panicked", "cargo:", "build script"] {
+        assert!(!text.contains(leak), "`{leak}` in {text}");
+    }
+    assert_eq!(Stamp::read(&built.prefix), None);
+}
+
+#[test]
+fn blas_that_cmake_does_not_find_is_explained() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    scratch.file(
+        "source/CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.25)\nproject(mlx CXX)\n\
+         set(BLA_VENDOR NoSuchVendor)\nfind_package(LAPACK REQUIRED)\n",
+    );
+    let text = chain(scratch.build(&host, Backend::Cpu, false, &source, "one"));
+    assert!(text.contains("Could NOT find BLAS"), "{text}");
+    assert!(
+        text.contains("apt-get install -y libopenblas-dev liblapacke-dev"),
+        "{text}"
+    );
+}
+
+#[test]
+fn all_missing_tools_are_named_at_once_with_one_command() {
+    let scratch = Scratch::new();
+    scratch.fake("cmake", "echo 'cmake version 3.22.1'");
+    scratch.fake("c++", "case \"$*\" in --version) echo 'g++ 7.5' ;; *) echo 'error: unrecognized option -std=c++20' >&2; exit 1 ;; esac");
+    scratch.fake("cc", "echo 'gcc 7.5'");
+    scratch.fake("apt-get", "");
+    scratch.fake("id", "echo 1000");
+    scratch.fake("sudo", "");
+    let host = scratch.host(Os::Linux, "x86_64");
+    let text = chain(scratch.build(&host, Backend::Cpu, false, &scratch.path("source"), "one"));
+    for part in [
+        "cmake 3.25 or newer",
+        "is too old (cmake version 3.22.1)",
+        "`ninja` is not on PATH",
+        "a C++20 compiler",
+        "unrecognized option -std=c++20",
+        "sudo apt-get install -y --no-install-recommends cmake ninja-build g++",
+    ] {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+    // Asked, but neither built nor installed anything.
+    let record = scratch.record();
+    let acted = |line: &&String| line.starts_with("sudo ") || line.starts_with("apt-get ");
+    assert_eq!(record.iter().find(acted), None);
+    assert!(!scratch.path("root/target").exists());
+}
+
+#[test]
+fn jit_without_metal_is_refused() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let text = chain(scratch.build(&host, Backend::Cpu, true, &source, "one"));
+    assert!(text.contains("--jit"), "{text}");
+}

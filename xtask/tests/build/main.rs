@@ -1,0 +1,8 @@
+//! `cargo xtask build` against programs that stand in for the machine's own.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
+
+mod linux;
+mod macos;
+mod requirements;
+mod support;

@@ -1,0 +1,148 @@
+//! What quickstart finds missing, the commands it prints, and what it runs when it may install.
+
+use xtask::build::Backend;
+use xtask::host::{Host, Os};
+use xtask::requirements::{blas, cmake, ensure, install_commands, missing, ninja, report};
+
+use crate::support::{Scratch, chain};
+
+/// A Debian machine with everything but what a test takes away.
+fn debian(scratch: &Scratch, uid: u32) -> Host {
+    scratch.fake("cmake", "echo 'cmake version 3.25.1'");
+    scratch.fake("ninja", "echo 1.11.1");
+    scratch.fake("c++", "echo 'g++ 12.2.0'");
+    scratch.fake("apt-get", "");
+    scratch.fake("id", &format!("echo {uid}"));
+    scratch.host(Os::Linux, "x86_64")
+}
+
+#[test]
+fn a_complete_machine_lacks_nothing_and_installs_nothing() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0);
+    ensure(&host, &scratch.path("root"), true, || {
+        missing(&host, Backend::Cpu)
+    })
+    .unwrap();
+    assert!(
+        !scratch
+            .record()
+            .iter()
+            .any(|line| line.starts_with("apt-get"))
+    );
+}
+
+#[test]
+fn blas_is_missed_by_header_and_by_library() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0);
+    // The probe's source arrives on standard input.
+    let no_header = "text=$(/bin/cat)\n\
+                     case \"$text\" in *lapacke.h*) echo 'x:1:10: fatal error: lapacke.h' >&2; exit 1 ;; esac";
+    scratch.fake(
+        "c++",
+        &format!("[ \"$1\" = --version ] && exit 0\n{no_header}"),
+    );
+    let text = report(&host, &[blas(&host).unwrap_err()]);
+    assert!(
+        text.contains("lapacke.h: x:1:10: fatal error: lapacke.h"),
+        "{text}"
+    );
+    assert!(
+        text.contains("apt-get install -y --no-install-recommends libopenblas-dev liblapacke-dev"),
+        "{text}"
+    );
+
+    let no_openblas =
+        "case \"$*\" in *-lopenblas*) echo 'cannot find -lopenblas' >&2; exit 1 ;; esac";
+    scratch.fake("c++", no_openblas);
+    blas(&host).expect("the reference implementation serves");
+    scratch.fake(
+        "c++",
+        "case \"$*\" in *-l*) echo 'cannot find -lopenblas' >&2; exit 1 ;; esac",
+    );
+    let text = blas(&host).unwrap_err().to_string();
+    assert!(text.contains("cannot find -lopenblas"), "{text}");
+}
+
+#[test]
+fn installing_updates_the_lists_first_and_looks_again() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0);
+    let ninja_path = scratch.path("bin/ninja");
+    fs_err::remove_file(&ninja_path).unwrap();
+    let root = scratch.path("root");
+    let check = || ninja(&host).err().into_iter().collect();
+
+    let text = chain(ensure(&host, &root, true, check));
+    assert!(
+        text.contains("everything was installed, and still: ninja"),
+        "{text}"
+    );
+
+    scratch.fake(
+        "apt-get",
+        &format!(
+            "[ \"$1\" = update ] || {{ printf '#!/bin/sh\\necho 1.11.1\\n' > {ninja_path}; \
+             /bin/chmod +x {ninja_path}; }}"
+        ),
+    );
+    ensure(&host, &root, true, check).unwrap();
+    let record = scratch.record();
+    let apt: Vec<_> = record
+        .iter()
+        .filter(|line| line.starts_with("apt-get"))
+        .collect();
+    let install = "apt-get install -y --no-install-recommends ninja-build";
+    assert_eq!(apt, ["apt-get update", install, "apt-get update", install]);
+}
+
+#[test]
+fn without_root_it_takes_sudo_or_says_so() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 1000);
+    scratch.fake("cmake", "echo 'cmake version 3.24.9'");
+    let missing = [cmake(&host).unwrap_err()];
+    let text = chain(install_commands(&host, &missing));
+    assert!(text.contains("needs root, and there is no sudo"), "{text}");
+    scratch.fake("sudo", "");
+    let commands = install_commands(&host, &missing).unwrap();
+    assert_eq!(commands[0].join(" "), "sudo apt-get update");
+    assert_eq!(
+        commands[1].join(" "),
+        "sudo apt-get install -y --no-install-recommends cmake"
+    );
+}
+
+#[test]
+fn homebrew_on_macos_and_names_elsewhere() {
+    let scratch = Scratch::new();
+    let host = scratch.host(Os::MacOs, "aarch64");
+    let lacking = [cmake(&host).unwrap_err(), ninja(&host).unwrap_err()];
+    let text = chain(install_commands(&host, &lacking));
+    assert!(
+        text.contains("install these with your own: cmake ninja"),
+        "{text}"
+    );
+    scratch.fake("brew", "");
+    assert_eq!(
+        install_commands(&host, &lacking).unwrap(),
+        [["brew", "install", "cmake", "ninja"]]
+    );
+}
+
+#[test]
+fn the_metal_toolchain_is_downloaded_by_xcodebuild() {
+    let scratch = Scratch::new();
+    scratch.fake("cmake", "echo 'cmake version 4.0.0'");
+    scratch.fake("ninja", "echo 1.12.0");
+    scratch.fake("c++", "echo 'Apple clang version 17'");
+    scratch.fake("xcrun", "echo 'missing Metal Toolchain' >&2; exit 1");
+    scratch.fake("xcodebuild", "");
+    let host = scratch.host(Os::MacOs, "aarch64");
+    let commands = install_commands(&host, &missing(&host, Backend::Metal)).unwrap();
+    assert_eq!(
+        commands,
+        [["xcodebuild", "-downloadComponent", "MetalToolchain"]]
+    );
+}
