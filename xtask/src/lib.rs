@@ -5,8 +5,10 @@ pub mod build;
 pub mod fetch;
 pub mod host;
 pub mod proc;
+pub mod quickstart;
 pub mod requirements;
 pub mod status;
+pub mod test;
 
 mod progress;
 

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{Reported, apply_overlay, build, fetch, status};
+use xtask::{Reported, apply_overlay, build, fetch, quickstart, status, test};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
@@ -24,6 +24,10 @@ enum Command {
     Status(status::Args),
     /// Build MLX with the overlay and install it below target/mlx
     Build(build::Args),
+    /// From nothing to a program that runs on the patched MLX
+    Quickstart(quickstart::Args),
+    /// Everything that CI checks
+    Test(test::Args),
     #[command(hide = true)]
     RunCmake(build::cmake::Args),
 }
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
         Command::ApplyOverlay(args) => apply_overlay::run(args),
         Command::Status(args) => status::run(args),
         Command::Build(args) => build::run(args),
+        Command::Quickstart(args) => quickstart::run(args),
+        Command::Test(args) => test::run(args),
         Command::RunCmake(args) => build::cmake::run(args),
     };
     match result {

@@ -1,0 +1,213 @@
+//! `cargo xtask test`: everything that CI checks, step by step.
+
+mod report;
+
+use anyhow::{Context, Result};
+use camino::{Utf8Path, Utf8PathBuf};
+
+use crate::build::Backend;
+use crate::host::Host;
+use crate::proc::Cmd;
+use crate::requirements::{self, Missing, Remedy};
+use report::Step;
+
+/// The cargo-deny that CI uses; another release may know other checks.
+const CARGO_DENY: &str = "0.20.2";
+
+/// The clang-format of Debian 12. Other releases lay out some code differently.
+const CLANG_FORMAT: &str = "clang-format-14";
+
+/// Everything that CI checks.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Install what is missing: packages with the system's package manager, cargo-deny below target/.
+    #[arg(long)]
+    install_deps: bool,
+    /// Also run the tests that are ignored for their length.
+    #[arg(long)]
+    full: bool,
+}
+
+/// Runs every step, whatever fails, and fails once at the end.
+pub fn run(args: Args) -> Result<()> {
+    let host = Host::current();
+    let root = crate::root()?;
+    requirements::ensure(&host, &root, args.install_deps, || missing(&host, &root))?;
+    report::run(steps(&host, &root, args.full)?)
+}
+
+/// What a build needs, and the checkers.
+fn missing(host: &Host, root: &Utf8Path) -> Vec<Missing> {
+    let mut all = requirements::missing(host, Backend::default_for(host));
+    let lack = |expected: &str, found: &str, remedy| Missing {
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+        remedy,
+    };
+    let absent = "it is not on PATH";
+    if host.find("shellcheck").is_none() {
+        let remedy = Remedy::Packages {
+            apt: &["shellcheck"],
+            brew: &["shellcheck"],
+        };
+        all.push(lack("shellcheck", absent, remedy));
+    }
+    if clang_format(host).is_none() {
+        let remedy = Remedy::Packages {
+            apt: &["clang-format-14"],
+            brew: &["clang-format@14"],
+        };
+        all.push(lack(CLANG_FORMAT, absent, remedy));
+    }
+    if ["fmt", "clippy"]
+        .iter()
+        .any(|name| host.cmd("cargo").args([name, "--version"]).read().is_err())
+    {
+        let remedy = Remedy::Command(&["rustup", "component", "add", "rustfmt", "clippy"]);
+        all.push(lack(
+            "rustfmt and clippy",
+            "cargo does not find them",
+            remedy,
+        ));
+    }
+    if cargo_deny(host, root).is_none() {
+        // The release profile takes minutes more than it saves in the one second that a check lasts.
+        let remedy = Remedy::Command(&[
+            "cargo",
+            "install",
+            "--locked",
+            "--debug",
+            "--root",
+            "target/tools",
+            "--version",
+            CARGO_DENY,
+            "cargo-deny",
+        ]);
+        all.push(lack(
+            "cargo-deny",
+            "it is neither on PATH nor in target/tools",
+            remedy,
+        ));
+    }
+    all
+}
+
+fn clang_format(host: &Host) -> Option<Utf8PathBuf> {
+    host.find(CLANG_FORMAT)
+}
+
+fn cargo_deny(host: &Host, root: &Utf8Path) -> Option<Utf8PathBuf> {
+    let local = root.join("target/tools/bin/cargo-deny");
+    host.find("cargo-deny")
+        .or_else(|| local.is_file().then_some(local))
+}
+
+fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
+    // Set by cargo for this run alone; with it a nested cargo would take this one's settings.
+    let command = |program: &str| host.cmd(program).dir(root);
+    let cargo = |args: &[&str]| command("cargo").args(args);
+    let xtask = crate::this_program()?;
+    let xtask = |args: &[&str]| command(xtask.as_str()).args(args);
+    let example = |bits: &str| {
+        let example = [
+            "run",
+            "-q",
+            "-p",
+            "mlx-overlay",
+            "--example",
+            "quantized_matmul",
+            "--",
+        ];
+        cargo(&example).args([
+            "--m", "8", "--n", "256", "--k", "512", "--group", "64", "--bits", bits,
+        ])
+    };
+    let mut tests = vec!["test", "--workspace", "--no-fail-fast"];
+    if full {
+        tests.extend(["--", "--include-ignored"]);
+    }
+    let deny = cargo_deny(host, root).context("cargo-deny is not where it was installed")?;
+    let clang_format = clang_format(host).context("clang-format is not where it was installed")?;
+
+    let mut steps = vec![
+        Step::new("Rust format", cargo(&["fmt", "--all", "--check"])),
+        Step::new(
+            "shell scripts",
+            command("shellcheck").args(tracked(root, &["*.sh", ".ci/run"])?),
+        ),
+        Step::new("licences, bans, sources", {
+            command(deny.as_str()).args(["check", "licenses", "bans", "sources"])
+        }),
+        Step::new("fetch", xtask(&["fetch"])),
+        Step::new("apply", xtask(&["apply-overlay"])).needs("fetch"),
+        Step::new("build", xtask(&["build"])).needs("apply"),
+    ];
+    let layout = |style: String, files: Vec<String>| {
+        command(clang_format.as_str())
+            .args(["--dry-run", "-Werror", &style])
+            .args(files)
+    };
+    let ours = tracked(root, &["crates/*.h", "crates/*.hpp", "crates/*.cpp"])?;
+    if !ours.is_empty() {
+        steps.push(Step::new(
+            "C++ format",
+            layout("--style=file".to_owned(), ours),
+        ));
+    }
+    let added = tracked(
+        root,
+        &[
+            "patches/files/*.h",
+            "patches/files/*.cpp",
+            "patches/files/*.metal",
+        ],
+    )?;
+    if !added.is_empty() {
+        // clang-format takes MLX's own style from the vendored tree.
+        let style = format!("--style=file:{root}/vendor/mlx/.clang-format");
+        steps.push(Step::new("C++ format of added files", layout(style, added)).needs("apply"));
+    }
+    steps.extend([
+        Step::new("clippy", {
+            cargo(&[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ])
+        })
+        .needs("build"),
+        Step::new("rustdoc", {
+            cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings")
+        })
+        .needs("build"),
+        Step::new("tests", cargo(&tests)).needs("build"),
+        Step::new("example", example("4"))
+            .then(example("8"))
+            .needs("build"),
+    ]);
+    Ok(steps)
+}
+
+/// The files of this repository that match, whether committed yet or not.
+fn tracked(root: &Utf8Path, patterns: &[&str]) -> Result<Vec<String>> {
+    let list = Cmd::new("git")
+        .args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "--",
+        ])
+        .args(patterns)
+        .dir(root)
+        .read()?;
+    // A file deleted in the working tree is still in the index.
+    Ok(list
+        .lines()
+        .filter(|file| root.join(file).exists())
+        .map(str::to_owned)
+        .collect())
+}

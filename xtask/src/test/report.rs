@@ -1,0 +1,149 @@
+//! Steps that run one after another; all failures are collected and told once, at the end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::Reported;
+use crate::proc::Cmd;
+
+/// One step: commands that must all succeed.
+pub(super) struct Step {
+    name: &'static str,
+    commands: Vec<Cmd>,
+    needs: Option<&'static str>,
+}
+
+impl Step {
+    /// A step of one command.
+    pub(super) fn new(name: &'static str, command: Cmd) -> Self {
+        Self {
+            name,
+            commands: vec![command],
+            needs: None,
+        }
+    }
+
+    /// Adds a command.
+    #[must_use]
+    pub(super) fn then(mut self, command: Cmd) -> Self {
+        self.commands.push(command);
+        self
+    }
+
+    /// Makes the step fail without running where the step called `name` did not pass.
+    #[must_use]
+    pub(super) fn needs(mut self, name: &'static str) -> Self {
+        self.needs = Some(name);
+        self
+    }
+}
+
+/// How a step ended.
+struct Outcome {
+    name: &'static str,
+    time: Duration,
+    failure: Option<String>,
+}
+
+/// Runs all steps, prints a table and, as the last line, `N passed, N failed`.
+pub(super) fn run(steps: Vec<Step>) -> Result<()> {
+    let outcomes = outcomes(steps);
+    let failed = outcomes
+        .iter()
+        .filter(|outcome| outcome.failure.is_some())
+        .count();
+    print!("\n{}", table(&outcomes));
+    println!("{} passed, {failed} failed", outcomes.len() - failed);
+    if failed > 0 {
+        Err(Reported.into())
+    } else {
+        Ok(())
+    }
+}
+
+fn outcomes(steps: Vec<Step>) -> Vec<Outcome> {
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for step in steps {
+        println!("\n==> {}", step.name);
+        let start = Instant::now();
+        let ready =
+            |outcome: &Outcome| Some(outcome.name) == step.needs && outcome.failure.is_none();
+        let failure = match step.needs {
+            Some(needed) if !outcomes.iter().any(ready) => {
+                Some(format!("not run: it needs `{needed}`"))
+            }
+            _ => step
+                .commands
+                .into_iter()
+                .find_map(|c| c.run().err())
+                .map(|e| format!("{e:#}")),
+        };
+        if let Some(text) = &failure {
+            println!("{text}");
+        }
+        outcomes.push(Outcome {
+            name: step.name,
+            time: start.elapsed(),
+            failure,
+        });
+    }
+    outcomes
+}
+
+fn table(outcomes: &[Outcome]) -> String {
+    let line = |outcome: &Outcome| {
+        let mark = if outcome.failure.is_none() {
+            "ok"
+        } else {
+            "FAILED"
+        };
+        let seconds = outcome.time.as_secs_f64();
+        let mut line = format!("{mark:<7} {seconds:>7.1} s  {}\n", outcome.name);
+        if let Some(text) = &outcome.failure {
+            line += &format!(
+                "                   {}\n",
+                text.replace('\n', "\n                   ")
+            );
+        }
+        line
+    };
+    outcomes.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Cmd {
+        Cmd::new("sh").args(["-c", script])
+    }
+
+    #[test]
+    fn all_steps_run_and_one_failure_fails_the_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("ran");
+        let steps = vec![
+            Step::new("first", sh("exit 3")),
+            Step::new("needs the first", sh("exit 0")).needs("first"),
+            Step::new("last", sh("exit 0")).then(sh(&format!("touch {}", mark.display()))),
+        ];
+        let outcomes = outcomes(steps);
+        let failed: Vec<_> = outcomes.iter().map(|o| o.failure.is_some()).collect();
+        assert_eq!(failed, [true, true, false]);
+        assert!(mark.exists());
+        let table = table(&outcomes);
+        assert!(
+            table.contains("FAILED") && table.contains("exit 3"),
+            "{table}"
+        );
+        assert!(table.contains("not run: it needs `first`"), "{table}");
+    }
+
+    #[test]
+    fn a_failure_is_told_once() {
+        let error = run(vec![Step::new("only", sh("exit 1"))]).unwrap_err();
+        assert!(error.is::<Reported>());
+        run(vec![Step::new("only", sh("exit 0"))]).unwrap();
+    }
+}
