@@ -150,8 +150,7 @@ impl Compiler {
             compile.extend(["-S", "-emit-llvm", "-o"].map(OsString::from));
             compile.push(code.clone().into());
             self.toolchain.compile(name, &compile)?;
-            let fused = fs_err::read_to_string(&code)?.replace("@llvm.fmuladd.", "@llvm.fma.");
-            cache::write_new(&code, fused.as_bytes())?;
+            cache::write_new(&code, fuse(&fs_err::read_to_string(&code)?).as_bytes())?;
             let mut finish: Vec<OsString> = self.link_flags();
             finish.extend(["-x".into(), "ir".into(), code.into()]);
             link(&mut finish);
@@ -176,6 +175,34 @@ impl Compiler {
     }
 }
 
+/// Makes each multiply-add one operation with one rounding.
+fn fuse(code: &str) -> String {
+    const LOOSE: &str = "@llvm.fmuladd.";
+    const FUSED: &str = "@llvm.fma.";
+    let declared = |line: &str| line.starts_with("declare ");
+    let name = |line: &str| {
+        line.split_once(FUSED)
+            .and_then(|(_, rest)| Some(rest.split_once('(')?.0.to_owned()))
+    };
+    let known: Vec<_> = code
+        .lines()
+        .filter(|line| declared(line))
+        .filter_map(name)
+        .collect();
+    let mut fused = String::with_capacity(code.len());
+    for line in code.lines() {
+        let replaced = line.replace(LOOSE, FUSED);
+        let repeats = declared(line)
+            && line.contains(LOOSE)
+            && name(&replaced).is_some_and(|name| known.contains(&name));
+        if !repeats {
+            fused.push_str(&replaced);
+            fused.push('\n');
+        }
+    }
+    fused
+}
+
 fn in_file(file: &str, error: Error) -> Error {
     match error {
         Error::Syntax { line, message } => Error::Unsupported {
@@ -183,5 +210,24 @@ fn in_file(file: &str, error: Error) -> Error {
             message,
         },
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuses_and_declares_once() {
+        let code = "  %1 = call float @llvm.fmuladd.f32(float %a, float %b, float %c)\n\
+                    declare float @llvm.fmuladd.f32(float, float, float) #1\n\
+                    declare half @llvm.fmuladd.f16(half, half, half) #1\n\
+                    declare float @llvm.fma.f32(float, float, float) #1\n";
+        assert_eq!(
+            fuse(code),
+            "  %1 = call float @llvm.fma.f32(float %a, float %b, float %c)\n\
+             declare half @llvm.fma.f16(half, half, half) #1\n\
+             declare float @llvm.fma.f32(float, float, float) #1\n"
+        );
     }
 }

@@ -49,30 +49,25 @@ pub(crate) fn lower(
         .trim();
     let base = name.rsplit("::").next().unwrap_or(name);
     let kernels = source.kernels()?;
-    let mut named = kernels.iter().filter(|kernel| kernel.name == base);
-    let kernel = named.next().ok_or_else(|| Error::Unsupported {
+    let kernel = choose(source, &kernels, base, expression).ok_or_else(|| Error::Unsupported {
         file: file.to_owned(),
-        message: format!("no kernel function {base} for {host_name}"),
+        message: format!(
+            "no kernel function {base} that takes the template arguments of {host_name}"
+        ),
     })?;
-    if named.next().is_some() {
-        return Err(Error::Unsupported {
-            file: file.to_owned(),
-            message: format!(
-                "kernel function {base} is overloaded; one definition a name is expected"
-            ),
-        });
-    }
     let constants = source.function_constants()?;
     let mut edits = Edits::new(&source.tokens);
     for item in &source.items {
         let other_kernel = kernels
             .iter()
-            .any(|other| other.item.start == item.start && other.name != base);
+            .any(|other| other.item.start == item.start && item.start != kernel.item.start);
         if item.kind == ItemKind::Instantiation || other_kernel {
             edits.erase(item.start..item.end);
         }
     }
     edits.merge_overloads(&source.items);
+    edits.find_bodies(&source.items);
+    edits.find_aliases();
     edits.constants(&constants);
     edits.kernel(kernel);
     edits.tokens()?;
@@ -80,6 +75,57 @@ pub(crate) fn lower(
     let function = Function::new(expression, kernel)?;
     append_descriptor(&mut text, file, host_name, &function, kernel, &constants);
     Ok(text)
+}
+
+/// Kernels of one name differ in how many template arguments they take.
+fn choose<'k>(
+    source: &Source<'_>,
+    kernels: &'k [Kernel],
+    name: &str,
+    expression: &str,
+) -> Option<&'k Kernel> {
+    let mut named = kernels.iter().filter(|kernel| kernel.name == name);
+    let first = named.next()?;
+    if named.next().is_none() {
+        return Some(first);
+    }
+    let list = Tokens::new(expression).ok()?;
+    let given = (0..list.tokens.len())
+        .find(|&i| list.at(i) == "<")
+        .map_or(0, |open| angle_parts(&list, open).len());
+    kernels
+        .iter()
+        .filter(|kernel| kernel.name == name)
+        .find(|kernel| {
+            let parameters = angle_parts(&source.tokens, kernel.item.start + 1);
+            let required = parameters
+                .iter()
+                .filter(|part| !(*part).clone().any(|i| source.tokens.at(i) == "="))
+                .count();
+            (required..=parameters.len()).contains(&given)
+        })
+}
+
+/// The parts of the template list that opens at `open`.
+fn angle_parts(t: &Tokens<'_>, open: usize) -> Vec<Range<usize>> {
+    let Some(end) = t.skip_angles(open) else {
+        return Vec::new();
+    };
+    let (mut depth, mut from, mut at) = (0, open + 1, open + 1);
+    let mut parts = Vec::new();
+    while at < end {
+        match t.at(at) {
+            "<" => depth += 1,
+            ">" if at + 1 < end => depth -= 1,
+            "," | ">" if depth == 0 => {
+                parts.push(from..at);
+                from = at + 1;
+            }
+            _ => {}
+        }
+        at = t.skip(at);
+    }
+    parts
 }
 
 /// Text of a source without its explicit instantiations: what a library keeps.
@@ -123,6 +169,10 @@ struct Edits<'t, 'a> {
     /// Tokens whose replacement was decided by a declaration.
     decided: HashSet<usize>,
     locals: usize,
+    /// Function bodies, in order: there a type and a name start a variable.
+    bodies: Vec<Range<usize>>,
+    /// Names that stand for a vector type.
+    aliases: HashSet<&'a str>,
 }
 
 impl<'t, 'a> Edits<'t, 'a> {
@@ -133,7 +183,58 @@ impl<'t, 'a> Edits<'t, 'a> {
             erased: Vec::new(),
             decided: HashSet::new(),
             locals: 0,
+            bodies: Vec::new(),
+            aliases: HashSet::new(),
         }
+    }
+
+    fn find_bodies(&mut self, items: &[Item]) {
+        for item in items {
+            match item.kind {
+                ItemKind::Function => self.bodies.push(item.body..item.end),
+                ItemKind::Class => self.find_bodies(&members(self.t, item.body)),
+                _ => {}
+            }
+        }
+        self.bodies.sort_by_key(|body| body.start);
+    }
+
+    /// `using name = vec<...>;` and `typedef vec<...> name;`
+    fn find_aliases(&mut self) {
+        let t = self.t;
+        for at in 0..t.tokens.len() {
+            if t.at(at) != "vec" || t.at(at + 1) != "<" {
+                continue;
+            }
+            let Some(end) = t.skip_angles(at + 1) else {
+                continue;
+            };
+            let start = self.type_start(at);
+            if t.at(end) == ";" && start > 2 && t.at(start - 1) == "=" && t.at(start - 3) == "using"
+            {
+                self.aliases.insert(t.at(start - 2));
+            } else if start > 0 && t.at(start - 1) == "typedef" && t.at(end + 1) == ";" {
+                self.aliases.insert(t.at(end));
+            }
+        }
+    }
+
+    /// Where a type name begins that ends with the word `at`: before its
+    /// namespaces and `typename`.
+    fn type_start(&self, at: usize) -> usize {
+        let mut start = at;
+        while start > 1 && self.t.at(start - 1) == "::" && self.t.is_word(start - 2) {
+            start -= 2;
+        }
+        if start > 0 && self.t.at(start - 1) == "typename" {
+            start -= 1;
+        }
+        start
+    }
+
+    fn in_body(&self, at: usize) -> bool {
+        let next = self.bodies.partition_point(|body| body.start <= at);
+        next > 0 && self.bodies[next - 1].contains(&at)
     }
 
     fn erase(&mut self, tokens: Range<usize>) {
@@ -255,6 +356,12 @@ impl<'t, 'a> Edits<'t, 'a> {
             };
             self.replace(constant.keyword, storage);
             self.decided.insert(constant.keyword);
+            for token in constant.start..constant.end {
+                if matches!(self.t.at(token), "const" | "constexpr") {
+                    self.replace(token, "");
+                    self.decided.insert(token);
+                }
+            }
             let end = self.t.tokens[constant.end].end;
             let flag = format!(
                 " static thread_local bool mtlsim_defined_{};",
@@ -312,6 +419,7 @@ impl<'t, 'a> Edits<'t, 'a> {
                     return Ok(end);
                 }
             }
+            Some(Kind::Punct) if t.at(at) == "{" => self.braced_argument(at),
             Some(Kind::Word) => return self.word(at),
             _ => {}
         }
@@ -328,20 +436,15 @@ impl<'t, 'a> Edits<'t, 'a> {
             "kernel" if self.starts_statement(at) => self.replace(at, ""),
             "coherent" if t.at(at + 1) == "(" => self.erase(at..t.skip(at + 1)),
             "static_cast" => self.static_cast(at),
-            "vec" => self.vector_call(at),
+            "vec" => self.vector_template(at),
             _ if ADDRESS_SPACES.contains(&word) => {
                 if word == "threadgroup" {
                     self.check_shared(at)?;
                 }
                 self.replace(at, "");
             }
-            _ if is_vector_name(word)
-                && t.at(at + 1) == "("
-                && t.at(at.wrapping_sub(1)) != "operator" =>
-            {
-                self.insert_before(at, "mtlsim::make<".to_owned());
-                let end = t.tokens[at].end;
-                self.list.push((end..end, ">".to_owned()));
+            _ if is_vector_name(word) || self.aliases.contains(word) => {
+                self.vector(self.type_start(at), at, at + 1);
             }
             _ => {}
         }
@@ -372,12 +475,19 @@ impl<'t, 'a> Edits<'t, 'a> {
                     return Ok(at + 1);
                 }
                 ";" => break,
+                // Apple's compiler emits no code for `= {0}` either.
+                "=" if t.at(end + 1) == "{" && t.at(t.skip(end + 1)) == ";" => break,
                 "" | "{" | "=" => return Err(self.unshared(at)),
                 _ => {}
             }
             end = t.skip(end);
         }
         ends.push(end);
+        let semicolon = if t.at(end) == "=" {
+            t.skip(end + 1)
+        } else {
+            end
+        };
         // The declared name is the word before the first `[`, or before the end.
         let declarator = |from: usize, to: usize| {
             let dims = (from..to)
@@ -404,11 +514,11 @@ impl<'t, 'a> Edits<'t, 'a> {
             );
             from = end + 1;
         }
-        let bytes = t.bytes(at, end + 1);
+        let bytes = t.bytes(at, semicolon + 1);
         let lines = t.text[bytes.clone()].matches('\n').count();
         text.push_str(&"\n".repeat(lines));
         self.list.push((bytes, text));
-        Ok(end + 1)
+        Ok(semicolon + 1)
     }
 
     /// Tokens lowered on their own, as text.
@@ -494,7 +604,8 @@ impl<'t, 'a> Edits<'t, 'a> {
         let Some(open) = t.skip_angles(at + 1) else {
             return;
         };
-        if t.at(open) != "(" {
+        let to_reference = (at + 2..open).any(|i| matches!(t.at(i), "*" | "&"));
+        if t.at(open) != "(" || to_reference {
             return;
         }
         let close = t.tokens[open].close;
@@ -513,31 +624,46 @@ impl<'t, 'a> Edits<'t, 'a> {
         self.replace(at, "mtlsim::cast");
     }
 
-    /// `vec<T, n>(...)`, a construction.
-    fn vector_call(&mut self, at: usize) {
+    /// `vec<T, n>`, as [`Edits::vector`].
+    fn vector_template(&mut self, at: usize) {
         let t = self.t;
         if t.at(at + 1) != "<" {
             return;
         }
-        let Some(open) = t.skip_angles(at + 1) else {
+        let Some(end) = t.skip_angles(at + 1) else {
             return;
         };
-        let start = if t.at(at.wrapping_sub(1)) == "::" {
-            at - 2
-        } else {
-            at
-        };
-        let start = if t.at(start.wrapping_sub(1)) == "typename" {
-            start - 1
-        } else {
-            start
-        };
-        if t.at(open) != "(" || t.at(start.wrapping_sub(1)) == "operator" || t.at(open + 1) == "*" {
-            return;
+        let start = self.type_start(at);
+        self.vector(start, at, end);
+    }
+
+    /// A vector type, tokens `start..end`: where a construction follows it, as
+    /// `float4(...)` or `float4 name(...)`, the shim makes the vector. C++ has
+    /// no such form for the compiler's vectors.
+    fn vector(&mut self, start: usize, at: usize, end: usize) {
+        let t = self.t;
+        if t.at(end) == "(" && t.at(end + 1) != "*" && t.at(start.wrapping_sub(1)) != "operator" {
+            self.insert_before(start, "mtlsim::make<".to_owned());
+            let close = t.tokens[end - 1].end;
+            self.list.push((close..close, ">".to_owned()));
+        } else if t.is_word(end) && t.at(end + 1) == "(" && self.in_body(at) {
+            let type_text = t.join(start, end);
+            let close = t.tokens[end].end;
+            self.list
+                .push((close..close, format!(" = mtlsim::make<{type_text}>")));
         }
-        self.insert_before(start, "mtlsim::make<".to_owned());
-        let end = t.tokens[open - 1].end;
-        self.list.push((end..end, ">".to_owned()));
+    }
+
+    /// `f({a, b, c}, ...)`: a first argument in braces that may be a vector.
+    fn braced_argument(&mut self, at: usize) {
+        let t = self.t;
+        let close = t.tokens[at].close;
+        let callee = at.wrapping_sub(2);
+        let is_call = t.at(at.wrapping_sub(1)) == "(" && (t.is_word(callee) || t.at(callee) == ">");
+        if is_call && matches!(t.at(close + 1), "," | ")") && self.in_body(at) && close > at + 1 {
+            self.replace(at, "mtlsim::list(");
+            self.replace(close, ")");
+        }
     }
 
     fn apply(self) -> String {

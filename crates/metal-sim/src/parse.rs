@@ -77,6 +77,8 @@ pub(crate) struct FunctionConstant {
     pub(crate) name: String,
     pub(crate) type_name: String,
     pub(crate) index: u32,
+    /// First token of the declaration.
+    pub(crate) start: usize,
     /// The token `constant` of the declaration.
     pub(crate) keyword: usize,
     pub(crate) is_static: bool,
@@ -203,13 +205,14 @@ impl<'a> Source<'a> {
                 .map_err(|_| self.error(attribute, "a function constant without a number"))?;
             let type_name = (item.start..attribute - 1)
                 .map(|i| t.at(i))
-                .filter(|word| !["constant", "static", "const"].contains(word))
+                .filter(|word| !["constant", "static", "const", "constexpr"].contains(word))
                 .collect::<Vec<_>>()
                 .join(" ");
             constants.push(FunctionConstant {
                 name: t.at(attribute - 1).to_owned(),
                 type_name,
                 index,
+                start: item.start,
                 keyword,
                 is_static: (item.start..attribute).any(|i| t.at(i) == "static"),
                 end: item.end - 1,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -143,7 +144,7 @@ struct VectorOf<T __attribute__((ext_vector_type(N)))> {
 // static_cast, and what C++ refuses and MSL allows: half to bfloat and back,
 // vectors of one length to another element type.
 template <class To, class From>
-[[gnu::always_inline]] constexpr To cast(From&& from) {
+[[gnu::always_inline]] constexpr To cast(const From& from) {
   using F = std::remove_cvref_t<From>;
   using T = std::remove_cvref_t<To>;
   if constexpr ((std::is_same_v<F, half> && std::is_same_v<T, bfloat>) || (std::is_same_v<F, bfloat> && std::is_same_v<T, half>))
@@ -151,7 +152,7 @@ template <class To, class From>
   else if constexpr (VectorOf<F>::size > 1 && VectorOf<T>::size == VectorOf<F>::size && !std::is_same_v<F, T>)
     return __builtin_convertvector(from, T);
   else
-    return static_cast<To>(static_cast<From&&>(from));
+    return static_cast<To>(from);
 }
 
 template <class V, class A>
@@ -183,6 +184,25 @@ template <class V, class... A>
     (put(v, i, a), ...);
     return v;
   }
+}
+
+// An argument `{a, b, ...}`: becomes a vector of as many components, or what
+// braces would make of a class.
+template <class... A>
+struct List {
+  std::tuple<A...> parts;
+  template <class T>
+    requires(VectorOf<T>::size == int(sizeof...(A)) || std::is_class_v<T>)
+  constexpr operator T() const {
+    return std::apply([](auto... a) {
+      if constexpr (VectorOf<T>::size > 1) return make<T>(a...);
+      else return T{a...};
+    }, parts);
+  }
+};
+template <class... A>
+constexpr List<A...> list(A... a) {
+  return {{a...}};
 }
 
 } // namespace mtlsim
