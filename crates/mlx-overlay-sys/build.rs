@@ -1,17 +1,17 @@
-//! Finds the MLX that `cargo xtask build` installed, checks that it is the pinned one, compiles the bridge against
-//! it and tells cargo how to link. It downloads nothing, patches nothing and runs no CMake.
+//! Finds the MLX that `cargo xtask build` installed, checks that it is the pinned one, compiles the
+//! bridge against it and tells cargo how to link. It downloads nothing, patches nothing and runs no
+//! CMake.
 
 #[path = "build/prefix.rs"]
 mod prefix;
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use prefix::{Prefix, Request};
 
-const BRIDGE: &[&str] = &["src/bridge.cc", "src/lifetime.cc"];
-const FAULTS: &str = "src/faults.cc";
+const BRIDGE: &[&str] = &["src/bridge.cpp", "src/lifetime.cpp"];
+const FAULTS: &str = "src/faults.cpp";
 
 fn main() {
     // docs.rs has no MLX; documentation needs none.
@@ -40,7 +40,8 @@ fn run() -> Result<(), String> {
         lock: manifest_dir.join("mlx.lock"),
     };
     println!("cargo::rerun-if-changed={}", request.lock.display());
-    // The folder, not the stamp: cargo then notices a `current` link that points elsewhere, and a rebuilt library.
+    // The folder, not the stamp: cargo then notices a `current` link that points elsewhere, and a
+    // rebuilt library.
     println!("cargo::rerun-if-changed={}", request.root().display());
 
     let prefix = request.resolve()?;
@@ -53,8 +54,8 @@ fn variable(name: &str) -> Result<String, String> {
     env::var(name).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Compiles the C++ side. Warnings are errors, except in a packaged copy: there a newer compiler's new warning must
-/// not break somebody's build.
+/// Compiles the C++ side. Warnings are errors, except in a packaged copy: there a newer compiler's
+/// new warning must not break somebody's build.
 fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     let packaged = manifest_dir.join("Cargo.toml.orig").exists();
     let mut build = cxx_build::bridge("src/lib.rs");
@@ -93,6 +94,9 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
 fn link(prefix: &Prefix) -> Result<(), String> {
     let stamp = &prefix.stamp;
     println!("cargo::rustc-link-search=native={}", prefix.lib().display());
+    for folder in &stamp.link_search {
+        println!("cargo::rustc-link-search=native={folder}");
+    }
     for library in &stamp.static_libs {
         println!("cargo::rustc-link-lib=static:-bundle={library}");
     }
@@ -102,37 +106,27 @@ fn link(prefix: &Prefix) -> Result<(), String> {
     for framework in &stamp.frameworks {
         println!("cargo::rustc-link-lib=framework={framework}");
     }
-    if variable("CARGO_CFG_TARGET_OS")? == "macos" {
-        link_clang_runtime()?;
+    // MLX asks for the OS version with `__builtin_available`, which calls into clang's runtime;
+    // rustc links with `-nodefaultlibs`, so it has to be named.
+    if let Some(runtime) = &stamp.clang_rt {
+        let (folder, name) = archive(runtime)?;
+        println!("cargo::rustc-link-search=native={}", folder.display());
+        println!("cargo::rustc-link-lib=static:-bundle={name}");
     }
     Ok(())
 }
 
-/// MLX asks for the OS version with `__builtin_available`, which calls `___isPlatformVersionAtLeast` in clang's
-/// runtime; rustc links with `-nodefaultlibs`, so it has to be named.
-fn link_clang_runtime() -> Result<(), String> {
-    println!("cargo::rerun-if-env-changed=DEVELOPER_DIR");
-    println!("cargo::rerun-if-env-changed=SDKROOT");
-    // Through xcrun: a `clang` that conda puts first on PATH has no such runtime.
-    let output = Command::new("xcrun")
-        .args(["clang", "--print-resource-dir"])
-        .output()
-        .map_err(|error| {
-            format!("xcrun clang --print-resource-dir: {error}; run `xcode-select --install`")
-        })?;
-    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("lib/darwin");
-    if !folder.join("libclang_rt.osx.a").is_file() {
-        return Err(format!(
-            "no libclang_rt.osx.a in `{}` (from `xcrun clang --print-resource-dir`); install Xcode's command line tools",
-            folder.display()
-        ));
-    }
-    println!("cargo::rustc-link-search=native={}", folder.display());
-    println!("cargo::rustc-link-lib=static:-bundle=clang_rt.osx");
-    Ok(())
+/// Folder and name, as a linker wants them, of an archive `folder/libNAME.a`.
+fn archive(path: &Path) -> Result<(&Path, &str), String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| name.strip_prefix("lib")?.strip_suffix(".a"))
+        .zip(path.parent())
+        .map(|(name, folder)| (folder, name))
+        .ok_or_else(|| format!("`{}` is not the path of a static library", path.display()))
 }
 
-/// The oldest macOS that the bridge is compiled for: the user's, else the one that MLX was built for.
+/// The oldest macOS that the bridge is compiled for: the user's, else the one that MLX was built
+/// for.
 fn deployment_target(prefix: &Prefix) -> Result<Option<String>, String> {
     if variable("CARGO_CFG_TARGET_OS")? != "macos" {
         return Ok(None);
@@ -143,7 +137,8 @@ fn deployment_target(prefix: &Prefix) -> Result<Option<String>, String> {
         .or_else(|| prefix.stamp.deployment_target.clone()))
 }
 
-/// Tells this crate (`rustc-env`) and the build scripts of its dependants (`DEP_MLX_*`) what was found.
+/// Tells this crate (`rustc-env`) and the build scripts of its dependants (`DEP_MLX_*`) what was
+/// found.
 fn publish(prefix: &Prefix) -> Result<(), String> {
     let stamp = &prefix.stamp;
     let include =

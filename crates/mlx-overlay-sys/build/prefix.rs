@@ -1,4 +1,5 @@
-//! A built MLX: where it lies, what its stamp says, and whether it is the one that the lock asks for.
+//! A built MLX: where it lies, what its stamp says, and whether it is the one that the lock asks
+//! for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,9 @@ pub(crate) struct Stamp {
     pub(crate) static_libs: Vec<String>,
     /// Libraries of the system.
     pub(crate) system_libs: Vec<String>,
+    /// Folders of theirs that a linker may not search by itself.
+    #[serde(default)]
+    pub(crate) link_search: Vec<String>,
     /// Frameworks (macOS).
     #[serde(default)]
     pub(crate) frameworks: Vec<String>,
@@ -69,6 +73,8 @@ pub(crate) struct Stamp {
     metallib: Option<String>,
     /// Oldest macOS that MLX was built for.
     pub(crate) deployment_target: Option<String>,
+    /// clang's runtime library (macOS).
+    pub(crate) clang_rt: Option<PathBuf>,
 }
 
 /// The two ids of `mlx.lock` that decide what may be linked; the rest of the file is the engine's.
@@ -99,13 +105,15 @@ impl Request {
         };
         if self.pristine && self.prefix.is_none() {
             return Err(format!(
-                "MLX_OVERLAY_PRISTINE=1 needs MLX_OVERLAY_PREFIX: name the prefix that `{command}` printed"
+                "MLX_OVERLAY_PRISTINE=1 needs MLX_OVERLAY_PREFIX: name the prefix \
+                 that `{command}` printed"
             ));
         }
         let root = self.root();
         if !root.join(STAMP).is_file() {
             return Err(format!(
-                "no built MLX in `{}` (looked for {STAMP}): run `{command}`, or set MLX_OVERLAY_PREFIX to a prefix that it made",
+                "no built MLX in `{}` (looked for {STAMP}): run `{command}`, or set \
+                 MLX_OVERLAY_PREFIX to a prefix that it made",
                 root.display()
             ));
         }
@@ -115,7 +123,8 @@ impl Request {
         let stamp: Stamp = read(&root.join(STAMP), command)?;
         if stamp.format != FORMAT {
             return Err(format!(
-                "`{}` has format {}, this crate reads {FORMAT}: run `{command}` of the same checkout",
+                "`{}` has format {}, this crate reads {FORMAT}: run `{command}` of the \
+                 same checkout",
                 root.join(STAMP).display(),
                 stamp.format
             ));
@@ -128,7 +137,8 @@ impl Request {
         };
         if stamp.final_tree != wanted {
             return Err(format!(
-                "the MLX in `{}` was built from tree {}, but {name} in mlx.lock is {wanted}: run `{command}`",
+                "the MLX in `{}` was built from tree {}, but {name} in mlx.lock is {wanted}: \
+                 run `{command}`",
                 root.display(),
                 stamp.final_tree
             ));

@@ -1,7 +1,8 @@
-//! Links the MLX that `cargo xtask build` made, and bridges the part of its C++ interface that `mlx-overlay` needs.
+//! Links the MLX that `cargo xtask build` made, and bridges the part of its C++ interface that
+//! `mlx-overlay` needs.
 //!
-//! Use the safe crate `mlx-overlay`. This one is for crates that need the same libmlx for C++ of their own; their build
-//! scripts read, through cargo (`links = "mlx"`):
+//! Use the safe crate `mlx-overlay`. This one is for crates that need the same libmlx for C++ of
+//! their own; their build scripts read, through cargo (`links = "mlx"`):
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -9,29 +10,35 @@
 //! | `DEP_MLX_INCLUDE` | include folders, joined like `PATH` |
 //! | `DEP_MLX_LIB` | library folder |
 //! | `DEP_MLX_VERSION` | MLX's version, for example `0.32.4` |
-//! | `DEP_MLX_TREE`, `DEP_MLX_BASE_TREE` | git tree id of the source that was built, and of the unpatched source |
+//! | `DEP_MLX_TREE` | git tree id of the source that was built |
+//! | `DEP_MLX_BASE_TREE` | git tree id of the unpatched source |
 //! | `DEP_MLX_PRISTINE` | `true` if the overlay was not applied |
 //! | `DEP_MLX_BACKEND` | `cpu`, `metal` or `sim` |
-//! | `DEP_MLX_CPU`, `DEP_MLX_JIT` | whether the CPU back-end is in, whether kernels are compiled at run time |
-//! | `DEP_MLX_DEFINES`, `DEP_MLX_CXX_STD` | macros that a consumer has to define, and the C++ standard |
+//! | `DEP_MLX_CPU` | `true` if the CPU back-end is in |
+//! | `DEP_MLX_JIT` | `true` if kernels are compiled at run time |
+//! | `DEP_MLX_DEFINES` | macros that a consumer has to define |
+//! | `DEP_MLX_CXX_STD` | C++ standard, as the compiler spells it |
 //! | `DEP_MLX_METALLIB` | compiled kernels, where there are any |
 //!
 //! # Environment of the build script
 //!
 //! - `MLX_OVERLAY_PREFIX`: the prefix to link; without it, `target/mlx/current` of the workspace.
-//! - `MLX_OVERLAY_PRISTINE=1`: link upstream's MLX without the overlay. `MLX_OVERLAY_PREFIX` must name it.
+//! - `MLX_OVERLAY_PRISTINE=1`: link upstream's MLX without the overlay. `MLX_OVERLAY_PREFIX` must
+//!   name it.
 //! - `DOCS_RS`: build documentation only; nothing is looked for or linked.
-//! - `MACOSX_DEPLOYMENT_TARGET`, `DEVELOPER_DIR`, `SDKROOT`: as Apple's tools read them.
+//! - `MACOSX_DEPLOYMENT_TARGET`: the oldest macOS to compile the bridge for; without it, the one
+//!   that MLX was built for.
 //!
 //! A prefix is linked only if it was built from the tree that `mlx.lock` names.
 //!
 //! # What the bridge promises
 //!
-//! Every function that may enter MLX returns `Result`: a C++ exception of any type arrives as an error with its text, and
-//! a call made while the thread or the process is being torn down arrives as [`THREAD_ENDING`] or [`PROCESS_ENDING`]
-//! instead of touching MLX's destroyed variables (`src/lifetime.h`). Shapes and lengths are checked against each other.
-//! What the bridge does *not* promise, and `mlx-overlay` does: that arguments are in MLX's range, and that lazy arrays stay
-//! on their thread.
+//! Every function that may enter MLX returns `Result`: a C++ exception of any type arrives as an
+//! error with its text, and a call made while the thread or the process is being torn down arrives
+//! as [`THREAD_ENDING`] or [`PROCESS_ENDING`] instead of touching MLX's destroyed variables
+//! (`src/lifetime.h`). Shapes and lengths are checked against each other. What the bridge does
+//! *not* promise, and `mlx-overlay` does: that arguments are in MLX's range, and that lazy arrays
+//! stay on their thread.
 
 /// Text of the error of a call made after MLX's variables of this thread were destroyed.
 pub const THREAD_ENDING: &str = "mlx-overlay: this thread is ending, and MLX's part of it is gone";
@@ -39,7 +46,8 @@ pub const THREAD_ENDING: &str = "mlx-overlay: this thread is ending, and MLX's p
 /// Text of the error of a call made after the process began to exit.
 pub const PROCESS_ENDING: &str = "mlx-overlay: the process is exiting, and MLX is closed";
 
-/// What was linked, as the stamp of its prefix says. Empty where documentation is built without MLX.
+/// What was linked, as the stamp of its prefix says. Empty where documentation is built without
+/// MLX.
 pub mod built {
     const fn fact(value: Option<&'static str>) -> &'static str {
         match value {
@@ -76,7 +84,8 @@ fn process_ending() -> &'static str {
 
 pub use bridge::*;
 
-// The macro's own output has no SAFETY comments; each declaration below says what its C++ side checks.
+// The macro's own output has no SAFETY comments; each declaration below says what its C++ side
+// checks.
 #[allow(clippy::undocumented_unsafe_blocks)]
 #[cxx::bridge(namespace = "mlx_overlay")]
 mod bridge {
@@ -144,7 +153,8 @@ mod bridge {
         fn metal_is_available() -> Result<bool>;
         /// Whether there is such a device, and MLX has a back-end for it.
         fn device_is_available(device: DeviceKind) -> Result<bool>;
-        /// A property of a device (`device_name`, `architecture`), empty where MLX has none of that name.
+        /// A property of a device (`device_name`, `architecture`), empty where MLX has none of that
+        /// name.
         fn device_property(device: DeviceKind, key: &str) -> Result<String>;
 
         /// The calling thread's default stream of a device; made on first use.
@@ -165,10 +175,11 @@ mod bridge {
 
         /// Evaluates the arrays and waits for them.
         fn eval(arrays: &[ArrayRef]) -> Result<()>;
-        /// Evaluates an array, and gives a row-contiguous one with a descriptor of its own, over memory that MLX will
-        /// not write to again. Nothing of it changes from then on.
+        /// Evaluates an array, and gives a row-contiguous one with a descriptor of its own, over
+        /// memory that MLX will not write to again. Nothing of it changes from then on.
         fn settle(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// A new descriptor over the memory of an array that `settle` returned. May be called from any thread.
+        /// A new descriptor over the memory of an array that `settle` returned. May be called from
+        /// any thread.
         fn share(settled: &Array) -> Result<UniquePtr<Array>>;
         /// The memory of an array that `settle` returned, row-major.
         fn bytes(settled: &Array) -> Result<&[u8]>;
@@ -210,7 +221,8 @@ mod bridge {
         fn throw_text(text: &str) -> Result<()>;
         /// Whether MLX owns the array's memory, and so may write a result over it.
         fn memory_is_owned(array: &Array) -> Result<bool>;
-        /// An array like `input` whose evaluation fails on the stream's own thread, after it was scheduled.
+        /// An array like `input` whose evaluation fails on the stream's own thread, after it was
+        /// scheduled.
         fn fails_when_run(input: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
     }
 }

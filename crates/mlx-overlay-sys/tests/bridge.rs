@@ -58,7 +58,8 @@ fn memory_of_a_lazy_array_is_refused() {
     assert_eq!(sys::bytes(&settled).unwrap(), [0u8; 4]);
 }
 
-/// MLX writes a result over an input whose memory it owns and nobody else holds, and asks without synchronizing.
+/// MLX writes a result over an input whose memory it owns and nobody else holds, and asks without
+/// synchronizing.
 #[test]
 fn memory_that_was_handed_out_is_never_reused() {
     let stream = sys::default_stream(DeviceKind::Cpu).unwrap();

@@ -60,10 +60,13 @@ include = ["include", "more"]
 lib = "lib64"
 static_libs = ["mlx"]
 system_libs = ["openblas"]
+link_search = ["/opt/openblas/lib"]
 frameworks = []
 defines = ["MLX_STATIC"]
 cxx_std = "c++20"
 metallib = "lib/mlx.metallib"
+deployment_target = "14.0"
+clang_rt = "/xcode/libclang_rt.osx.a"
 "#,
         tree == BASE
     )
@@ -110,7 +113,14 @@ fn takes_the_workspaces_own_build() {
         (stamp.frameworks.len(), &stamp.defines[..]),
         (0, &["MLX_STATIC".to_owned()][..])
     );
-    assert_eq!(stamp.deployment_target, None);
+    assert_eq!(stamp.link_search, ["/opt/openblas/lib"]);
+    assert_eq!(
+        (&stamp.deployment_target, &stamp.clang_rt),
+        (
+            &Some("14.0".to_owned()),
+            &Some("/xcode/libclang_rt.osx.a".into())
+        )
+    );
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! Multiplies M random rows with a quantized matrix, and says how far the product is from a double-precision reference
-//! and whether each of its rows is, bit for bit, the product of that row alone.
+//! Multiplies M random rows with a quantized matrix, and says how far the product is from a
+//! double-precision reference and whether each of its rows is, bit for bit, the product of that row
+//! alone.
 //!
 //! ```text
-//! cargo run --release -p mlx-overlay --example quantized_matmul -- --m 6 --n 512 --k 1024 --bits 4 --group 64
+//! cargo run -p mlx-overlay --example quantized_matmul -- --m 6 --n 512 --k 1024 --bits 4
 //! ```
 //!
 //! Exit codes: 0 done (equal rows or not), 1 it could not be computed, 2 usage.
@@ -20,6 +21,9 @@ use mlx_overlay::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+const BITS: [&str; 7] = ["1", "2", "3", "4", "5", "6", "8"];
+const GROUPS: [&str; 3] = ["32", "64", "128"];
+
 #[derive(Parser)]
 #[command(
     name = "quantized_matmul",
@@ -27,19 +31,19 @@ use sha2::{Digest, Sha256};
 )]
 struct Args {
     /// Rows of x
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     m: u32,
     /// Rows of the matrix: columns of the product
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     n: u32,
     /// Columns of the matrix, a multiple of the group size
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     k: u32,
     /// Bits a weight
-    #[arg(long, value_parser = PossibleValuesParser::new(["1", "2", "3", "4", "5", "6", "8"]))]
+    #[arg(long, default_value = "4", value_parser = PossibleValuesParser::new(BITS))]
     bits: String,
     /// Weights a group
-    #[arg(long, value_parser = PossibleValuesParser::new(["32", "64", "128"]))]
+    #[arg(long, default_value = "64", value_parser = PossibleValuesParser::new(GROUPS))]
     group: String,
     /// Type of x, scales, biases and product
     #[arg(long, value_enum, default_value_t)]
@@ -276,7 +280,8 @@ fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report
 
 /// The largest error and the largest reference value, both absolute.
 ///
-/// The reference takes the packed integers, scales and biases as they are, and does all arithmetic in double precision.
+/// The reference takes the packed integers, scales and biases as they are, and does all arithmetic
+/// in double precision.
 fn compare<T: Float>(
     problem: &Problem,
     x: &[T],
@@ -362,18 +367,11 @@ fn checksum<T: Float>(product: &[T]) -> String {
 }
 
 fn print(report: &Report) {
-    let Report {
-        m,
-        n,
-        k,
-        bits,
-        group,
-        dtype,
-        ..
-    } = report;
+    let Report { m, n, k, .. } = report;
+    println!("product        {m} x {k} times {n} x {k}");
     println!(
-        "product        {m} x {k} times {n} x {k} at {bits} bits, groups of {group}, {dtype}, seed {}",
-        report.seed
+        "               {}, {} bits, groups of {}, seed {}",
+        report.dtype, report.bits, report.group, report.seed
     );
     println!("device         {} ({})", report.device, report.device_name);
     let overlay = if report.mlx_pristine {

@@ -109,19 +109,22 @@ struct Node {
 thread_local! {
     /// Counts this thread's arrays.
     static CLOCK: Cell<u64> = const { Cell::new(0) };
-    /// Arrays made before this moment and not evaluated by then are lost: an evaluation failed. MLX marks arrays as
-    /// evaluated when their kernels are queued, so after a failure it would hand out memory that was never written.
+    /// Arrays made before this moment and not evaluated by then are lost: an evaluation failed. MLX
+    /// marks arrays as evaluated when their kernels are queued, so after a failure it would hand
+    /// out memory that was never written.
     static LOST_BEFORE: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Array {
     /// Copies elements into a new array, in row-major order.
     ///
-    /// An extent may be 0, and a shape without extents is a scalar; operations refuse arrays without elements.
+    /// An extent may be 0, and a shape without extents is a scalar; operations refuse arrays
+    /// without elements.
     ///
     /// # Errors
     ///
-    /// [`Error::Length`] if the elements do not fill the shape, [`Error::TooLarge`] if an extent is 2^31 or more.
+    /// [`Error::Length`] if the elements do not fill the shape, [`Error::TooLarge`] if an extent is
+    /// 2^31 or more.
     pub fn from_slice<T: Element>(elements: &[T], shape: &[usize]) -> Result<Self> {
         let expected = shape
             .iter()
@@ -140,7 +143,8 @@ impl Array {
                 what: "each extent",
                 shape: shape.to_vec(),
             })?;
-        // SAFETY: an Element is plain memory without padding, so its bytes are initialized, and u8 has no alignment.
+        // SAFETY: an Element is plain memory without padding, so its bytes are initialized, and u8
+        // has no alignment.
         let bytes = unsafe {
             std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements))
         };
@@ -222,7 +226,8 @@ impl Array {
     }
 }
 
-/// Runs an evaluation; if it fails, this thread's arrays whose contents are not known to be there are lost.
+/// Runs an evaluation; if it fails, this thread's arrays whose contents are not known to be there
+/// are lost.
 pub(crate) fn guard_evaluation<T>(evaluate: impl FnOnce() -> Result<T>) -> Result<T> {
     evaluate().inspect_err(|_| LOST_BEFORE.set(CLOCK.get()))
 }

@@ -9,7 +9,8 @@ use crate::{Error, Result};
 pub enum Device {
     /// The host's processor.
     Cpu,
-    /// The GPU of MLX's Metal back-end: an Apple GPU, or the simulated one where the linked library was built for it.
+    /// The GPU of MLX's Metal back-end: an Apple GPU, or the simulated one where the linked library
+    /// was built for it.
     Gpu,
 }
 
@@ -23,7 +24,8 @@ impl Device {
         Ok(sys::device_is_available(self.raw())?)
     }
 
-    /// The GPU if there is one, else the CPU: where a thread works that has not entered a [`crate::Stream`].
+    /// The GPU if there is one, else the CPU: where a thread works that has not entered a
+    /// [`crate::Stream`].
     ///
     /// # Errors
     ///

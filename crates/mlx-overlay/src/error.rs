@@ -75,8 +75,8 @@ pub enum Error {
     #[error("no {0} device: the linked MLX has no back-end for it, or the machine has none")]
     NoDevice(Device),
 
-    /// An earlier evaluation on this thread failed, and this array may be part of what it left behind: MLX marks arrays
-    /// as evaluated before their kernels have run. Build it anew.
+    /// An earlier evaluation on this thread failed, and this array may be part of what it left
+    /// behind: MLX marks arrays as evaluated before their kernels have run. Build it anew.
     #[error(
         "an evaluation on this thread failed before this array was evaluated: its contents are unknown"
     )]

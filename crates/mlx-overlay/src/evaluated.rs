@@ -8,7 +8,8 @@ use crate::{Array, Dtype, Element, Result};
 
 /// The contents of an evaluated array: no graph, no stream, and memory that is never written again.
 ///
-/// It can be read and dropped by any thread, and taken into any thread's graph with [`Evaluated::to_array`].
+/// It can be read and dropped by any thread, and taken into any thread's graph with
+/// [`Evaluated::to_array`].
 pub struct Evaluated {
     raw: UniquePtr<sys::Array>,
     /// The memory that `raw` keeps alive.
@@ -18,10 +19,10 @@ pub struct Evaluated {
     dtype: Dtype,
 }
 
-// SAFETY: `raw` comes from the bridge's `settle`. Its descriptor belongs to it alone, is marked available and detached
-// from the graph, so nothing reads or writes it but the calls below; `share` only reads it and counts references with
-// atomics. The memory is a view that MLX does not own, so MLX never gives it to a kernel to write. Releasing it frees
-// through MLX's allocator, which locks.
+// SAFETY: `raw` comes from the bridge's `settle`. Its descriptor belongs to it alone, is marked
+// available and detached from the graph, so nothing reads or writes it but the calls below; `share`
+// only reads it and counts references with atomics. The memory is a view that MLX does not own, so
+// MLX never gives it to a kernel to write. Releasing it frees through MLX's allocator, which locks.
 unsafe impl Send for Evaluated {}
 // SAFETY: as above; no method changes anything.
 unsafe impl Sync for Evaluated {}
@@ -53,8 +54,8 @@ impl Evaluated {
             self.bytes.cast::<T>().is_aligned(),
             "MLX's buffers are aligned for their elements"
         );
-        // SAFETY: `bytes` holds `len` bytes of initialized elements of type `T`, aligned as just checked, kept alive by
-        // `raw` and never written. Every bit pattern is a value of `T`.
+        // SAFETY: `bytes` holds `len` bytes of initialized elements of type `T`, aligned as just
+        // checked, kept alive by `raw` and never written. Every bit pattern is a value of `T`.
         Ok(
             unsafe {
                 std::slice::from_raw_parts(self.bytes.cast::<T>(), self.len / size_of::<T>())

@@ -13,7 +13,8 @@ pub enum Backend {
     Cpu,
     /// Apple's Metal.
     Metal,
-    /// MLX's Metal back-end on a simulated device, on any Linux: for tests, without any say on speed.
+    /// MLX's Metal back-end on a simulated device, on any Linux: for tests, without any say on
+    /// speed.
     Sim,
 }
 
@@ -33,7 +34,8 @@ impl fmt::Display for Backend {
 pub struct BuildInfo {
     /// MLX's version, as the library says.
     pub mlx_version: String,
-    /// Git tree id of the source that the library was built from: the lock's final tree, or its base tree if `pristine`.
+    /// Git tree id of the source that the library was built from: the lock's final tree, or its
+    /// base tree if `pristine`.
     pub tree: &'static str,
     /// Git tree id of the unpatched source.
     pub base_tree: &'static str,
@@ -55,7 +57,8 @@ pub struct BuildInfo {
 ///
 /// # Errors
 ///
-/// MLX's, if it cannot be asked: the version of the library differs from that of its prefix, for example.
+/// MLX's, if it cannot be asked: the version of the library differs from that of its prefix, for
+/// example.
 pub fn build_info() -> Result<BuildInfo> {
     Ok(BuildInfo {
         mlx_version: mlx_version()?,

@@ -16,29 +16,32 @@
 //!
 //! # Laziness
 //!
-//! Operations build a graph; nothing runs until [`eval()`], [`Array::evaluate`] or [`Array::to_vec`]. Each operation
-//! remembers the stream it was built on: the thread's current one, which [`Stream::scope`] sets.
+//! Operations build a graph; nothing runs until [`eval()`], [`Array::evaluate`] or
+//! [`Array::to_vec`]. Each operation remembers the stream it was built on: the thread's current
+//! one, which [`Stream::scope`] sets.
 //!
 //! # Threads
 //!
-//! MLX keeps streams per thread and does not lock its graph, so an [`Array`] is neither `Send` nor `Sync`: two threads that
-//! evaluate one lazy array corrupt it, and an array whose stream belongs to another thread cannot be evaluated. An
-//! [`Evaluated`] is both. It has no graph and its memory is never written again; [`Evaluated::to_array`] brings it into the
-//! graph of whichever thread needs it.
+//! MLX keeps streams per thread and does not lock its graph, so an [`Array`] is neither `Send` nor
+//! `Sync`: two threads that evaluate one lazy array corrupt it, and an array whose stream belongs
+//! to another thread cannot be evaluated. An [`Evaluated`] is both. It has no graph and its memory
+//! is never written again; [`Evaluated::to_array`] brings it into the graph of whichever thread
+//! needs it.
 //!
-//! - MLX's default device is a process-wide variable without a lock. This crate neither sets nor relies on it: every
-//!   operation names its stream.
-//! - Every thread that uses MLX makes its own default streams, and each CPU stream that has run something keeps one
-//!   operating-system thread until the process ends. Use few threads, for long.
-//! - MLX calls the first thread that uses it the main thread. Nothing here depends on which one that is.
-//! - A call made while MLX's variables are being destroyed (from a `Drop` in a `thread_local!`, or from another thread while
-//!   the process exits) returns [`Error::ThreadEnding`] or [`Error::ProcessEnding`]. The process exits only when calls in
-//!   progress have returned.
+//! - MLX's default device is a process-wide variable without a lock. This crate neither sets nor
+//!   relies on it: every operation names its stream.
+//! - Every thread that uses MLX makes its own default streams, and each CPU stream that has run
+//!   something keeps one operating-system thread until the process ends. Use few threads, for long.
+//! - MLX calls the first thread that uses it the main thread. Nothing here depends on which one
+//!   that is.
+//! - A call made while MLX's variables are being destroyed (from a `Drop` in a `thread_local!`, or
+//!   from another thread while the process exits) returns [`Error::ThreadEnding`] or
+//!   [`Error::ProcessEnding`]. The process exits only when calls in progress have returned.
 //!
 //! # Errors
 //!
-//! Whatever MLX throws arrives as [`Error::Mlx`] with MLX's text. Shapes, types and lengths that would take MLX out of
-//! bounds are refused before they reach it.
+//! Whatever MLX throws arrives as [`Error::Mlx`] with MLX's text. Shapes, types and lengths that
+//! would take MLX out of bounds are refused before they reach it.
 
 mod array;
 mod device;

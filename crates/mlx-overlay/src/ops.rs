@@ -34,13 +34,13 @@ pub fn transpose(array: &Array) -> Result<Array> {
     Array::from_raw(sys::transpose(array.raw()?, stream::current()?)?)
 }
 
-/// The matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), of the wider of their types. Leading dimensions
-/// broadcast; a vector counts as a row on the left and as a column on the right.
+/// The matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), of the wider of their types.
+/// Leading dimensions broadcast; a vector counts as a row on the left and as a column on the right.
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`] unless both are of floating point, [`Error::Empty`] for an array without elements; MLX's, if the
-/// shapes do not fit or the product is larger than MLX's memory limit.
+/// [`Error::Dtype`] unless both are of floating point, [`Error::Empty`] for an array without
+/// elements; MLX's, if the shapes do not fit or the product is larger than MLX's memory limit.
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     for (argument, array) in [("a", a), ("b", b)] {
         require_float(argument, array)?;

@@ -7,8 +7,8 @@ use crate::{Array, Dtype, Error, Result, stream};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Quantization {
-    /// `w = scale * q + bias`, with one scale and one bias for each group of consecutive weights of a row. Made by
-    /// [`Quantization::affine`].
+    /// `w = scale * q + bias`, with one scale and one bias for each group of consecutive weights of
+    /// a row. Made by [`Quantization::affine`].
     #[non_exhaustive]
     Affine {
         /// Bits a weight: 1, 2, 3, 4, 5, 6 or 8.
@@ -50,7 +50,8 @@ impl Quantization {
     }
 }
 
-/// A quantized matrix of `n` rows and `k` columns, along which it is grouped. A clone is the same matrix.
+/// A quantized matrix of `n` rows and `k` columns, along which it is grouped. A clone is the same
+/// matrix.
 #[derive(Debug, Clone)]
 pub struct QuantizedMatrix {
     packed: Array,
@@ -63,12 +64,13 @@ pub struct QuantizedMatrix {
 impl QuantizedMatrix {
     /// Puts together a matrix from its parts, for example after they came from another thread.
     ///
-    /// `packed` is u32 of shape `[n, k * bits / 32]`; `scales` and `biases` are of one floating-point type and of shape
-    /// `[n, k / group_size]`.
+    /// `packed` is u32 of shape `[n, k * bits / 32]`; `scales` and `biases` are of one
+    /// floating-point type and of shape `[n, k / group_size]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`], [`Error::Dtype`], [`Error::Empty`] or [`Error::TooLarge`] if they do not fit together.
+    /// [`Error::Shape`], [`Error::Dtype`], [`Error::Empty`] or [`Error::TooLarge`] if they do not
+    /// fit together.
     pub fn from_parts(
         packed: Array,
         scales: Array,
@@ -156,8 +158,8 @@ impl QuantizedMatrix {
     }
 }
 
-/// Quantizes the rows of a matrix `w` of shape `[n, k]`; `k` must be a multiple of the group size. Scales and biases
-/// have the type of `w`.
+/// Quantizes the rows of a matrix `w` of shape `[n, k]`; `k` must be a multiple of the group size.
+/// Scales and biases have the type of `w`.
 ///
 /// # Errors
 ///
@@ -209,8 +211,8 @@ pub fn dequantize(w: &QuantizedMatrix) -> Result<Array> {
     )?)
 }
 
-/// The product of `x` (`[.., k]`) and the transpose of a quantized matrix (`[n, k]`): `[.., n]`, of the wider of the
-/// types of `x` and the scales.
+/// The product of `x` (`[.., k]`) and the transpose of a quantized matrix (`[n, k]`): `[.., n]`, of
+/// the wider of the types of `x` and the scales.
 ///
 /// # Errors
 ///

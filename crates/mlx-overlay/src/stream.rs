@@ -6,14 +6,16 @@ use mlx_overlay_sys::{self as sys, RawStream};
 use crate::{Device, Result};
 
 thread_local! {
-    /// The stream that operations of this thread are built on; the preferred device's default one if none was entered.
+    /// The stream that operations of this thread are built on; the preferred device's default one
+    /// if none was entered.
     static CURRENT: Cell<Option<RawStream>> = const { Cell::new(None) };
 }
 
 /// A queue of work on one device, of one thread.
 ///
-/// Operations remember the stream they were built on and run there when they are evaluated, whenever that is. So what
-/// is to hold for a piece of work, its device for example, is fixed by the stream it is built on:
+/// Operations remember the stream they were built on and run there when they are evaluated,
+/// whenever that is. So what is to hold for a piece of work, its device for example, is fixed by
+/// the stream it is built on:
 ///
 /// ```
 /// # use mlx_overlay::{Array, Device, Stream, matmul};
@@ -25,8 +27,8 @@ thread_local! {
 /// # }
 /// ```
 ///
-/// MLX never destroys a stream: its index stays taken, and once a CPU stream has run something, so does an
-/// operating-system thread. Make few, and keep them.
+/// MLX never destroys a stream: its index stays taken, and once a CPU stream has run something, so
+/// does an operating-system thread. Make few, and keep them.
 #[derive(Debug)]
 pub struct Stream {
     raw: RawStream,
@@ -55,8 +57,8 @@ impl Stream {
         Ok(Self::from_raw(sys::default_stream(device.raw())?))
     }
 
-    /// The stream that operations of this thread are built on: that of the innermost [`Stream::scope`], else the default
-    /// stream of [`Device::preferred`].
+    /// The stream that operations of this thread are built on: that of the innermost
+    /// [`Stream::scope`], else the default stream of [`Device::preferred`].
     ///
     /// # Errors
     ///
@@ -70,13 +72,15 @@ impl Stream {
         Device::from_raw(self.raw.device)
     }
 
-    /// MLX's index of the stream: unique for the life of the process, over all devices, and never used again.
+    /// MLX's index of the stream: unique for the life of the process, over all devices, and never
+    /// used again.
     pub fn index(&self) -> i32 {
         self.raw.index
     }
 
-    /// Builds operations on this stream: for the time of `work` it is the thread's current one, and MLX's default one
-    /// of its device. Both are as before when `work` returns or panics. Scopes nest.
+    /// Builds operations on this stream: for the time of `work` it is the thread's current one, and
+    /// MLX's default one of its device. Both are as before when `work` returns or panics. Scopes
+    /// nest.
     ///
     /// # Errors
     ///
@@ -121,8 +125,8 @@ struct Scope {
 
 impl Scope {
     fn enter(raw: RawStream) -> Result<Self> {
-        // MLX's default too, for operations inside MLX that name no stream. Not through its `StreamContext`: that also
-        // writes the process-wide default device.
+        // MLX's default too, for operations inside MLX that name no stream. Not through its
+        // `StreamContext`: that also writes the process-wide default device.
         let default = sys::default_stream(raw.device)?;
         sys::set_default_stream(raw)?;
         Ok(Self {
