@@ -7,7 +7,7 @@ use camino::Utf8Path;
 use fs_err as fs;
 
 use crate::error::Result;
-use crate::step::step;
+use crate::step::{may_exchange, step};
 use crate::tree::{File, Mode};
 
 pub(crate) fn create_dir_all(path: &Utf8Path) -> Result<()> {
@@ -99,6 +99,9 @@ pub(crate) fn exchange(one: &Utf8Path, other: &Utf8Path) -> Result<bool> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;
 
+    if !may_exchange() {
+        return Ok(false);
+    }
     step();
     match renameat_with(
         CWD,

@@ -31,3 +31,6 @@ pub use error::{Error, Result};
 pub use git2::Oid;
 pub use manifest::Manifest;
 pub use workspace::Workspace;
+
+#[cfg(test)]
+mod tests;

@@ -95,7 +95,7 @@ impl Header {
         text
     }
 
-    fn parse(name: &str, text: &str) -> Result<Self> {
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Self> {
         let mut fields: [Vec<String>; FIELDS.len()] = Default::default();
         let mut current = None;
         let body = text.strip_suffix("\n\n").ok_or_else(|| {
@@ -184,8 +184,8 @@ impl Patch {
         }
         let scanned = Scan::of(name, diff)?;
         let edits = edits(name, diff)?;
-        if edits.len() != scanned.files {
-            return fail("libgit2 reads another number of files in it; it is malformed");
+        if !edits.iter().map(|edit| &edit.path).eq(&scanned.files) {
+            return fail("libgit2 reads other paths in it than its lines say; it is malformed");
         }
         Ok(Self {
             name: name.to_owned(),
@@ -354,7 +354,8 @@ fn edits(name: &str, diff: &[u8]) -> Result<Vec<Edit>> {
 
 /// What a strict look at the diff's lines gives. libgit2 forgives too much: text after a hunk, ids cut short.
 struct Scan {
-    files: usize,
+    /// The paths, as the `diff --git` lines give them.
+    files: Vec<String>,
     changed_lines: usize,
 }
 
@@ -367,7 +368,7 @@ impl Scan {
             ))
         };
         let mut scan = Self {
-            files: 0,
+            files: Vec::new(),
             changed_lines: 0,
         };
         // Lines still due in the hunk, before and after.
@@ -405,7 +406,29 @@ impl Scan {
                 return fail(number, "it has CRLF line ends; expected LF");
             }
             if line.starts_with(b"diff --git ") {
-                scan.files += 1;
+                let Some(path) = path_of_pair(line) else {
+                    return fail(
+                        number,
+                        "expected `diff --git a/<path> b/<path>` with the same path",
+                    );
+                };
+                scan.files.push(path);
+            } else if line.starts_with(b"--- ") || line.starts_with(b"+++ ") {
+                let path = scan.files.last().map_or("", String::as_str);
+                let expected = if line[0] == b'-' {
+                    format!(
+                        "--- a/{path}
+"
+                    )
+                } else {
+                    format!(
+                        "+++ b/{path}
+"
+                    )
+                };
+                if line != expected.as_bytes() {
+                    return fail(number, &format!("expected {:?}", expected.trim_end()));
+                }
             } else if let Some(ids) = line.strip_prefix(b"index ") {
                 if !has_whole_ids(ids) {
                     return fail(
@@ -418,10 +441,7 @@ impl Scan {
                     return fail(number, "malformed hunk header");
                 };
                 (old, new) = lengths;
-            } else if !line.starts_with(b"--- ")
-                && !line.starts_with(b"+++ ")
-                && !line.starts_with(b"\\ ")
-            {
+            } else if !line.starts_with(b"\\ ") {
                 let text = String::from_utf8_lossy(line).trim_end().to_owned();
                 return fail(
                     number,
@@ -437,6 +457,17 @@ impl Scan {
         }
         Ok(scan)
     }
+}
+
+/// The path in `diff --git a/<path> b/<path>`.
+fn path_of_pair(line: &[u8]) -> Option<String> {
+    const BETWEEN: usize = " b/".len();
+    let pair = std::str::from_utf8(line)
+        .ok()?
+        .strip_prefix("diff --git a/")?
+        .strip_suffix('\n')?;
+    let path = pair.get(..pair.len().checked_sub(BETWEEN)? / 2)?;
+    (pair == format!("{path} b/{path}")).then(|| path.to_owned())
 }
 
 fn has_whole_ids(ids: &[u8]) -> bool {

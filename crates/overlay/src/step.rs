@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(test)]
 pub(crate) const VARIABLE: &str = "OVERLAY_TEST_KILL_AT";
 
+/// Set where folders shall pass for ones that cannot be exchanged.
+#[cfg(test)]
+pub(crate) const NO_EXCHANGE: &str = "OVERLAY_TEST_NO_EXCHANGE";
+
 #[cfg(test)]
 static KILL_AT: LazyLock<Option<u64>> =
     LazyLock::new(|| std::env::var(VARIABLE).ok()?.parse().ok());
@@ -31,3 +35,11 @@ pub(crate) fn step() {
 #[cfg(not(test))]
 #[inline(always)]
 pub(crate) fn step() {}
+
+/// Whether folders may be exchanged; a file system that cannot is rare where tests run.
+pub(crate) fn may_exchange() -> bool {
+    #[cfg(test)]
+    return std::env::var_os(NO_EXCHANGE).is_none();
+    #[cfg(not(test))]
+    true
+}

@@ -1,0 +1,283 @@
+//! Archives: each kind reads, damage is noticed, and no name leaves the tree.
+
+use std::io::{Cursor, Write as _};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use fs_err as fs;
+use liblzma::write::XzEncoder;
+use tar::{Builder, EntryType, Header};
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+use super::fixture::{Fixture, upstream};
+use crate::Error;
+use crate::fetch::{Options, fetch};
+use crate::progress::QUIET;
+use crate::source::{check_sum, unpack};
+use crate::tree::{File, Mode, Snapshot};
+
+/// A tar; the names are written as they are, also those that the builder would refuse.
+fn tar_of<'a>(entries: impl IntoIterator<Item = (&'a str, EntryType, u32, &'a [u8])>) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (name, kind, mode, content) in entries {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        if kind == EntryType::Symlink {
+            header.as_old_mut().linkname[..content.len()].copy_from_slice(content);
+            header.set_size(0);
+            header.set_cksum();
+            builder.append(&header, &b""[..]).unwrap();
+        } else {
+            header.set_size(content.len() as u64);
+            header.set_cksum();
+            builder.append(&header, content).unwrap();
+        }
+    }
+    builder.into_inner().unwrap()
+}
+
+fn tar_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
+    let named: Vec<_> = tree
+        .0
+        .iter()
+        .map(|(path, file)| (format!("{top}{path}"), file))
+        .collect();
+    tar_of(named.iter().map(|(path, file)| match file.mode {
+        Mode::Regular => (
+            path.as_str(),
+            EntryType::Regular,
+            0o644,
+            file.bytes.as_slice(),
+        ),
+        Mode::Executable => (
+            path.as_str(),
+            EntryType::Regular,
+            0o755,
+            file.bytes.as_slice(),
+        ),
+        Mode::Link => (
+            path.as_str(),
+            EntryType::Symlink,
+            0o777,
+            file.bytes.as_slice(),
+        ),
+    }))
+}
+
+fn gz(bytes: &[u8]) -> Vec<u8> {
+    let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let mut out = XzEncoder::new(Vec::new(), 1);
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+fn zip_of(entries: &[(&str, Mode, &[u8])]) -> Vec<u8> {
+    let mut out = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, mode, content) in entries {
+        let options = SimpleFileOptions::default();
+        match mode {
+            Mode::Link => out
+                .add_symlink(*name, std::str::from_utf8(content).unwrap(), options)
+                .unwrap(),
+            mode => {
+                let bits = if *mode == Mode::Executable {
+                    0o755
+                } else {
+                    0o644
+                };
+                out.start_file(*name, options.unix_permissions(bits))
+                    .unwrap();
+                out.write_all(content).unwrap();
+            }
+        }
+    }
+    out.finish().unwrap().into_inner()
+}
+
+fn zip_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
+    let named: Vec<_> = tree
+        .0
+        .iter()
+        .map(|(path, file)| (format!("{top}{path}"), file))
+        .collect();
+    let entries: Vec<_> = named
+        .iter()
+        .map(|(path, file)| (path.as_str(), file.mode, file.bytes.as_slice()))
+        .collect();
+    zip_of(&entries)
+}
+
+#[test]
+fn every_kind_brings_the_same_tree() {
+    let fixture = Fixture::new();
+    let tree = upstream();
+    let kinds = [
+        ("a.tar.gz", gz(&tar_of_tree(&tree, "mlx-1/"))),
+        ("a.tar.xz", xz(&tar_of_tree(&tree, "mlx-1/"))),
+        ("a.zip", zip_of_tree(&tree, "mlx-1/")),
+        ("a.crate", gz(&tar_of_tree(&tree, "mlx-1/"))),
+        ("flat.tar.gz", gz(&tar_of_tree(&tree, "./"))),
+    ];
+    for (name, bytes) in kinds {
+        let path = fixture.root().join(name);
+        fs::write(&path, bytes).unwrap();
+        fs::remove_dir_all(fixture.workspace.cache()).unwrap();
+        let options = Options {
+            source: Some(path),
+            offline: true,
+            ..Options::default()
+        };
+        assert_eq!(
+            fetch(&fixture.workspace, &options, QUIET).unwrap().mlx.tree,
+            fixture.base,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_cut_or_damaged_archive_is_noticed() {
+    let tree = upstream();
+    for (name, bytes) in [
+        ("gz", gz(&tar_of_tree(&tree, "t/"))),
+        ("xz", xz(&tar_of_tree(&tree, "t/"))),
+        ("zip", zip_of_tree(&tree, "t/")),
+    ] {
+        assert_eq!(unpack(name, &bytes, Some("t")).unwrap(), tree);
+        for length in 0..bytes.len() {
+            assert!(
+                unpack(name, &bytes[..length], Some("t")).is_err(),
+                "{name} cut to {length} bytes was accepted"
+            );
+        }
+        for position in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[position] ^= 0x40;
+            // Bytes that carry nothing (times, comments) may change; other files may not come out.
+            if let Ok(found) = unpack(name, &damaged, Some("t"))
+                && found != tree
+            {
+                let found = found.listing().unwrap().tree_id().unwrap();
+                assert_ne!(found, tree.listing().unwrap().tree_id().unwrap());
+            }
+        }
+    }
+    let error = unpack("x.rar", b"Rar!", None).unwrap_err().to_string();
+    assert!(
+        error.contains("x.rar: expected a .tar.gz, .tar.xz, .zip or .crate"),
+        "{error}"
+    );
+    let error = unpack("x", &gz(&tar_of_tree(&tree, "t/")), Some("mlx"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("there is no folder mlx in it"), "{error}");
+}
+
+#[test]
+fn a_cut_tar_inside_a_whole_gz_is_noticed() {
+    let tar = tar_of([("t/a", EntryType::Regular, 0o644, &[b'x'; 2000][..])]);
+    for length in [100, 512, 600, 512 + 1999] {
+        assert!(
+            unpack("cut", &gz(&tar[..length]), Some("t")).is_err(),
+            "cut to {length}"
+        );
+    }
+}
+
+#[test]
+fn sums_are_checked() {
+    let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    check_sum("abc", b"abc", sum).unwrap();
+    assert!(
+        matches!(check_sum("abd", b"abd", sum), Err(Error::Sum { expected, .. }) if expected == sum)
+    );
+}
+
+#[test]
+fn hostile_names_are_refused() {
+    let long = "t/ok";
+    let hostile: [&[(&str, Mode, &[u8])]; 9] = [
+        &[("t/../../escape", Mode::Regular, b"")],
+        &[("../escape", Mode::Regular, b"")],
+        &[("/absolute", Mode::Regular, b"")],
+        &[("t/.git/config", Mode::Regular, b"")],
+        &[("t/link", Mode::Link, b"../../outside")],
+        &[("t/link", Mode::Link, b"/etc/passwd")],
+        // Stays inside the archive, but leaves the folder that is taken from it.
+        &[
+            ("t/link", Mode::Link, b"../other"),
+            ("other", Mode::Regular, b""),
+        ],
+        &[
+            ("t/File", Mode::Regular, b"1"),
+            ("t/file", Mode::Regular, b"2"),
+        ],
+        &[
+            ("t/link", Mode::Link, b"ok"),
+            ("t/link/inside", Mode::Regular, b""),
+        ],
+    ];
+    for entries in hostile {
+        let with_good = [(long, Mode::Regular, &b"fine"[..])]
+            .into_iter()
+            .chain(entries.iter().copied());
+        let tar = tar_of(with_good.clone().map(|(name, mode, content)| match mode {
+            Mode::Link => (name, EntryType::Symlink, 0o777, content),
+            _ => (name, EntryType::Regular, 0o644, content),
+        }));
+        let error = unpack("hostile.tar.gz", &gz(&tar), Some("t")).unwrap_err();
+        assert!(
+            matches!(&error, Error::UnsafePath { origin, .. } if origin == "hostile.tar.gz"),
+            "{entries:?}: {error}"
+        );
+        let zip = zip_of(&with_good.collect::<Vec<_>>());
+        let error = unpack("hostile.zip", &zip, Some("t")).unwrap_err();
+        assert!(
+            matches!(&error, Error::UnsafePath { .. }),
+            "{entries:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn the_same_name_twice_and_hard_links_are_refused() {
+    let twice = [
+        ("t/a", EntryType::Regular, 0o644, &b"1"[..]),
+        ("t/a", EntryType::Regular, 0o644, &b"2"[..]),
+    ];
+    let error = unpack("twice", &gz(&tar_of(twice)), Some("t"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("t/a is in it twice"), "{error}");
+    let hard = [("t/a", EntryType::Link, 0o644, &b""[..])];
+    let error = unpack("hard", &gz(&tar_of(hard)), Some("t"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("only files and links are known"), "{error}");
+}
+
+#[test]
+fn a_link_keeps_its_target() {
+    let file = File {
+        mode: Mode::Link,
+        bytes: b"a.txt".to_vec(),
+    };
+    let tree = Snapshot(
+        [
+            ("link".to_owned(), file),
+            ("a.txt".to_owned(), upstream().0["a.txt"].clone()),
+        ]
+        .into(),
+    );
+    for bytes in [gz(&tar_of_tree(&tree, "t/")), zip_of_tree(&tree, "t/")] {
+        assert_eq!(unpack("links", &bytes, Some("t")).unwrap(), tree);
+    }
+}

@@ -1,0 +1,170 @@
+//! A run that is killed leaves the old tree or the new one, and the next run goes through.
+//!
+//! The killed process is this test binary again, running only [`child`].
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
+
+use git2::Oid;
+
+use super::fixture::Fixture;
+use crate::Workspace;
+use crate::apply::{Options, Target, apply};
+use crate::progress::QUIET;
+use crate::state::State;
+use crate::step;
+use crate::swap::{self, Vendor};
+use crate::tree::Listing;
+
+const FOLDER: &str = "OVERLAY_TEST_CHECKOUT";
+const REVERT: &str = "OVERLAY_TEST_REVERT";
+const SIGKILL: i32 = 9;
+
+/// Applies or reverts in the folder that it is told; does nothing in an ordinary test run.
+#[test]
+fn child() {
+    let Ok(folder) = std::env::var(FOLDER) else {
+        return;
+    };
+    let target = if std::env::var_os(REVERT).is_some() {
+        Target::Pristine
+    } else {
+        Target::Applied
+    };
+    let options = Options {
+        target,
+        offline: true,
+        ..Options::default()
+    };
+    apply(&Workspace::at(folder), &options, QUIET).unwrap();
+}
+
+/// This test binary as a process of its own, running only [`child`].
+pub(crate) fn child_command(workspace: &Workspace, target: Target) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "tests::kills::child", "--nocapture"])
+        .env(FOLDER, workspace.root());
+    command.stdout(std::process::Stdio::null());
+    if target == Target::Pristine {
+        command.env(REVERT, "1");
+    }
+    command
+}
+
+fn run_child(fixture: &Fixture, target: Target, kill_at: u64, exchange: bool) -> ExitStatus {
+    let mut command = child_command(&fixture.workspace, target);
+    command.env(step::VARIABLE, kill_at.to_string());
+    if !exchange {
+        command.env(step::NO_EXCHANGE, "1");
+    }
+    command.status().unwrap()
+}
+
+/// The tree in place, if there is one.
+pub(crate) fn tree_in_place(workspace: &Workspace) -> Option<Oid> {
+    workspace.tree().exists().then(|| {
+        Listing::of_dir(&workspace.tree())
+            .unwrap()
+            .tree_id()
+            .unwrap()
+    })
+}
+
+/// Kills a run at every step until one comes through; gives how many steps there were.
+fn kill_at_every_step(start: Option<Target>, target: Target, exchange: bool) -> u64 {
+    let fixture = Fixture::new();
+    match start {
+        Some(Target::Applied) => drop(fixture.apply().unwrap()),
+        Some(Target::Pristine) => drop(fixture.revert().unwrap()),
+        None => {}
+    }
+    let old = tree_in_place(&fixture.workspace);
+    let lock = fixture.lock();
+    let new = if target == Target::Applied {
+        lock.final_tree
+    } else {
+        lock.base_tree
+    };
+    for step in 1.. {
+        let status = run_child(&fixture, target, step, exchange);
+        let found = tree_in_place(&fixture.workspace);
+        if status.success() {
+            assert_eq!(found, Some(new));
+            return step - 1;
+        }
+        assert_eq!(status.signal(), Some(SIGKILL), "step {step}");
+        if exchange || found.is_some() {
+            assert!(
+                found == old || found == Some(new),
+                "step {step}: found {found:?}"
+            );
+        } else {
+            // Without an exchange the place may be empty, but the old tree is whole, and any run puts it back.
+            drop(Vendor::lock(&fixture.workspace, QUIET).unwrap());
+            assert_eq!(tree_in_place(&fixture.workspace), old, "step {step}");
+        }
+        // No state is taken for another, whatever lies beside the tree.
+        let state = fixture.state();
+        assert!(
+            matches!(state, State::Absent | State::Pristine | State::Applied),
+            "step {step}: {state}"
+        );
+        // The next run goes through, and the one after starts from the old tree again.
+        reset(&fixture, start);
+        assert_eq!(tree_in_place(&fixture.workspace), old, "step {step}");
+    }
+    unreachable!()
+}
+
+fn reset(fixture: &Fixture, start: Option<Target>) {
+    match start {
+        Some(Target::Applied) => drop(fixture.apply().unwrap()),
+        Some(Target::Pristine) => drop(fixture.revert().unwrap()),
+        None => {
+            fixture.apply().unwrap();
+            fs_err::remove_dir_all(fixture.workspace.vendor()).unwrap();
+        }
+    }
+    let left: Vec<_> = match fixture.workspace.vendor().read_dir_utf8() {
+        Ok(entries) => entries
+            .map(|entry| entry.unwrap().file_name().to_owned())
+            .collect(),
+        Err(_) => Vec::new(),
+    };
+    assert!(
+        left.iter()
+            .all(|name| ["mlx", ".mlx-lock", ".mlx-placed"].contains(&name.as_str())),
+        "left: {left:?}"
+    );
+    // The listing of a tree that never came into place may stay until the next change.
+    assert!(swap::placed(&fixture.workspace).len() <= 2);
+}
+
+#[test]
+fn killed_while_applying_for_the_first_time() {
+    let steps = kill_at_every_step(None, Target::Applied, true);
+    assert!(
+        steps > 15,
+        "only {steps} steps: does every call announce itself?"
+    );
+}
+
+#[test]
+fn killed_while_applying_over_the_pristine_tree() {
+    let steps = kill_at_every_step(Some(Target::Pristine), Target::Applied, true);
+    assert!(
+        steps > 20,
+        "only {steps} steps: does every call announce itself?"
+    );
+}
+
+#[test]
+fn killed_while_reverting() {
+    kill_at_every_step(Some(Target::Applied), Target::Pristine, true);
+}
+
+#[test]
+fn killed_where_folders_cannot_be_exchanged() {
+    kill_at_every_step(Some(Target::Pristine), Target::Applied, false);
+}

@@ -1,0 +1,199 @@
+//! The lock: it round-trips, it is held against pin and patches, and git completes a reconstructed pin.
+
+use fs_err as fs;
+use git2::{Oid, Repository, Signature};
+
+use super::fixture::{Fixture, edit, upstream};
+use crate::Error;
+use crate::fetch::{Options, fetch};
+use crate::lock::Lock;
+use crate::progress::QUIET;
+use crate::state::State;
+use crate::store::Store;
+use crate::tree::Snapshot;
+
+#[test]
+fn the_text_round_trips() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.workspace.lock_path()).unwrap();
+    assert_eq!(fixture.lock().to_text().unwrap(), text);
+    assert!(text.contains("dir/added.h"));
+}
+
+#[test]
+fn a_lock_of_other_things_is_refused() {
+    let fixture = Fixture::new();
+    let good = fs::read_to_string(fixture.workspace.lock_path()).unwrap();
+    let final_tree = fixture.lock().final_tree.to_string();
+    let cases = [
+        (
+            "version = \"1.0.0\"",
+            "version = \"0.9.0\"",
+            "locks MLX 0.9.0",
+        ),
+        ("name = \"one\"", "name = \"uno\"", "[uno, two]"),
+        (
+            final_tree.as_str(),
+            "00000000000000000000000000000000000000aa",
+            "come to tree",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        fs::write(fixture.workspace.lock_path(), good.replace(from, to)).unwrap();
+        let error = fixture.apply().unwrap_err().to_string();
+        assert!(
+            error.contains(expected) && error.contains("--update-lock"),
+            "{error}"
+        );
+        assert_eq!(fixture.state_of_tree(), None, "nothing may be written");
+    }
+    fs::write(
+        fixture.workspace.lock_path(),
+        good.replace("format = 1", "format = 2"),
+    )
+    .unwrap();
+    assert!(matches!(fixture.apply(), Err(Error::Format { .. })));
+    fs::remove_file(fixture.workspace.lock_path()).unwrap();
+    assert!(matches!(fixture.apply(), Err(Error::LockMissing)));
+}
+
+impl Fixture {
+    fn state_of_tree(&self) -> Option<()> {
+        self.workspace.tree().exists().then_some(())
+    }
+
+    /// A repository beside the checkout, with `tree` at the tag v1.0.0; gives the commit.
+    pub(crate) fn make_upstream_repository(&self, tree: &Snapshot) -> Oid {
+        let folder = self.root().join("repository");
+        let repo = Repository::init_bare(&folder).unwrap();
+        let scratch = Store::open(&crate::Workspace::at(self.root().join("scratch"))).unwrap();
+        let id = scratch.insert(tree, &tree.listing().unwrap()).unwrap();
+        let objects = scratch.folder().join("objects");
+        repo.odb()
+            .unwrap()
+            .add_disk_alternate(objects.as_str())
+            .unwrap();
+        fs::write(
+            folder.join("objects/info/alternates"),
+            format!("{objects}\n"),
+        )
+        .unwrap();
+        let who = Signature::now("upstream", "upstream@example.org").unwrap();
+        let commit = repo
+            .commit(
+                None,
+                &who,
+                &who,
+                "release",
+                &repo.find_tree(id).unwrap(),
+                &[],
+            )
+            .unwrap();
+        let object = repo.find_object(commit, None).unwrap();
+        repo.tag("v1.0.0", &object, &who, "annotated", false)
+            .unwrap();
+        commit
+    }
+
+    pub(crate) fn pin_reconstructed(&self, commit: &str) {
+        let tree = format!(
+            "tree = \"{}\"\ntree-origin = \"reconstructed\"\ncommit = \"{commit}\"",
+            self.base
+        );
+        let url = self.root().join("repository");
+        self.write_manifest(
+            &tree,
+            &format!("[[mlx.source]]\ngit = {{ url = \"file://{url}\" }}"),
+        );
+    }
+}
+
+#[test]
+fn git_confirms_a_reconstructed_pin() {
+    let fixture = Fixture::new();
+    let commit = fixture.make_upstream_repository(&upstream());
+    fixture.pin_reconstructed(&commit.to_string()[..7]);
+    let options = Options {
+        refresh: true,
+        ..Options::default()
+    };
+    let outcome = fetch(&fixture.workspace, &options, QUIET).unwrap();
+
+    assert!(outcome.lock_written);
+    let lock = fixture.lock();
+    let confirmed = lock.confirmed.as_ref().unwrap();
+    assert_eq!((confirmed.commit, confirmed.tree), (commit, fixture.base));
+    assert_eq!(lock.base_tree, fixture.base);
+    assert!(
+        !fetch(&fixture.workspace, &options, QUIET)
+            .unwrap()
+            .lock_written,
+        "the second time nothing is new"
+    );
+    fixture.apply().unwrap();
+    assert_eq!(fixture.lock(), lock, "applying keeps what git said");
+}
+
+#[test]
+fn git_overrules_a_reconstructed_pin() {
+    let fixture = Fixture::new();
+    let mut real = upstream();
+    edit(&mut real, "dir/run.sh", "#!/bin/sh\n", "#!/bin/bash\n");
+    let commit = fixture.make_upstream_repository(&real);
+    fixture.pin_reconstructed(&commit.to_string()[..7]);
+    fetch(
+        &fixture.workspace,
+        &Options {
+            refresh: true,
+            ..Options::default()
+        },
+        QUIET,
+    )
+    .unwrap();
+
+    let real_tree = real.listing().unwrap().tree_id().unwrap();
+    assert_eq!(fixture.lock().base_tree, real_tree);
+    fixture.apply().unwrap();
+    assert_eq!(fixture.state(), State::Applied);
+    assert_eq!(
+        fs::read_to_string(fixture.vendored("dir/run.sh")).unwrap(),
+        "#!/bin/bash\n"
+    );
+    // The reconstruction counts no longer.
+    let old = Options {
+        source: Some(fixture.upstream()),
+        ..Options::default()
+    };
+    let error = fetch(&fixture.workspace, &old, QUIET)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("1 changed: dir/run.sh"), "{error}");
+}
+
+#[test]
+fn another_commit_at_the_tag_is_refused() {
+    let fixture = Fixture::new();
+    let commit = fixture.make_upstream_repository(&upstream());
+    fixture.pin_reconstructed("0123456");
+    let error = fetch(
+        &fixture.workspace,
+        &Options {
+            refresh: true,
+            ..Options::default()
+        },
+        QUIET,
+    )
+    .unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("expected commit 0123456") && text.contains(&commit.to_string()),
+        "{text}"
+    );
+    assert_eq!(
+        Lock::load(&fixture.workspace.lock_path())
+            .unwrap()
+            .unwrap()
+            .confirmed,
+        None
+    );
+}

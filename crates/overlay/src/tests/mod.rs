@@ -1,0 +1,13 @@
+//! The engine's tests: bad input of every kind, kills, oracles, and the real MLX.
+
+mod archives;
+mod fixture;
+mod kills;
+mod locks;
+mod manifests;
+mod oracles;
+mod patches;
+mod real;
+mod sources;
+mod states;
+mod trouble;

@@ -1,0 +1,294 @@
+//! Patches that are malformed, belong to something else, or would do more than they may.
+
+use fs_err as fs;
+
+use super::fixture::{ADDED, Fixture, edit, export, header, upstream};
+use crate::Error;
+use crate::patch::Patch;
+use crate::series::Series;
+use crate::state::State;
+
+/// What is wrong with a patch file, as the engine sees it.
+fn fault(bytes: &[u8]) -> String {
+    match Patch::parse("bad", bytes) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("accepted:\n{}", String::from_utf8_lossy(bytes)),
+    }
+}
+
+fn patch_text(fixture: &Fixture, name: &str) -> String {
+    fs::read_to_string(fixture.patch_file(name)).unwrap()
+}
+
+#[test]
+fn empty_cut_and_crlf_patches_are_refused() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    assert!(fault(b"").contains("patches/bad.patch: it is empty"));
+    assert!(fault(text.replace('\n', "\r\n").as_bytes()).contains("CRLF"));
+    let (head, diff) = text.split_at(text.find("diff --git").unwrap());
+    assert!(fault(format!("{head}{}", diff.replace('\n', "\r\n")).as_bytes()).contains("CRLF"));
+    assert!(fault(head.as_bytes()).contains("it changes nothing"));
+    assert!(fault(diff.as_bytes()).contains("expected a header"));
+}
+
+#[test]
+fn a_patch_cut_anywhere_never_applies() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    let file = fixture.patch_file("one");
+    for length in 0..text.len() {
+        fs::write(&file, &text[..length]).unwrap();
+        let error = fixture.apply().expect_err("a cut patch was applied");
+        assert!(
+            matches!(error, Error::Patch { .. } | Error::LockDiffers(_)),
+            "{length}: {error}"
+        );
+    }
+    assert_eq!(fixture.state_of_vendor(), None);
+}
+
+#[test]
+fn a_patch_cut_between_its_files_does_not_come_to_the_next_ones_preimage() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    let second = text.rfind("diff --git").unwrap();
+    // Alone it is a patch like any other; the lock is what tells.
+    let half = Patch::parse("one", &text.as_bytes()[..second]).unwrap();
+    assert_eq!(half.edits.len(), 1);
+    fs::write(fixture.patch_file("one"), &text[..second]).unwrap();
+    assert!(
+        matches!(fixture.apply(), Err(Error::LockDiffers(why)) if why == ["patches/one.patch has changed"])
+    );
+}
+
+#[test]
+fn a_hunk_at_an_offset_is_refused() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    assert!(text.contains("@@ -1,6 +1,6 @@"), "{text}");
+    for moved in ["@@ -2,6 +2,6 @@", "@@ -9,6 +9,6 @@", "@@ -100,6 +100,6 @@"] {
+        let patch = Patch::parse("one", text.replace("@@ -1,6 +1,6 @@", moved).as_bytes()).unwrap();
+        let error = apply_to_base(&fixture, &patch).unwrap_err().to_string();
+        assert!(
+            error.starts_with("patches/one.patch: a hunk does not fit at its line"),
+            "{moved}: {error}"
+        );
+    }
+}
+
+#[test]
+fn context_that_fits_another_file_is_refused_by_its_id() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    // Same context, same lines, but made from another content of the file.
+    let before = Series::load(&fixture.workspace.patches()).unwrap().patches[0].edits[0]
+        .before
+        .to_string();
+    let patch = Patch::parse("one", text.replace(&before, &"12".repeat(20)).as_bytes()).unwrap();
+    let error = apply_to_base(&fixture, &patch).unwrap_err().to_string();
+    assert!(
+        error.contains("expected a.txt as blob 1212") && error.contains(&before),
+        "{error}"
+    );
+    // And a promise that is not kept.
+    let after = Series::load(&fixture.workspace.patches()).unwrap().patches[0].edits[0]
+        .after
+        .to_string();
+    let patch = Patch::parse("one", text.replace(&after, &"34".repeat(20)).as_bytes()).unwrap();
+    let error = apply_to_base(&fixture, &patch).unwrap_err().to_string();
+    assert!(error.contains("it should make a.txt blob 3434"), "{error}");
+}
+
+#[test]
+fn an_applied_patch_is_told_from_others() {
+    let fixture = Fixture::new();
+    let store = crate::store::Store::open(&fixture.workspace).unwrap();
+    let repo = store.overlay().unwrap();
+    let patch = fixture.parse("one");
+    let once = patch.apply(&repo, fixture.base).unwrap();
+    let error = patch.apply(&repo, once).unwrap_err().to_string();
+    assert!(error.contains("the patch is applied"), "{error}");
+}
+
+#[test]
+fn paths_of_a_diff_stay_in_the_tree() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    for path in [
+        "../b.txt",
+        "dir/../../b.txt",
+        ".git/config",
+        "/b.txt",
+        "C:/b.txt",
+    ] {
+        let hostile = text
+            .replace("a/b.txt", &format!("a/{path}"))
+            .replace("b/b.txt", &format!("b/{path}"));
+        let error = fault(hostile.as_bytes());
+        assert!(
+            error.contains("unsafe path") || error.contains("malformed"),
+            "{path}: {error}"
+        );
+    }
+    let hostile = text.replace("Adds: none", "Adds: ../outside");
+    assert!(fault(hostile.as_bytes()).contains("unsafe path \"../outside\""));
+}
+
+#[test]
+fn a_diff_only_edits() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "two");
+    let head = &text[..text.find("diff --git").unwrap()];
+    let (zero, one) = ("0".repeat(40), "1".repeat(40));
+    for diff in [
+        format!(
+            "diff --git a/n b/n\nnew file mode 100644\nindex {zero}..{one}\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+x\n"
+        ),
+        format!(
+            "diff --git a/n b/n\ndeleted file mode 100644\nindex {one}..{zero}\n--- a/n\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
+        ),
+        "diff --git a/n b/n\nold mode 100644\nnew mode 100755\n".to_owned(),
+        "diff --git a/n b/m\nsimilarity index 100%\nrename from n\nrename to m\n".to_owned(),
+        format!("diff --git a/n b/n\nindex {zero}..{one} 100644\nGIT binary patch\nliteral 0\n"),
+        format!(
+            "diff --git a/n b/n\nindex {}..{one} 100644\n--- a/n\n+++ b/n\n@@ -1 +1 @@\n-x\n+y\n",
+            &zero[..7]
+        ),
+        format!(
+            "diff --git a/n b/n\nindex {zero}..{one} 100644\n--- a/n\n+++ b/n\n@@ -1 +1 @@\n-x\n+y\ntrailing\n"
+        ),
+        format!(
+            "diff --git a/n b/n\nindex {zero}..{one} 100644\n--- a/n\n+++ b/n\n@@ -1,2 +1 @@\n-x\n+y\n"
+        ),
+    ] {
+        fault(format!("{head}{diff}").as_bytes());
+    }
+}
+
+#[test]
+fn the_header_is_complete_and_in_order() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    assert_eq!(
+        fixture.parse("one").header.field("Why"),
+        ["to test", "over two lines"]
+    );
+    assert!(
+        fault(text.replace("Upstream: none\n", "").as_bytes()).contains("expected `Upstream: …`")
+    );
+    assert!(fault(text.replace("Test: this\n", "").as_bytes()).contains("the header lacks Test"));
+    assert!(fault(text.replace("Test: this", "Test: this ").as_bytes()).contains("Test has"));
+    assert!(
+        fault(
+            text.replace("Subject: A patch", " Subject: A patch")
+                .as_bytes()
+        )
+        .contains("begins with a continued")
+    );
+    assert!(
+        fault(
+            text.replace("Test: this\n", "Test: this\nMore: that\n")
+                .as_bytes()
+        )
+        .contains("the end of the header")
+    );
+}
+
+#[test]
+fn series_folder_and_files_agree() {
+    let fixture = Fixture::new();
+    let patches = fixture.workspace.patches();
+    fs::write(patches.join("stray.patch"), patch_text(&fixture, "one")).unwrap();
+    fs::write(patches.join("series"), "one\ntwo\nthree\n").unwrap();
+    fs::write(patches.join("files/dir/unclaimed.h"), "").unwrap();
+    fs::remove_file(patches.join("files").join(ADDED)).unwrap();
+    let Err(Error::Series(faults)) = Series::load(&patches) else {
+        panic!("accepted")
+    };
+    assert_eq!(
+        faults,
+        [
+            "series lists three, but there is no three.patch",
+            "stray.patch is not listed in series",
+            "no patch adds files/dir/unclaimed.h",
+            "two adds dir/added.h, but there is no files/dir/added.h",
+        ]
+    );
+    for (series, expected) in [
+        ("one\none\n", "one is listed twice"),
+        ("../one\n", "expected a patch name"),
+    ] {
+        fs::write(patches.join("series"), series).unwrap();
+        let error = Series::load(&patches).unwrap_err().to_string();
+        assert!(
+            error.starts_with("patches/series:") && error.contains(expected),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_added_file_must_not_be_there_already() {
+    let fixture = Fixture::new();
+    let patches = fixture.workspace.patches();
+    fs::create_dir_all(patches.join("files")).unwrap();
+    fs::rename(
+        patches.join("files").join(ADDED),
+        patches.join("files/b.txt"),
+    )
+    .unwrap();
+    let text = patch_text(&fixture, "two").replace(ADDED, "b.txt");
+    fs::write(fixture.patch_file("two"), text).unwrap();
+    let store = crate::store::Store::open(&fixture.workspace).unwrap();
+    let error = fixture
+        .series()
+        .resolve(&store.overlay().unwrap(), fixture.base)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("it adds b.txt, which is in tree"), "{error}");
+}
+
+#[test]
+fn an_empty_file_can_be_added_and_an_applied_series_says_so() {
+    let fixture = Fixture::new();
+    fs::write(fixture.workspace.patches().join("files").join(ADDED), "").unwrap();
+    fixture.write_lock();
+    fixture.apply().unwrap();
+    assert_eq!(fs::read(fixture.vendored(ADDED)).unwrap(), b"");
+    assert_eq!(fixture.state(), State::Applied);
+}
+
+#[test]
+fn export_refuses_what_a_diff_must_not_do() {
+    let before = upstream();
+    let mut after = before.clone();
+    edit(&mut after, "b.txt", "line 1\n", "x\n");
+    export("fine", &header("none"), &before, &after);
+    after.0.remove("a.txt");
+    let folder = tempfile::tempdir().unwrap();
+    let workspace = crate::Workspace::at(camino::Utf8Path::from_path(folder.path()).unwrap());
+    let store = crate::store::Store::open(&workspace).unwrap();
+    let insert =
+        |tree: &crate::tree::Snapshot| store.insert(tree, &tree.listing().unwrap()).unwrap();
+    let (before, after) = (insert(&before), insert(&after));
+    let error =
+        crate::patch::export(store.repo(), "bad", &header("none"), before, after, &[]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("a.txt is added, deleted or changes its mode"),
+        "{error}"
+    );
+}
+
+fn apply_to_base(fixture: &Fixture, patch: &Patch) -> crate::Result<git2::Oid> {
+    let store = crate::store::Store::open(&fixture.workspace).unwrap();
+    patch.apply(&store.overlay().unwrap(), fixture.base)
+}
+
+impl Fixture {
+    fn state_of_vendor(&self) -> Option<()> {
+        self.workspace.tree().exists().then_some(())
+    }
+}

@@ -1,0 +1,259 @@
+//! Sources that bring something else, or nothing.
+
+use std::os::unix::fs::PermissionsExt;
+
+use camino::Utf8Path;
+use fs_err as fs;
+
+use super::fixture::{Fixture, upstream, write_snapshot};
+use crate::fetch::{Options, Outcome, fetch};
+use crate::progress::QUIET;
+use crate::tree::Listing;
+use crate::{Error, Result};
+
+impl Fixture {
+    /// Fetches from a path, with an empty store.
+    fn fetch_from(&self, path: &Utf8Path) -> Result<Outcome> {
+        let _ = fs::remove_dir_all(self.workspace.cache());
+        let options = Options {
+            source: Some(path.to_owned()),
+            offline: true,
+            ..Options::default()
+        };
+        fetch(&self.workspace, &options, QUIET)
+    }
+
+    fn fetch_pinned(&self) -> Result<Outcome> {
+        let _ = fs::remove_dir_all(self.workspace.cache());
+        fetch(&self.workspace, &Options::default(), QUIET)
+    }
+}
+
+#[test]
+fn a_folder_must_hash_to_the_pinned_tree() {
+    let fixture = Fixture::new();
+    let commit = fixture.make_upstream_repository(&upstream());
+    assert_eq!(
+        fixture.fetch_from(&fixture.upstream()).unwrap().mlx.tree,
+        fixture.base
+    );
+
+    // The pin's own source then tells which files differ.
+    let url = fixture.root().join("repository");
+    let tree = format!(
+        "tree = \"{}\"\ntree-origin = \"upstream\"\ncommit = \"{commit}\"",
+        fixture.base
+    );
+    fixture.write_manifest(
+        &tree,
+        &format!("[[mlx.source]]\ngit = {{ url = \"{url}\" }}"),
+    );
+    let spoil: [(fn(&Utf8Path), &str); 5] = [
+        (
+            |root| {
+                fs::write(
+                    root.join("b.txt"),
+                    "line 1\nline 2\nline 3\nline 4\nline 6\n",
+                )
+                .unwrap()
+            },
+            "1 changed: b.txt",
+        ),
+        (
+            |root| {
+                fs::set_permissions(
+                    root.join("dir/run.sh"),
+                    std::fs::Permissions::from_mode(0o644),
+                )
+                .unwrap()
+            },
+            "1 with another mode: dir/run.sh",
+        ),
+        (
+            |root| fs::remove_file(root.join("a.txt")).unwrap(),
+            "1 missing: a.txt",
+        ),
+        (
+            |root| fs::write(root.join("extra"), "").unwrap(),
+            "1 added: extra",
+        ),
+        (
+            |root| {
+                fs::remove_file(root.join("dir/sub/link")).unwrap();
+                std::os::unix::fs::symlink("../run.sh", root.join("dir/sub/link")).unwrap();
+            },
+            "1 changed: dir/sub/link",
+        ),
+    ];
+    for (number, (spoil, expected)) in spoil.iter().enumerate() {
+        let folder = fixture.root().join(format!("spoiled-{number}"));
+        write_snapshot(&folder, &upstream());
+        spoil(&folder);
+        let error = fixture.fetch_from(&folder).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, Error::Sources { .. }) && text.contains(expected),
+            "{expected}: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_repository_gives_the_pinned_tree_whatever_is_checked_out() {
+    let fixture = Fixture::new();
+    fixture.make_upstream_repository(&upstream());
+    let outcome = fixture
+        .fetch_from(&fixture.root().join("repository"))
+        .unwrap();
+    assert_eq!(outcome.mlx.tree, fixture.base);
+}
+
+#[test]
+fn the_git_folder_of_a_checkout_is_no_part_of_the_tree() {
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.upstream().join(".git/objects")).unwrap();
+    fs::write(
+        fixture.upstream().join(".git/HEAD"),
+        "ref: refs/heads/main\n",
+    )
+    .unwrap();
+    assert_eq!(
+        fixture.fetch_from(&fixture.upstream()).unwrap().mlx.tree,
+        fixture.base
+    );
+}
+
+#[test]
+fn a_source_that_is_not_there_is_named() {
+    let fixture = Fixture::new();
+    let path = fixture.root().join("nothing-here");
+    let error = fixture.fetch_from(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("nothing-here")
+            && error.contains("expected a folder, a git repository or an archive")
+    );
+}
+
+#[test]
+fn every_source_is_tried_and_every_reason_reported() {
+    let fixture = Fixture::new();
+    let commit = fixture.make_upstream_repository(&upstream());
+    let (root, base) = (fixture.root(), fixture.base);
+    let sources = |tag: &str| {
+        format!(
+            "commit = \"{commit}\"\n\
+             [[mlx.source]]\ngit = {{ url = \"file://{root}/no-such-repository\" }}\n\
+             [[mlx.source]]\ngit = {{ url = \"file://{root}/repository\" }}\n{tag}"
+        )
+    };
+    let tree = format!("tree = \"{base}\"\ntree-origin = \"upstream\"");
+    fixture.write_manifest(&tree, &sources(""));
+    let outcome = fixture.fetch_pinned().unwrap();
+    assert_eq!(outcome.mlx.failures.len(), 1);
+    assert!(
+        outcome.mlx.failures[0]
+            .reason
+            .contains("no-such-repository"),
+        "{}",
+        outcome.mlx.failures[0]
+    );
+
+    // A tag that upstream does not have.
+    let text = fs::read_to_string(fixture.workspace.manifest_path()).unwrap();
+    fs::write(
+        fixture.workspace.manifest_path(),
+        text.replace("v1.0.0", "v9.9.9"),
+    )
+    .unwrap();
+    let error = fixture.fetch_pinned().unwrap_err().to_string();
+    assert_eq!(error.matches("\n  - git file://").count(), 2, "{error}");
+    assert!(
+        error.contains("couldn't find remote ref refs/tags/v9.9.9"),
+        "{error}"
+    );
+
+    // A commit that upstream does not have.
+    let text = text
+        .replace("tag = \"v1.0.0\"\n", "")
+        .replace(&commit.to_string(), &"ab".repeat(20));
+    fs::write(fixture.workspace.manifest_path(), text).unwrap();
+    let error = fixture.fetch_pinned().unwrap_err().to_string();
+    assert!(error.contains("not our ref abab"), "{error}");
+}
+
+#[test]
+fn a_commit_can_be_fetched_where_there_is_no_tag() {
+    let fixture = Fixture::new();
+    let commit = fixture.make_upstream_repository(&upstream());
+    let config = fixture.root().join("repository/config");
+    let allow = format!(
+        "{}[uploadpack]\n\tallowAnySHA1InWant = true\n",
+        fs::read_to_string(&config).unwrap()
+    );
+    fs::write(&config, allow).unwrap();
+    let tree = format!(
+        "tree = \"{}\"\ntree-origin = \"upstream\"\ncommit = \"{commit}\"",
+        fixture.base
+    );
+    let url = fixture.root().join("repository");
+    fixture.write_manifest(
+        &tree,
+        &format!("[[mlx.source]]\ngit = {{ url = \"file://{url}\" }}"),
+    );
+    let text = fs::read_to_string(fixture.workspace.manifest_path()).unwrap();
+    fs::write(
+        fixture.workspace.manifest_path(),
+        text.replace("tag = \"v1.0.0\"\n", ""),
+    )
+    .unwrap();
+    assert_eq!(fixture.fetch_pinned().unwrap().mlx.tree, fixture.base);
+}
+
+#[test]
+fn offline_asks_no_remote() {
+    let fixture = Fixture::new();
+    let tree = format!("tree = \"{}\"\ntree-origin = \"upstream\"", fixture.base);
+    fixture.write_manifest(
+        &tree,
+        "[[mlx.source]]\ngit = { url = \"https://example.org/mlx.git\" }",
+    );
+    let _ = fs::remove_dir_all(fixture.workspace.cache());
+    let error = fetch(
+        &fixture.workspace,
+        &Options {
+            offline: true,
+            ..Options::default()
+        },
+        QUIET,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("not asked: offline"), "{error}");
+}
+
+#[test]
+fn a_damaged_store_is_an_error_and_never_other_files() {
+    let fixture = Fixture::new();
+    let blob = Listing::of_dir(&fixture.upstream()).unwrap().0["b.txt"]
+        .blob
+        .to_string();
+    let object = fixture
+        .workspace
+        .cache()
+        .join("mlx.git/objects")
+        .join(&blob[..2])
+        .join(&blob[2..]);
+    let other = Listing::of_dir(&fixture.upstream()).unwrap().0["dir/run.sh"]
+        .blob
+        .to_string();
+    let other = fixture
+        .workspace
+        .cache()
+        .join("mlx.git/objects")
+        .join(&other[..2])
+        .join(&other[2..]);
+    fs::remove_file(&object).unwrap();
+    fs::copy(other, object).unwrap();
+    let error = fixture.apply().unwrap_err();
+    assert!(error.to_string().contains(&blob), "{error}");
+    assert!(!fixture.workspace.tree().exists());
+}
