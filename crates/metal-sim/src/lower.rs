@@ -752,6 +752,7 @@ fn append_descriptor(
     }
     let mut uses = String::new();
     let mut settings = String::new();
+    let mut places = String::new();
     for FunctionConstant {
         name,
         type_name,
@@ -768,6 +769,9 @@ fn append_descriptor(
             "  if (!mtlsim::set_constant(d, {index}, \"{name}\", {name}, mtlsim_defined_{name}, at, r)) return int(r->fault);"
         );
     }
+    for FunctionConstant { name, .. } in constants {
+        let _ = write!(places, "a == &{name} || a == &mtlsim_defined_{name} || ");
+    }
     let Function {
         declaration,
         max_threads,
@@ -778,6 +782,7 @@ fn append_descriptor(
         text,
         r#"
 #line 1 "metal-sim descriptor"
+bool mtlsim::is_constant(const void* a) {{ return {places}false; }}
 namespace {{
 {declaration};
 struct mtlsim_parameters {{

@@ -55,7 +55,13 @@ struct Call {
   unsigned char* dynamic[MTLSIM_THREADGROUP_SLOTS];
   uint32_t const_buffers; // bit per buffer index that the kernel may not write
 };
-static thread_local Call* call;
+static constinit thread_local Call* call = nullptr; // while lanes run
+
+// Whether an address is that of a function constant. Generated.
+static bool is_constant(const void* address);
+#ifdef MTLSIM_METER
+inline void start_meter(const Call&);
+#endif
 
 // The threads of a grid and a threadgroup, counted for a parameter of type P.
 template <class P>
@@ -189,13 +195,15 @@ int run(void (*)(P...), const mtlsim_argument* arguments, uint32_t argument_coun
   Call c{};
   c.dispatch = dispatch;
   c.report = report;
-  call = &c;
   for (int i = 0; i < 3; ++i) {
     c.position[i] = at[i];
     uint32_t left = dispatch->threads[i] - at[i] * dispatch->threads_per_threadgroup[i];
     c.size[i] = left < dispatch->threads_per_threadgroup[i] ? left : dispatch->threads_per_threadgroup[i];
   }
   if (!bind<Parameters, P...>(c, arguments)) return int(report->fault);
+#ifdef MTLSIM_METER
+  start_meter(c);
+#endif
   uint32_t offset = (local_bytes + 15) / 16 * 16;
   uint32_t place[MTLSIM_THREADGROUP_SLOTS];
   for (int i = 0; i < MTLSIM_THREADGROUP_SLOTS; ++i) {
@@ -204,6 +212,7 @@ int run(void (*)(P...), const mtlsim_argument* arguments, uint32_t argument_coun
   }
   // The engine places threadgroup memory; the offsets become addresses in the first lane.
   struct Start { Call* call; const uint32_t* place; } start{&c, place};
+  call = &c;
   int fault = here->run(
       here, dispatch, arguments, argument_count, c.size[0] * c.size[1] * c.size[2], offset,
       [](void* argument, uint32_t lane) {

@@ -1,0 +1,281 @@
+//! Runs kernels without MLX: compiles Metal text or a library's kernel, calls
+//! it through `run_kernel.cpp` and gives back buffers, counters and faults.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use metal_sim::{Compiler, Contraction, Options, Toolchain, Variant, library_from_text};
+
+pub fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels")
+}
+
+pub fn toolchain() -> Toolchain {
+    Toolchain::find(cache()).unwrap()
+}
+
+/// The folder of the crate's C++.
+fn crate_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// `run_kernel`, built once for this test program.
+pub fn runner() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build_runner("", &[]))
+}
+
+/// Builds `run_kernel` with more flags; `tag` tells the files apart.
+pub fn build_runner(tag: &str, flags: &[&str]) -> PathBuf {
+    let root = crate_folder();
+    // One program of several that run at once may use it while another builds.
+    let process = std::process::id();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run_kernel{tag}-{process}"));
+    let compiler = ["clang++-19", "clang++", "c++"]
+        .iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok())
+        .expect("a C++ compiler");
+    let output = Command::new(compiler)
+        .args([
+            "-std=c++20",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pthread",
+        ])
+        .args(flags)
+        .arg("-I")
+        .arg(root.join("abi"))
+        .arg("-I")
+        .arg(root.join("engine"))
+        .args(
+            [
+                "tests/support/run_kernel.cpp",
+                "engine/engine.cpp",
+                "engine/context.cpp",
+            ]
+            .map(|f| root.join(f)),
+        )
+        .args(["-ldl", "-o"])
+        .arg(&target)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    target
+}
+
+/// A kernel to run and what it is to be run with.
+pub struct Run {
+    library: PathBuf,
+    name: String,
+    options: Options,
+    arguments: Vec<String>,
+    buffers: BTreeMap<u32, Vec<u8>>,
+    pub runner: PathBuf,
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub struct Outcome {
+    buffers: BTreeMap<u32, Vec<u8>>,
+    /// `code slot message` of a fault.
+    pub fault: Option<Fault>,
+    pub loaded: BTreeMap<u32, u64>,
+    pub stored: BTreeMap<u32, u64>,
+    pub written: BTreeMap<u32, Vec<u8>>,
+    pub text: String,
+}
+
+#[derive(Debug)]
+pub struct Fault {
+    pub code: u32,
+    pub slot: i32,
+    pub message: String,
+}
+
+impl Run {
+    /// A kernel of Metal source text.
+    pub fn text(source: &str, name: &str) -> Self {
+        Self::library(&library_from_text(&toolchain(), source).unwrap(), name)
+    }
+
+    pub fn library(library: &Path, name: &str) -> Self {
+        Run {
+            library: library.to_owned(),
+            name: name.to_owned(),
+            options: Options::default(),
+            arguments: Vec::new(),
+            buffers: BTreeMap::new(),
+            runner: runner().to_owned(),
+        }
+    }
+
+    pub fn contraction(mut self, contraction: Contraction) -> Self {
+        self.options.contraction = contraction;
+        self
+    }
+
+    pub fn metered(mut self) -> Self {
+        self.options.variant = Variant::Metered;
+        self
+    }
+
+    /// Bytes at a buffer index; read back afterwards.
+    pub fn buffer<T: Plain>(mut self, index: u32, values: &[T]) -> Self {
+        self.buffers
+            .insert(index, values.iter().flat_map(|v| v.bytes()).collect());
+        self
+    }
+
+    pub fn bytes<T: Plain>(mut self, index: u32, value: T) -> Self {
+        let hex: String = value
+            .bytes()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        self.push(&["bytes", &index.to_string(), &hex]);
+        self
+    }
+
+    /// Any option of `run_kernel`.
+    pub fn with(mut self, words: &str) -> Self {
+        self.push(&words.split(' ').collect::<Vec<_>>());
+        self
+    }
+
+    fn push(&mut self, words: &[&str]) {
+        self.arguments
+            .extend(words.iter().map(|&word| word.to_owned()));
+    }
+
+    pub fn compile(&self) -> PathBuf {
+        Compiler::new(toolchain(), self.options)
+            .kernel(&self.library, &self.name)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub fn describe(self) -> String {
+        self.with("describe").go().text
+    }
+
+    pub fn go(self) -> Outcome {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(&self.runner);
+        command.arg(self.compile());
+        for (index, bytes) in &self.buffers {
+            let file = folder.path().join(format!("{index}.bin"));
+            std::fs::write(&file, bytes).unwrap();
+            command.arg("buffer").arg(index.to_string()).arg(file);
+        }
+        let mut marks = Vec::new();
+        if self.options.variant == Variant::Metered {
+            for index in self.buffers.keys() {
+                let file = folder.path().join(format!("{index}.written"));
+                command.arg("written").arg(index.to_string()).arg(&file);
+                marks.push((*index, file));
+            }
+        }
+        let output = command.args(&self.arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let code = output.status.code();
+        assert!(
+            matches!(code, Some(0 | 2)),
+            "{code:?} {text} {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let read = |index: &u32| {
+            let file = folder.path().join(format!("{index}.bin"));
+            (*index, std::fs::read(file).unwrap())
+        };
+        let mut outcome = Outcome {
+            buffers: self.buffers.keys().map(read).collect(),
+            fault: None,
+            loaded: BTreeMap::new(),
+            stored: BTreeMap::new(),
+            written: BTreeMap::new(),
+            text,
+        };
+        if code == Some(0) {
+            let read = |(index, file): (u32, PathBuf)| Some((index, std::fs::read(file).ok()?));
+            outcome.written = marks.into_iter().filter_map(read).collect();
+        }
+        for line in outcome.text.lines() {
+            let words: Vec<&str> = line.splitn(9, ' ').collect();
+            match words[0] {
+                "fault" => {
+                    outcome.fault = Some(Fault {
+                        code: words[1].parse().unwrap(),
+                        slot: words[6].parse().unwrap(),
+                        message: words[8].to_owned(),
+                    });
+                }
+                "loaded" => drop(
+                    outcome
+                        .loaded
+                        .insert(words[1].parse().unwrap(), words[2].parse().unwrap()),
+                ),
+                "stored" => drop(
+                    outcome
+                        .stored
+                        .insert(words[1].parse().unwrap(), words[2].parse().unwrap()),
+                ),
+                _ => {}
+            }
+        }
+        outcome
+    }
+}
+
+impl Outcome {
+    pub fn get<T: Plain>(&self, index: u32) -> Vec<T> {
+        assert!(self.fault.is_none(), "{:?}", self.fault);
+        self.buffers[&index]
+            .chunks_exact(size_of::<T>())
+            .map(T::read)
+            .collect()
+    }
+
+    pub fn fault(&self) -> &Fault {
+        self.fault.as_ref().expect("a fault")
+    }
+}
+
+/// Values that cross as bytes.
+pub trait Plain: Copy {
+    fn bytes(&self) -> Vec<u8>;
+    fn read(bytes: &[u8]) -> Self;
+}
+
+macro_rules! plain {
+    ($($t:ty),*) => { $(impl Plain for $t {
+        fn bytes(&self) -> Vec<u8> { self.to_le_bytes().to_vec() }
+        fn read(bytes: &[u8]) -> Self { Self::from_le_bytes(bytes.try_into().unwrap()) }
+    })* };
+}
+plain!(u8, u16, u32, u64, i32, i64, f32);
+
+impl Plain for half::f16 {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+    fn read(bytes: &[u8]) -> Self {
+        Self::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+impl Plain for half::bf16 {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+    fn read(bytes: &[u8]) -> Self {
+        Self::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
