@@ -68,9 +68,8 @@ impl Compiler {
             count: library.names().len(),
         })?;
         let source = &library.sources()[entry.source];
-        let parsed = Source::parse(&source.text).map_err(|error| in_file(&source.file, error))?;
-        let text = lower::lower(&parsed, &source.file, name, &entry.expression)
-            .map_err(|error| in_file(&source.file, error))?;
+        let parsed = Source::parse(&source.text)?;
+        let text = lower::lower(&parsed, &source.file, name, &entry.expression)?;
         self.build(name, &text)
     }
 
@@ -201,16 +200,6 @@ fn fuse(code: &str) -> String {
         }
     }
     fused
-}
-
-fn in_file(file: &str, error: Error) -> Error {
-    match error {
-        Error::Syntax { line, message } => Error::Unsupported {
-            file: format!("{file} (line {line} of the preprocessed text)"),
-            message,
-        },
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// Source that is not what the lowering understands.
-    #[error("line {line}: {message}")]
+    #[error("{place}: {message}")]
     Syntax {
-        /// Line of the preprocessed text.
-        line: usize,
+        /// File and line.
+        place: String,
         /// What is wrong there.
         message: String,
     },

@@ -251,8 +251,30 @@ fn number_end(bytes: &[u8], mut at: usize) -> usize {
 
 fn unclosed(text: &str, at: usize, what: &str) -> Error {
     Error::Syntax {
-        line: 1 + text[..at].matches('\n').count(),
+        place: place(text, at),
         message: format!("{what} without its other end"),
+    }
+}
+
+/// File and line of a byte of preprocessed text, from the nearest line marker
+/// (`# 12 "file"`) above it.
+pub(crate) fn place(text: &str, at: usize) -> String {
+    let mut lines = text[..at].split('\n').rev();
+    let marker = |line: &str| {
+        let rest = line
+            .strip_prefix("# ")
+            .or_else(|| line.strip_prefix("#line "))?;
+        let (number, rest) = rest.split_once(' ')?;
+        let file = rest.split('"').nth(1)?;
+        Some((number.parse::<usize>().ok()?, file.to_owned()))
+    };
+    let found = lines
+        .by_ref()
+        .enumerate()
+        .find_map(|(back, line)| Some((back, marker(line)?)));
+    match found {
+        Some((back, (number, file))) => format!("{file}:{}", number + back - 1),
+        None => format!("line {}", 1 + text[..at].matches('\n').count()),
     }
 }
 
@@ -302,6 +324,8 @@ mod tests {
     fn open_brackets_name_their_line() {
         let error = Tokens::new("int x;\nvoid f() {\n").unwrap_err();
         assert_eq!(error.to_string(), "line 2: bracket without its other end");
+        let error = Tokens::new("# 7 \"k.metal\"\n\nint x;\n}\n").unwrap_err();
+        assert!(error.to_string().starts_with("k.metal:9: "), "{error}");
         assert!(Tokens::new("(]").is_err());
         assert!(Tokens::new("/* x").is_err());
         assert!(Tokens::new("\"x\n\"").is_err());

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use crate::Error;
-use crate::lexer::{Kind, Tokens};
+use crate::lexer::{Kind, Tokens, place};
 use crate::parse::{FunctionConstant, Item, ItemKind, Kernel, Parameter, Role, Source, members};
 
 const ADDRESS_SPACES: [&str; 6] = [
@@ -568,7 +568,7 @@ impl<'t, 'a> Edits<'t, 'a> {
     fn unshared(&self, at: usize) -> Error {
         let start = self.t.tokens[at].start;
         Error::Syntax {
-            line: 1 + self.t.text[..start].matches('\n').count(),
+            place: place(self.t.text, start),
             message: "a threadgroup variable that is not declared on its own, as \
                       `threadgroup T name[n];` in a function, would not be shared"
                 .to_owned(),

@@ -147,8 +147,7 @@ fn compile(toolchain: &Toolchain, call: &Call, err: &mut dyn Write) -> Result<()
         .file_name()
         .unwrap_or(input.as_ref())
         .to_string_lossy();
-    let library = Library::from_source(&name, &expanded.text)
-        .map_err(|error| Error::Usage(format!("{input}: {error}")))?;
+    let library = Library::from_source(&name, &expanded.text)?;
     let output = call
         .output
         .clone()

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::Error;
-use crate::lexer::{Kind, Tokens};
+use crate::lexer::{Kind, Tokens, place};
 
 /// What a declaration is, as far as lowering cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -443,7 +443,7 @@ impl<'a> Source<'a> {
     pub(crate) fn error(&self, token: usize, message: &str) -> Error {
         let start = self.tokens.tokens[token].start;
         Error::Syntax {
-            line: 1 + self.tokens.text[..start].matches('\n').count(),
+            place: place(self.tokens.text, start),
             message: message.to_owned(),
         }
     }

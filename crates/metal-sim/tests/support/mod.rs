@@ -119,6 +119,13 @@ impl Run {
         }
     }
 
+    /// The same run of another kernel.
+    pub fn of(mut self, library: &Path, name: &str) -> Self {
+        self.library = library.to_owned();
+        self.name = name.to_owned();
+        self
+    }
+
     pub fn contraction(mut self, contraction: Contraction) -> Self {
         self.options.contraction = contraction;
         self

@@ -1,0 +1,431 @@
+//! MLX's own kernels, from the pinned tree: `vendor/mlx`, or the folder that
+//! `METAL_SIM_MLX` names. Run with `--include-ignored` where there is one.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use metal_sim::{Compiler, Contraction, Library, Options, metal, metallib};
+use support::{Outcome, Run, cache, toolchain};
+
+fn mlx() -> PathBuf {
+    std::env::var_os("METAL_SIM_MLX").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vendor/mlx"),
+        PathBuf::from,
+    )
+}
+
+/// All of MLX's `.metal` files as one library, made as its CMake does.
+fn library() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let kernels = mlx().join("mlx/backend/metal/kernels");
+        let folder = cache().join(format!("air-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut sources = Vec::new();
+        find(&kernels, &mut sources);
+        assert_eq!(sources.len(), 50);
+        let mut airs = Vec::new();
+        for (i, source) in sources.iter().enumerate() {
+            let air = folder
+                .join(format!("{i}.air"))
+                .to_string_lossy()
+                .into_owned();
+            let source = source.to_string_lossy();
+            let include = format!("-I{}", mlx().display());
+            let call = [
+                "-x",
+                "metal",
+                "-Wall",
+                "-fno-fast-math",
+                "-c",
+                &source,
+                &include,
+                "-o",
+                &air,
+            ];
+            let call = call.map(str::to_owned);
+            metal(&toolchain(), &call, &mut Vec::new(), &mut Vec::new()).unwrap();
+            airs.push(air);
+        }
+        let target = folder.join("mlx.metallib");
+        airs.extend(["-o".to_owned(), target.to_string_lossy().into_owned()]);
+        metallib(&airs).unwrap();
+        target
+    })
+}
+
+fn find(folder: &Path, sources: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            find(&path, sources);
+        } else if path.extension().is_some_and(|e| e == "metal") {
+            sources.push(path);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn the_table_has_every_host_name_of_the_pin() {
+    let library = Library::read(library()).unwrap();
+    assert_eq!(library.names().len(), 18_817);
+    let of = |file: &str| {
+        let source = library
+            .sources()
+            .iter()
+            .position(|s| s.file == file)
+            .unwrap();
+        library
+            .names()
+            .filter(|name| library.entry(name).unwrap().source == source)
+            .count()
+    };
+    // Apple's own metallib of this version has as many from these two files.
+    assert_eq!(of("quantized.metal"), 2520);
+    assert_eq!(
+        library
+            .names()
+            .filter(|name| name.starts_with("affine_qmv_wide"))
+            .count(),
+        504
+    );
+    assert!(
+        library
+            .entry("affine_qmv_wide_float_gs_64_b_4_nv_5_kl_8_batch_0")
+            .is_some()
+    );
+    assert!(
+        library
+            .entry("affine_qmv_wide_float_gs_64_b_4_nv_6_kl_8_batch_0")
+            .is_none()
+    );
+    // Templates are no kernels.
+    assert!(library.entry("naive_unfold_Nd").is_none());
+}
+
+/// One name of each kernel function.
+fn families(library: &Library) -> Vec<String> {
+    let mut first = BTreeMap::new();
+    for name in library.names() {
+        let entry = library.entry(name).unwrap();
+        let nax = library.sources()[entry.source].file.contains("nax");
+        let function = entry.expression.split(['<', '(']).next().unwrap();
+        if !nax {
+            first
+                .entry((entry.source, function.to_owned()))
+                .or_insert_with(|| name.to_owned());
+        }
+    }
+    first.into_values().collect()
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn a_kernel_of_every_family_compiles() {
+    let names = families(&Library::read(library()).unwrap());
+    assert_eq!(names.len(), 170);
+    let compiler = Compiler::new(toolchain(), Options::default());
+    let failures = compiler.warm(library(), &names).unwrap();
+    assert!(failures.is_empty(), "{failures:?}");
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn matrix_hardware_is_refused_by_name() {
+    let compiler = Compiler::new(toolchain(), Options::default());
+    let names = Library::read(library()).unwrap();
+    let nax = names
+        .names()
+        .find(|name| name.contains("_nax_"))
+        .unwrap()
+        .to_owned();
+    let error = compiler.kernel(library(), &nax).unwrap_err().to_string();
+    assert!(error.contains("generation 17"), "{error}");
+    let error = compiler
+        .kernel(library(), "affine_qmv_nope")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("no kernel named affine_qmv_nope") && error.contains("18817"),
+        "{error}"
+    );
+}
+
+/// A quantized product: x (m, k), w (n, k) packed, one scale and bias a group.
+struct Product {
+    m: usize,
+    n: usize,
+    k: usize,
+    bits: usize,
+    group: usize,
+    x: Vec<f32>,
+    w: Vec<u32>,
+    scales: Vec<f32>,
+    biases: Vec<f32>,
+}
+
+impl Product {
+    fn new(m: usize, n: usize, k: usize, bits: usize, group: usize) -> Self {
+        let mut state = 1u64;
+        let mut next = move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32
+        };
+        let w = (0..n * k * bits / 32)
+            .map(|_| next() << 1 ^ next())
+            .collect();
+        let mut real = |scale: f32| (next() % 65_536) as f32 / 32_768.0 * scale - scale;
+        Product {
+            m,
+            n,
+            k,
+            bits,
+            group,
+            w,
+            x: (0..m * k).map(|_| real(1.0)).collect(),
+            scales: (0..n * k / group).map(|_| real(0.01)).collect(),
+            biases: (0..n * k / group).map(|_| real(0.1)).collect(),
+        }
+    }
+
+    /// Rows `0..self.m` through a kernel whose grid is `groups`.
+    fn run(&self, name: &str, groups: [usize; 2], wide: bool, how: impl Fn(Run) -> Run) -> Outcome {
+        let mut run = Run::library(library(), name)
+            .buffer(0, &self.w)
+            .buffer(1, &self.scales)
+            .buffer(2, &self.biases)
+            .buffer(3, &self.x)
+            .buffer(4, &vec![f32::NAN; self.m * self.n])
+            .bytes(5, self.k as i32)
+            .bytes(6, self.n as i32)
+            .with(&format!(
+                "groups {} {} 1 group 32 2 1 workers 2",
+                groups[0], groups[1]
+            ));
+        if wide {
+            run = run.bytes(7, self.m as i32);
+        }
+        how(run).go()
+    }
+
+    fn fast(&self, how: impl Fn(Run) -> Run) -> Outcome {
+        let name = format!(
+            "affine_qmv_fast_float_gs_{}_b_{}_batch_0_pr_0_hgs_0_r_4",
+            self.group, self.bits
+        );
+        self.run(&name, [self.m, self.n / 8], false, how)
+    }
+
+    fn wide(&self, vectors: usize, how: impl Fn(Run) -> Run) -> Outcome {
+        let name = format!(
+            "affine_qmv_wide_float_gs_{}_b_{}_nv_{vectors}_kl_8_batch_0",
+            self.group, self.bits
+        );
+        self.run(
+            &name,
+            [self.m.div_ceil(vectors), self.n.div_ceil(8)],
+            true,
+            how,
+        )
+    }
+
+    fn code(&self, row: usize, column: usize) -> u32 {
+        let words = &self.w[row * self.k * self.bits / 32..];
+        let bit = column * self.bits;
+        let low = u64::from(words[bit / 32]);
+        let high = words.get(bit / 32 + 1).map_or(0, |&word| u64::from(word));
+        ((low | high << 32) >> (bit % 32)) as u32 & ((1 << self.bits) - 1)
+    }
+
+    fn worst_error(&self, y: &[f32]) -> f64 {
+        let mut worst = 0f64;
+        for n in 0..self.n {
+            let weights: Vec<f64> = (0..self.k)
+                .map(|k| {
+                    let at = (n * self.k + k) / self.group;
+                    f64::from(self.code(n, k)) * f64::from(self.scales[at])
+                        + f64::from(self.biases[at])
+                })
+                .collect();
+            for m in 0..self.m {
+                let x = &self.x[m * self.k..][..self.k];
+                let sum: f64 = x.iter().zip(&weights).map(|(x, w)| f64::from(*x) * w).sum();
+                worst = worst.max((sum - f64::from(y[m * self.n + n])).abs());
+            }
+        }
+        worst
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn quantized_products_are_right_under_both_readings() {
+    for (width, group) in [(4, 64), (2, 32), (3, 64), (5, 32), (6, 64), (8, 128)] {
+        let product = Product::new(2, 32, 1024, width, group);
+        let fused = product.fast(|run| run).get::<f32>(4);
+        let split = product
+            .fast(|run| run.contraction(Contraction::Split))
+            .get::<f32>(4);
+        assert!(
+            product.worst_error(&fused) < 1e-4 * f64::from(1 << width),
+            "{width} bits"
+        );
+        assert!(
+            product.worst_error(&split) < 1e-4 * f64::from(1 << width),
+            "{width} bits"
+        );
+        assert_ne!(bits(&fused), bits(&split), "the readings differ");
+        let sequential = product
+            .fast(|run| run.with("order sequential"))
+            .get::<f32>(4);
+        assert_ne!(bits(&fused), bits(&sequential), "the orders differ");
+        assert!(product.worst_error(&sequential) < 1e-4 * f64::from(1 << width));
+    }
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn the_wide_kernel_rounds_otherwise_and_reads_the_weights_once_a_tile() {
+    let product = Product::new(5, 64, 512, 4, 64);
+    let fast = product.fast(Run::metered);
+    let wide = product.wide(5, Run::metered);
+    let weights = (64 * 512 / 2) as u64;
+    assert_eq!(fast.loaded[&0], 5 * weights);
+    assert_eq!(wide.loaded[&0], weights);
+    assert_eq!(product.wide(3, Run::metered).loaded[&0], 2 * weights);
+    assert_eq!((fast.stored[&4], wide.stored[&4]), (5 * 64 * 4, 5 * 64 * 4));
+    assert!(wide.written[&4].iter().all(|&mark| mark == 1));
+    let (fast, wide) = (fast.get::<f32>(4), wide.get::<f32>(4));
+    assert!(product.worst_error(&wide) < 1e-3);
+    assert_ne!(bits(&fast), bits(&wide));
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn metering_does_not_change_results() {
+    let product = Product::new(3, 64, 512, 4, 64);
+    let plain = product.fast(|run| run).get::<f32>(4);
+    assert_eq!(
+        bits(&plain),
+        bits(&product.fast(Run::metered).get::<f32>(4))
+    );
+    assert_eq!(
+        bits(&plain),
+        bits(&product.fast(|run| run.with("reverse")).get::<f32>(4))
+    );
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn steel_gemm_is_right_at_ragged_edges() {
+    let (m, n, k) = (70usize, 45usize, 37usize);
+    let value = |i: usize| ((i * 7919) % 199) as f32 / 64.0 - 1.5;
+    let a: Vec<f32> = (0..m * k).map(value).collect();
+    let b: Vec<f32> = (0..k * n).map(|i| value(i + 31)).collect();
+    let mut params = Vec::new();
+    for v in [m, n, k, k, n, n, n.div_ceil(32), m.div_ceil(32)] {
+        params.extend((v as i32).to_le_bytes());
+    }
+    params.extend([0u8; 24]);
+    for v in [0, (k / 16) as i32, 1, 0] {
+        params.extend(v.to_le_bytes());
+    }
+    let out = Run::library(
+        library(),
+        "steel_gemm_fused_nn_float32_float32_bm32_bn32_bk16_wm2_wn2",
+    )
+    .buffer(0, &a)
+    .buffer(1, &b)
+    .buffer(3, &vec![f32::NAN; m * n])
+    .buffer(4, &params)
+    .with("constant 10 53 0 constant 100 53 0 constant 110 53 0")
+    .with("constant 200 53 0 constant 201 53 0 constant 202 53 0")
+    .with(&format!(
+        "groups {} {} 1 group 32 2 2 workers 2",
+        n.div_ceil(32),
+        m.div_ceil(32)
+    ))
+    .go()
+    .get::<f32>(3);
+    for row in 0..m {
+        for column in 0..n {
+            let sum: f64 = (0..k)
+                .map(|i| f64::from(a[row * k + i]) * f64::from(b[i * n + column]))
+                .sum();
+            let error = (f64::from(out[row * n + column]) - sum).abs();
+            assert!(error < 1e-4, "{row} {column}: {error}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn run_time_text_is_made_by_mlx_own_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let xcrun = folder.path().join("xcrun");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_metal-simc"), &xcrun).unwrap();
+    let path = format!(
+        "{}:{}",
+        folder.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let preamble = |file: &str| {
+        let output = Command::new("bash")
+            .arg(mlx().join("mlx/backend/metal/make_compiled_preamble.sh"))
+            .arg(folder.path())
+            .arg("unused")
+            .arg(mlx())
+            .args([file, "-DX=1"])
+            .env("PATH", &path)
+            .env("MTL_SIM_CACHE", cache())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let name = file.rsplit('/').next().unwrap();
+        let text = std::fs::read_to_string(folder.path().join(format!("{name}.cpp"))).unwrap();
+        let text = text.split_once("R\"preamble(").unwrap().1;
+        text.rsplit_once(")preamble\"").unwrap().0.to_owned()
+    };
+    let utils = preamble("utils");
+    // Headers before those that include them; none of the shim's.
+    let order: Vec<&str> = utils
+        .lines()
+        .filter_map(|line| line.strip_prefix("#line 1 \"mlx/backend/metal/kernels/"))
+        .collect();
+    assert_eq!(order.last(), Some(&"utils.h\""));
+    assert!(order.contains(&"complex.h\"") && !utils.contains("mtlsim"));
+    let text = [
+        utils,
+        preamble("steel/gemm/gemm"),
+        preamble("quantized_utils"),
+        preamble("quantized"),
+        "template [[host_name(\"jit\")]] [[kernel]] decltype(affine_qmv_fast<float, 64, 4, 0, 0, 0, 4>) \
+         affine_qmv_fast<float, 64, 4, 0, 0, 0, 4>;\n"
+            .to_owned(),
+    ]
+    .concat();
+    let product = Product::new(2, 32, 1024, 4, 64);
+    let ahead = product.fast(|run| run).get::<f32>(4);
+    let jit = metal_sim::library_from_text(&toolchain(), &text).unwrap();
+    let late = product.fast(|run| run.of(&jit, "jit")).get::<f32>(4);
+    assert_eq!(bits(&ahead), bits(&late));
+}
