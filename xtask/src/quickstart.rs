@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::build::{Backend, prefix, stamp::Stamp};
+use crate::build::{Backend, backend, prefix, stamp::Stamp};
 use crate::host::Host;
 use crate::requirements;
 
@@ -19,7 +19,7 @@ const BITS: [&str; 2] = ["4", "8"];
 
 /// Checks the machine, fetches, applies, builds and runs the example.
 pub fn run(args: Args) -> Result<()> {
-    let host = Host::current();
+    let host = backend::with_deployment_target(Host::current())?;
     let root = crate::root()?;
     let check = || requirements::missing(&host, Backend::default_for(&host));
     requirements::ensure(&host, &root, args.install_deps, check)?;

@@ -59,3 +59,48 @@ fn write_file(path: &Utf8Path, mode: Mode, content: &[u8]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use overlay::tree::{File, Snapshot};
+
+    use super::*;
+
+    #[test]
+    fn the_tree_is_written_once_and_an_edit_is_noticed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let workspace = Workspace::at(Utf8Path::from_path(scratch.path()).unwrap());
+        let file = |mode, bytes: &str| File {
+            mode,
+            bytes: bytes.into(),
+        };
+        let snapshot = Snapshot(
+            [
+                ("mlx/a.cpp", file(Mode::Regular, "int a;")),
+                ("run.sh", file(Mode::Executable, "#!/bin/sh")),
+                ("link", file(Mode::Link, "mlx/a.cpp")),
+            ]
+            .map(|(path, file)| (path.to_owned(), file))
+            .into(),
+        );
+        let store = Store::open(&workspace).unwrap();
+        let id = store
+            .insert(&snapshot, &snapshot.listing().unwrap())
+            .unwrap();
+
+        let dir = tree(&workspace, id).unwrap();
+        assert_eq!(Snapshot::of_dir(&dir).unwrap(), snapshot);
+        assert_eq!(tree(&workspace, id).unwrap(), dir);
+        fs_err::write(dir.join("mlx/a.cpp"), "int b;").unwrap();
+        let text = format!("{:#}", tree(&workspace, id).unwrap_err());
+        assert!(text.contains("it was edited"), "{text}");
+    }
+
+    #[test]
+    fn a_tree_that_was_not_fetched_names_the_command() {
+        let scratch = tempfile::tempdir().unwrap();
+        let workspace = Workspace::at(Utf8Path::from_path(scratch.path()).unwrap());
+        let error = tree(&workspace, Oid::ZERO_SHA1).unwrap_err();
+        assert!(format!("{error:#}").contains("cargo xtask fetch"));
+    }
+}

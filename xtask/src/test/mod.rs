@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::build::Backend;
+use crate::build::backend;
 use crate::host::Host;
 use crate::proc::Cmd;
 use crate::requirements::{self, Missing, Remedy};
@@ -30,7 +31,7 @@ pub struct Args {
 
 /// Runs every step, whatever fails, and fails once at the end.
 pub fn run(args: Args) -> Result<()> {
-    let host = Host::current();
+    let host = backend::with_deployment_target(Host::current())?;
     let root = crate::root()?;
     requirements::ensure(&host, &root, args.install_deps, || missing(&host, &root))?;
     report::run(steps(&host, &root, args.full)?)
@@ -103,7 +104,6 @@ fn cargo_deny(host: &Host, root: &Utf8Path) -> Option<Utf8PathBuf> {
 }
 
 fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
-    // Set by cargo for this run alone; with it a nested cargo would take this one's settings.
     let command = |program: &str| host.cmd(program).dir(root);
     let cargo = |args: &[&str]| command("cargo").args(args);
     let xtask = crate::this_program()?;
@@ -147,7 +147,10 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             .args(["--dry-run", "-Werror", &style])
             .args(files)
     };
-    let ours = tracked(root, &["crates/*.h", "crates/*.hpp", "crates/*.cpp"])?;
+    let ours = tracked(
+        root,
+        &["crates/*.h", "crates/*.hpp", "crates/*.cpp", "crates/*.cc"],
+    )?;
     if !ours.is_empty() {
         steps.push(Step::new(
             "C++ format",

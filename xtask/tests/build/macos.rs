@@ -4,6 +4,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use xtask::build::Backend;
+use xtask::build::backend::with_deployment_target;
 use xtask::host::{Host, Os};
 
 use crate::support::{Scratch, chain};
@@ -181,6 +182,15 @@ fn an_older_target_is_one_target_everywhere() {
         )
         .is_empty()
     );
+}
+
+#[test]
+fn cargo_and_the_build_get_the_same_target() {
+    let scratch = Scratch::new();
+    let host = with_deployment_target(mac(&scratch)).unwrap();
+    assert_eq!(host.var("MACOSX_DEPLOYMENT_TARGET"), Some("26.3"));
+    let host = with_deployment_target(host.with("MACOSX_DEPLOYMENT_TARGET", "15.0")).unwrap();
+    assert_eq!(host.var("MACOSX_DEPLOYMENT_TARGET"), Some("15.0"));
 }
 
 #[test]

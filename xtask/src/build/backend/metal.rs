@@ -73,7 +73,7 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
 }
 
 /// `MACOSX_DEPLOYMENT_TARGET`, else this system's own version, which is MLX's own choice too.
-fn deployment_target(host: &Host) -> Result<String> {
+pub(super) fn deployment_target(host: &Host) -> Result<String> {
     let (source, target) = match host.var("MACOSX_DEPLOYMENT_TARGET") {
         Some(target) => ("MACOSX_DEPLOYMENT_TARGET", target.to_owned()),
         None => {

@@ -87,6 +87,18 @@ impl Backend {
     }
 }
 
+/// The host with the one deployment target in its environment, so that cargo, rustc and the build
+/// started from it agree. On Linux there is none.
+pub fn with_deployment_target(host: Host) -> Result<Host> {
+    match host.os {
+        Os::Linux => Ok(host),
+        Os::MacOs => {
+            let target = metal::deployment_target(&host)?;
+            Ok(host.with("MACOSX_DEPLOYMENT_TARGET", target))
+        }
+    }
+}
+
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
