@@ -1,0 +1,63 @@
+#include "mlx/backend/metal/qmv_streamed.h"
+
+#include "mlx/backend/common/compiled.h"
+#include "mlx/backend/metal/kernels.h"
+#include "mlx/backend/metal/utils.h"
+
+namespace mlx::core {
+
+void qmv_streamed(
+    const QmvCall& call,
+    const array& x,
+    const array& w,
+    const array& scales,
+    const array& biases,
+    array& out,
+    const Stream& s) {
+  const auto& problem = call.problem;
+  const auto plan = qmv_describe(problem, call.policy, MLX_QMV_PATH_STREAMED);
+  const bool fast = qmv_is_fast(problem.bits, problem.k);
+  const bool batched = problem.batch > 1;
+
+  const std::string name = plan.kernel;
+  const auto template_def = get_template_definition(
+      name,
+      "affine_qmv_streamed",
+      get_type_string(x.dtype()),
+      problem.group_size,
+      problem.bits,
+      plan.tile,
+      fast,
+      batched);
+  auto& d = metal::device(s.device);
+  auto kernel = get_qmv_streamed_kernel(d, name, template_def);
+  qmv_count(fast ? "qmv_streamed_fast" : "qmv_streamed", name);
+
+  auto& compute_encoder = metal::get_command_encoder(s);
+  compute_encoder.set_compute_pipeline_state(kernel);
+  int c = 0;
+  compute_encoder.set_input_array(w, c++);
+  compute_encoder.set_input_array(scales, c++);
+  compute_encoder.set_input_array(biases, c++);
+  compute_encoder.set_input_array(x, c++);
+  compute_encoder.set_output_array(out, c++);
+  compute_encoder.set_bytes(problem.k, c++);
+  compute_encoder.set_bytes(problem.n, c++);
+  compute_encoder.set_bytes(problem.m, c++);
+  if (batched) {
+    const int x_batch_ndims = x.ndim() - 2;
+    const int w_batch_ndims = w.ndim() - 2;
+    compute_encoder.set_bytes(x_batch_ndims, c++);
+    compute_encoder.set_vector_bytes(x.shape(), c++);
+    compute_encoder.set_vector_bytes(x.strides(), c++);
+    compute_encoder.set_bytes(w_batch_ndims, c++);
+    compute_encoder.set_vector_bytes(w.shape(), c++);
+    compute_encoder.set_vector_bytes(w.strides(), c++);
+    compute_encoder.set_vector_bytes(scales.strides(), c++);
+    compute_encoder.set_vector_bytes(biases.strides(), c++);
+  }
+  auto size = [](const int32_t(&v)[3]) { return MTL::Size(v[0], v[1], v[2]); };
+  compute_encoder.dispatch_threadgroups(size(plan.grid), size(plan.group));
+}
+
+} // namespace mlx::core
