@@ -2,6 +2,7 @@
 
 pub mod apply_overlay;
 pub mod build;
+pub mod bump_pin;
 pub mod fetch;
 pub mod host;
 pub mod proc;

@@ -155,6 +155,47 @@ pub enum Error {
     /// `--check`: the overlay is not applied.
     #[error("vendor/mlx is {0}, expected applied; run `cargo xtask apply-overlay`")]
     NotApplied(String),
+
+    /// Nobody has the pin that a bump asks for.
+    #[error("nobody has MLX {wanted}; mlx.toml knows {}{}", .known.join(", "), .reasons.iter().map(|reason| format!("\n  - {reason}")).collect::<String>())]
+    NoSuchPin {
+        /// What was asked for.
+        wanted: String,
+        /// The pins of `mlx.toml`.
+        known: Vec<String>,
+        /// What each repository said.
+        reasons: Vec<String>,
+    },
+
+    /// A bump waits for a person.
+    #[error(
+        "a bump waits for a decision on {patch} in {worktree}; finish it with `cargo xtask bump-pin --continue` or give it up with `cargo xtask bump-pin --abort`"
+    )]
+    BumpPending {
+        /// The patch that does not fit.
+        patch: String,
+        /// Where to decide.
+        worktree: Utf8PathBuf,
+    },
+
+    /// There is no bump to go on with or to give up.
+    #[error("no bump waits; `cargo xtask bump-pin <version|tag|commit>` begins one")]
+    NoBump,
+
+    /// The project changed while a bump waited.
+    #[error(
+        "mlx.toml, mlx.lock or patches/ changed since the bump stopped, so it would undo that change; run `cargo xtask bump-pin --abort` and begin anew"
+    )]
+    BumpStale,
+
+    /// The worktree of a bump is not ready.
+    #[error("{worktree} is not resolved yet:{}\nthen run `cargo xtask bump-pin --continue`", .faults.iter().map(|fault| format!("\n  - {fault}")).collect::<String>())]
+    Unresolved {
+        /// The worktree.
+        worktree: Utf8PathBuf,
+        /// What is left to do.
+        faults: Vec<String>,
+    },
 }
 
 impl Error {

@@ -2,11 +2,13 @@
 //!
 //! The way through the modules is the way of the data: [`manifest`] says what is pinned and who may bring it,
 //! [`source`] fetches it into a [`store`], [`series`] turns the patches into a chain of trees, [`state`] says what
-//! `vendor/mlx` holds now, [`apply`] builds the wanted tree beside it and swaps the two.
+//! `vendor/mlx` holds now, [`apply`] builds the wanted tree beside it and swaps the two. [`bump`] moves the pin, and
+//! [`watch`] tells what upstream did to the code that the patches rest on.
 //!
 //! Nothing here prints: errors are typed ([`Error`]), progress goes to a callback ([`progress`]).
 
 pub mod apply;
+pub mod bump;
 pub mod error;
 pub mod fetch;
 pub mod inputs;
@@ -20,12 +22,15 @@ pub mod source;
 pub mod state;
 pub mod store;
 pub mod tree;
+pub mod watch;
 pub mod workspace;
 
 mod fs;
+mod journal;
 mod process;
 mod step;
 mod swap;
+mod workbench;
 
 pub use error::{Error, Result};
 pub use git2::Oid;

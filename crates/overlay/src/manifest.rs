@@ -23,6 +23,24 @@ pub struct Manifest {
     /// What MLX's build needs besides MLX.
     #[serde(default, rename = "input")]
     pub inputs: Vec<Input>,
+    /// Upstream functions and macros that the overlay's claims rest on; a bump reports those that changed.
+    #[serde(default, rename = "watch")]
+    pub watch: Vec<Watch>,
+}
+
+/// Names to watch in one file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Watch {
+    /// The file, in MLX's tree.
+    #[serde(deserialize_with = "relative")]
+    pub file: String,
+    /// Functions that it defines.
+    #[serde(default)]
+    pub functions: Vec<String>,
+    /// Macros that it defines.
+    #[serde(default)]
+    pub macros: Vec<String>,
 }
 
 /// Limits that the overlay sets itself.

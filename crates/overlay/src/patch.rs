@@ -95,7 +95,22 @@ impl Header {
         text
     }
 
-    pub(crate) fn parse(name: &str, text: &str) -> Result<Self> {
+    /// The same header for other added files.
+    #[must_use]
+    pub fn with_adds(mut self, paths: impl IntoIterator<Item = String>) -> Self {
+        let lines = &mut self.0[FIELDS.len() - 2];
+        *lines = paths.into_iter().collect();
+        if lines.is_empty() {
+            lines.push("none".to_owned());
+        }
+        self
+    }
+
+    /// Parses a header with the empty line that ends it. `name` is the patch's, for errors.
+    ///
+    /// # Errors
+    /// A field that is missing, empty or out of order; a path in `Adds` that leaves the tree.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
         let mut fields: [Vec<String>; FIELDS.len()] = Default::default();
         let mut current = None;
         let body = text.strip_suffix("\n\n").ok_or_else(|| {

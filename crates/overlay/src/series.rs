@@ -8,7 +8,7 @@ use git2::{Index, IndexEntry, IndexTime, ObjectType, Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::patch::Patch;
-use crate::tree::{Entry, File, Snapshot};
+use crate::tree::{Entry, File, Mode, Snapshot};
 
 /// `patches/`: the series, its patches, and the files they add.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +71,28 @@ impl Series {
             .header
             .adds()
             .filter_map(|path| Some((path, self.files.get(path)?.0.blob)))
+    }
+
+    /// Takes the files that a patch adds from a tree that has them.
+    pub(crate) fn take_files(&mut self, repo: &Repository, patch: &Patch, tree: Oid) -> Result<()> {
+        let tree = repo.find_tree(tree)?;
+        for path in patch.header.adds() {
+            let found = tree.get_path(path.as_ref()).ok();
+            let found =
+                found.and_then(|entry| Some((Mode::from_git(entry.filemode())?, entry.id())));
+            let (mode, blob) = found.ok_or_else(|| {
+                Error::patch(
+                    &patch.name,
+                    format!("it adds {path}, but the file is not there any more"),
+                )
+            })?;
+            let bytes = repo.find_blob(blob)?.content().to_vec();
+            self.files.insert(
+                path.to_owned(),
+                (Entry { mode, blob }, File { mode, bytes }),
+            );
+        }
+        Ok(())
     }
 
     /// Applies the patches one after the other. `repo` gets the objects; it must hold the base.

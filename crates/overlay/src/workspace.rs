@@ -5,6 +5,9 @@ use std::env;
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::error::{Error, Result};
+use crate::journal;
+use crate::progress::QUIET;
+use crate::swap::Vendor;
 
 /// A checkout of mlx-overlay: the folder that holds `mlx.toml`.
 #[derive(Debug, Clone)]
@@ -13,7 +16,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// The checkout around the current folder.
+    /// The checkout around the current folder. A change of its files that was decided but cut short is finished first.
     ///
     /// # Errors
     /// No `mlx.toml` in it or a folder above it.
@@ -21,10 +24,16 @@ impl Workspace {
         let here = env::current_dir()?;
         let here = Utf8PathBuf::from_path_buf(here)
             .map_err(|path| Error::source(path.display().to_string(), "the path is not UTF-8"))?;
-        here.ancestors()
+        let workspace = here
+            .ancestors()
             .find(|folder| folder.join("mlx.toml").is_file())
             .map(Self::at)
-            .ok_or_else(|| Error::NoWorkspace(here.clone()))
+            .ok_or_else(|| Error::NoWorkspace(here.clone()))?;
+        if journal::waits(&workspace) {
+            let _vendor = Vendor::lock(&workspace, QUIET)?;
+            journal::recover(&workspace)?;
+        }
+        Ok(workspace)
     }
 
     /// The checkout at `root`, taken as it is.

@@ -45,7 +45,8 @@ fn bring_archive(path: &Utf8Path, pin: &Pin) -> Result<Snapshot> {
     }
 }
 
-fn snapshot_of_tree(repo: &Repository, tree: Oid) -> Result<Snapshot> {
+/// All files of a tree.
+pub(crate) fn snapshot_of_tree(repo: &Repository, tree: Oid) -> Result<Snapshot> {
     let files = Listing::of_tree(repo, tree)?
         .0
         .into_iter()

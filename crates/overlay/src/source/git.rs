@@ -32,18 +32,27 @@ pub(super) fn fetch(
     pin: &Pin,
     progress: Progress<'_>,
 ) -> Result<(Oid, Oid)> {
-    let remote = match (&pin.tag, pin.full_commit()) {
-        (Some(tag), _) => format!("refs/tags/{tag}"),
-        (None, Some(commit)) => commit.to_string(),
+    match (&pin.tag, pin.full_commit()) {
+        (Some(tag), _) => fetch_name(store, url, &format!("refs/tags/{tag}"), progress),
+        (None, Some(commit)) => fetch_name(store, url, &commit.to_string(), progress),
         (None, None) => {
             let message = format!(
                 "expected a tag or a whole commit id in the pin of {}; it has neither",
                 pin.version
             );
-            return Err(Error::source(url, message));
+            Err(Error::source(url, message))
         }
-    };
-    let local = format!("refs/fetched/{}", pin.name());
+    }
+}
+
+/// Fetches what a reference (`refs/tags/v1`) or a whole commit id leads to.
+pub(crate) fn fetch_name(
+    store: &Store,
+    url: &str,
+    remote: &str,
+    progress: Progress<'_>,
+) -> Result<(Oid, Oid)> {
+    let local = format!("refs/fetched/{}", remote.trim_start_matches("refs/tags/"));
     let mut command = Command::new("git");
     command
         .arg(format!("--git-dir={}", store.folder()))

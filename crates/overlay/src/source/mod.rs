@@ -21,6 +21,8 @@ use crate::workspace::Workspace;
 
 pub(crate) use archive::{check_sum, download, unpack};
 pub(crate) use carrier::Package;
+pub(crate) use folder::snapshot_of_tree;
+pub(crate) use git::fetch_name;
 
 /// What to fetch, and how.
 #[derive(Debug, Clone, Copy)]
@@ -69,11 +71,8 @@ impl fmt::Display for SourceFailure {
 
 /// What a source holds, before it is accepted.
 enum Brought {
-    /// Files, to be hashed, and the sum of the package that held them.
-    Files {
-        snapshot: Snapshot,
-        checksum: Option<String>,
-    },
+    /// Files, to be hashed.
+    Files(Snapshot),
     /// The commit that a git source gave for the pinned tag or commit; its objects are in the store.
     Commit { commit: Oid, tree: Oid },
 }
@@ -130,19 +129,13 @@ fn fetch_pinned(
                     Err(error) => error.to_string(),
                 }
             }
-            Ok(Brought::Files { snapshot, checksum }) => {
-                let name = match checksum {
-                    Some(checksum) => format!("{name} (sha256 {checksum})"),
-                    None => name.clone(),
-                };
-                match accept(store, &snapshot, expected, &name)? {
-                    Accepted::Yes => return finish(store, expected, name, None, failures, others),
-                    Accepted::No(listing, error) => {
-                        others.push((failures.len(), listing));
-                        error.to_string()
-                    }
+            Ok(Brought::Files(snapshot)) => match accept(store, &snapshot, expected, &name)? {
+                Accepted::Yes => return finish(store, expected, name, None, failures, others),
+                Accepted::No(listing, error) => {
+                    others.push((failures.len(), listing));
+                    error.to_string()
                 }
-            }
+            },
             Err(error) => error.to_string(),
         };
         progress(Event::Skipped(&format!("{name}: {reason}")));
@@ -297,25 +290,20 @@ fn bring(
                 request.offline,
                 progress,
             )?;
-            let checksum = package.checksum().map(str::to_owned);
-            package
-                .tree(carrier)
-                .map(|snapshot| Brought::Files { snapshot, checksum })
+            package.tree(carrier).map(Brought::Files)
         }
         Source::Archive(archive) => {
             if request.offline {
                 return Err(Error::source(&archive.url, "not asked: offline"));
             }
             let bytes = download(&archive.url, &archive.sha256)?;
-            unpack(&archive.url, &bytes, Some(&archive.path)).map(|snapshot| Brought::Files {
-                snapshot,
-                checksum: None,
-            })
+            unpack(&archive.url, &bytes, Some(&archive.path)).map(Brought::Files)
         }
     }
 }
 
-fn is_remote(url: &str) -> bool {
+/// Whether a repository's address leads off this machine.
+pub(crate) fn is_remote(url: &str) -> bool {
     !url.starts_with("file://") && !Utf8Path::new(url).exists()
 }
 

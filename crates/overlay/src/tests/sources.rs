@@ -48,8 +48,7 @@ fn a_folder_must_hash_to_the_pinned_tree() {
         &tree,
         &format!("[[mlx.source]]\ngit = {{ url = \"{url}\" }}"),
     );
-    type Spoil = fn(&Utf8Path);
-    let spoil: [(Spoil, &str); 5] = [
+    let spoil: [(fn(&Utf8Path), &str); 5] = [
         (
             |root| {
                 fs::write(

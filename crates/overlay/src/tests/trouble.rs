@@ -18,24 +18,26 @@ fn a_second_run_waits_and_says_so() {
     let fixture = Fixture::new();
     let vendor = Vendor::lock(&fixture.workspace, QUIET).unwrap();
     let (waiting, is_waiting) = mpsc::channel();
-    let workspace = &fixture.workspace;
     std::thread::scope(|scope| {
-        // The sender goes with the run: one that does not wait ends the test instead of blocking it.
-        let run = scope.spawn(move || {
+        let run = scope.spawn(|| {
             let progress = |event: Event<'_>| {
                 if matches!(event, Event::Waiting) {
                     waiting.send(()).unwrap();
                 }
             };
-            let options = Options {
-                offline: true,
-                ..Options::default()
-            };
-            apply(workspace, &options, &progress).unwrap();
+            apply(
+                &fixture.workspace,
+                &Options {
+                    offline: true,
+                    ..Options::default()
+                },
+                &progress,
+            )
+            .unwrap();
         });
         is_waiting.recv().unwrap();
         assert_eq!(
-            tree_in_place(workspace),
+            tree_in_place(&fixture.workspace),
             None,
             "it must not go on without the lock"
         );

@@ -1,0 +1,110 @@
+//! `cargo xtask bump-pin`: moves the pin and takes the patches along.
+
+use anyhow::bail;
+use overlay::bump::{self, Options, Outcome};
+use overlay::{Oid, Workspace};
+
+use crate::progress::Line;
+
+/// Move the pin to another MLX and put every patch onto it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a report in \
+                  docs/pin-moves/ change together, last. Where a patch does not fit, nothing changes: a worktree in \
+                  target/bump/ waits for a decision."
+)]
+pub struct Args {
+    /// The version (0.32.4), tag (v0.32.4) or commit to move to
+    #[arg(required_unless_present_any = ["continue_", "abort"])]
+    wanted: Option<String>,
+    /// Take it from this folder, archive, git repository, or address of a git repository
+    #[arg(long, value_name = "PATH|URL")]
+    source: Option<String>,
+    /// The tree id that it must have
+    #[arg(long, value_name = "ID", value_parser = tree_id)]
+    tree: Option<Oid>,
+    /// Take patches that upstream has absorbed out of the series
+    #[arg(long)]
+    drop_absorbed: bool,
+    /// Report only; write nothing but the cache in target/overlay
+    #[arg(long)]
+    dry_run: bool,
+    /// Use no network; packages that cargo has already still count
+    #[arg(long)]
+    offline: bool,
+    /// Go on with what was decided in the worktree
+    #[arg(long = "continue", conflicts_with_all = ["wanted", "source", "tree", "drop_absorbed", "dry_run", "offline", "abort"])]
+    continue_: bool,
+    /// Give up: remove the worktree; the project is as it was
+    #[arg(long, conflicts_with_all = ["wanted", "source", "tree", "drop_absorbed", "dry_run", "offline"])]
+    abort: bool,
+}
+
+fn tree_id(text: &str) -> Result<Oid, String> {
+    let whole = text.len() == 40;
+    let id = Oid::from_str(text).ok().filter(|_| whole);
+    id.ok_or_else(|| "expected a git tree id of 40 hexadecimal digits".to_owned())
+}
+
+/// Moves the pin, goes on, or gives up.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let workspace = Workspace::discover()?;
+    let line = Line::new();
+    let progress: overlay::progress::Progress<'_> = &|event| line.show(event);
+    if args.abort {
+        bump::abort(&workspace, progress)?;
+        drop(line);
+        println!("given up: the worktree is gone, the project is as it was");
+        return Ok(());
+    }
+    let (report, outcome) = if args.continue_ {
+        bump::resume(&workspace, progress)?
+    } else {
+        let options = Options {
+            wanted: args.wanted.unwrap_or_default(),
+            source: args.source,
+            tree: args.tree,
+            drop_absorbed: args.drop_absorbed,
+            dry_run: args.dry_run,
+            offline: args.offline,
+        };
+        bump::start(&workspace, &options, progress)?
+    };
+    drop(line);
+    print!("{}", report.to_markdown());
+    println!();
+    finish(&outcome)
+}
+
+fn finish(outcome: &Outcome) -> anyhow::Result<()> {
+    match outcome {
+        Outcome::Done { report } => {
+            println!("moved: mlx.toml, mlx.lock and patches/ are changed; the report is {report}");
+            println!(
+                "next: `cargo xtask apply-overlay`, then test, then commit all of it together"
+            );
+        }
+        Outcome::DryRun => println!("dry run: this would go through; nothing was written"),
+        Outcome::Absorbed(names) => bail!(
+            "upstream has absorbed {}, so nothing was written; to take it out of the series, run the same command with --drop-absorbed",
+            names.join(", ")
+        ),
+        Outcome::Conflict {
+            patch,
+            worktree: None,
+        } => {
+            bail!(
+                "{patch} does not fit; this was a dry run, so nothing was written and no worktree was made"
+            )
+        }
+        Outcome::Conflict {
+            patch,
+            worktree: Some(worktree),
+        } => bail!(
+            "{patch} does not fit, so the project was left as it is; the conflict is laid out in\n  {worktree}\n\
+             resolve the files there, with the markers gone, then go on with\n  cargo xtask bump-pin --continue\n\
+             or give up with\n  cargo xtask bump-pin --abort"
+        ),
+    }
+    Ok(())
+}
