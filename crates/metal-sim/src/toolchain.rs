@@ -105,6 +105,13 @@ impl Toolchain {
         })
     }
 
+    /// The same with more flags for every kernel, such as those of a sanitizer.
+    #[must_use]
+    pub fn with_flags<S: Into<String>>(mut self, flags: impl IntoIterator<Item = S>) -> Self {
+        self.extra_flags.extend(flags.into_iter().map(Into::into));
+        self
+    }
+
     /// The folder that compiled kernels are kept in.
     pub fn cache(&self) -> &Path {
         &self.cache

@@ -1,6 +1,8 @@
 //! Each feature of Metal that MLX's kernels use, in the smallest kernel that
 //! shows it.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
 mod support;
 
 use half::{bf16, f16};

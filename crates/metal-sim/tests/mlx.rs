@@ -1,6 +1,8 @@
 //! MLX's own kernels, from the pinned tree: `vendor/mlx`, or the folder that
 //! `METAL_SIM_MLX` names. Run with `--include-ignored` where there is one.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
 mod support;
 
 use std::collections::BTreeMap;

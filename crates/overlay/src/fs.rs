@@ -1,5 +1,5 @@
-//! Every file-system call that changes something goes through here, so that the tests can stop the process before
-//! each of them.
+//! Every file-system call that changes `vendor/` or the lock goes through here, so that the tests can kill the process
+//! before each of them.
 
 use std::io::Write as _;
 

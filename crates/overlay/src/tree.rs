@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
@@ -358,14 +359,9 @@ fn read(path: &Utf8Path) -> Result<File> {
         });
     }
     Ok(File {
-        mode: Mode::from_permissions(permission_bits(&metadata)),
+        mode: Mode::from_permissions(metadata.mode()),
         bytes: fs::read(path)?,
     })
-}
-
-#[cfg(unix)]
-fn permission_bits(metadata: &std::fs::Metadata) -> u32 {
-    std::os::unix::fs::MetadataExt::mode(metadata)
 }
 
 fn collect(

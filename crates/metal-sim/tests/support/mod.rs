@@ -80,11 +80,11 @@ pub struct Run {
     options: Options,
     arguments: Vec<String>,
     buffers: BTreeMap<u32, Vec<u8>>,
-    pub runner: PathBuf,
+    flags: Vec<String>,
+    runner: PathBuf,
 }
 
 /// What a run did.
-#[derive(Debug)]
 pub struct Outcome {
     buffers: BTreeMap<u32, Vec<u8>>,
     /// `code slot message` of a fault.
@@ -115,6 +115,7 @@ impl Run {
             options: Options::default(),
             arguments: Vec::new(),
             buffers: BTreeMap::new(),
+            flags: Vec::new(),
             runner: runner().to_owned(),
         }
     }
@@ -128,6 +129,13 @@ impl Run {
 
     pub fn contraction(mut self, contraction: Contraction) -> Self {
         self.options.contraction = contraction;
+        self
+    }
+
+    /// The kernel compiled with more flags, run by another `run_kernel`.
+    pub fn built_with(mut self, flags: &[&str], runner: &Path) -> Self {
+        self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self.runner = runner.to_owned();
         self
     }
 
@@ -165,7 +173,7 @@ impl Run {
     }
 
     pub fn compile(&self) -> PathBuf {
-        Compiler::new(toolchain(), self.options)
+        Compiler::new(toolchain().with_flags(self.flags.clone()), self.options)
             .kernel(&self.library, &self.name)
             .unwrap_or_else(|error| panic!("{error}"))
     }
@@ -285,5 +293,12 @@ impl Plain for half::bf16 {
     }
     fn read(bytes: &[u8]) -> Self {
         Self::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+/// Without the buffers: they are long.
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.text)
     }
 }

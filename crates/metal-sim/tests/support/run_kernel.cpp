@@ -45,7 +45,9 @@ namespace {
 std::vector<uint8_t> read(const char* path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) die(std::string("cannot read ") + path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::vector<uint8_t> data(std::istreambuf_iterator<char>(file), {});
+  data.shrink_to_fit(); // so that a sanitizer sees where it ends
+  return data;
 }
 
 void write(const std::string& path, const std::vector<uint8_t>& data) {
@@ -74,19 +76,30 @@ void handle(int, siginfo_t* info, void*) {
   _exit(3);
 }
 
-// Bad addresses in a kernel become faults of its threadgroup.
-void install_handler() {
-  static thread_local unsigned char memory[65536];
-  stack_t stack{};
-  stack.ss_sp = memory;
-  stack.ss_size = sizeof memory;
-  sigaltstack(&stack, nullptr);
-  struct sigaction action{};
-  action.sa_sigaction = handle;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-  sigaction(SIGSEGV, &action, nullptr);
-  sigaction(SIGBUS, &action, nullptr);
-}
+// Bad addresses in a kernel of this thread become faults of its threadgroup.
+class Handler {
+ public:
+  explicit Handler(mtlsim_engine* engine) {
+    current = engine;
+    stack_t stack{};
+    stack.ss_sp = memory_.data();
+    stack.ss_size = memory_.size();
+    sigaltstack(&stack, &previous_);
+    struct sigaction action{};
+    action.sa_sigaction = handle;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGBUS, &action, nullptr);
+  }
+  ~Handler() {
+    current = nullptr;
+    sigaltstack(&previous_, nullptr);
+  }
+
+ private:
+  std::vector<unsigned char> memory_ = std::vector<unsigned char>(65536);
+  stack_t previous_{};
+};
 
 } // namespace
 
@@ -147,13 +160,11 @@ int main(int argc, char** argv) {
     auto work = [&](mtlsim_report& report) {
       auto* engine = mtlsim_engine_create(&options);
       if (!engine) die("no memory for an engine");
-      install_handler();
-      current = engine;
+      Handler handler(engine);
       for (uint32_t g; (g = next++) < total;) {
         uint32_t position[3] = {g % d.threadgroups[0], g / d.threadgroups[0] % d.threadgroups[1], g / d.threadgroups[0] / d.threadgroups[1]};
         if (kernel->run(&d, position, engine, &report)) break;
       }
-      current = nullptr;
       mtlsim_engine_destroy(engine);
     };
     auto start = std::chrono::steady_clock::now();

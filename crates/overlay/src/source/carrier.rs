@@ -19,8 +19,11 @@ use crate::workspace::Workspace;
 
 /// A package whose files can be read.
 pub(crate) enum Package {
-    /// Where cargo unpacked it.
-    Folder(Utf8PathBuf),
+    /// Where cargo unpacked it, and the sum of the `.crate` that cargo checked.
+    Folder {
+        folder: Utf8PathBuf,
+        checksum: String,
+    },
     /// From a `.crate` file.
     Unpacked(Snapshot),
 }
@@ -70,10 +73,14 @@ impl Package {
             .into_iter()
             .find(|package| package.name == name)
             .ok_or_else(|| Error::source("cargo metadata", format!("it does not list {name}")))?;
-        let folder = package.manifest_path.parent().map(Utf8Path::to_owned);
-        folder
-            .map(Self::Folder)
-            .ok_or_else(|| Error::source(package.manifest_path, "it has no folder"))
+        let checksum = locked_checksum(&folder.join("Cargo.lock"), name)?;
+        match package.manifest_path.parent() {
+            Some(folder) => Ok(Self::Folder {
+                folder: folder.to_owned(),
+                checksum,
+            }),
+            None => Err(Error::source(package.manifest_path, "it has no folder")),
+        }
     }
 
     /// The tree that it carries, its own patches taken back.
@@ -88,10 +95,18 @@ impl Package {
         Ok(snapshot)
     }
 
+    /// The sum of the package, where cargo told it.
+    pub(crate) fn checksum(&self) -> Option<&str> {
+        match self {
+            Self::Folder { checksum, .. } => Some(checksum),
+            Self::Unpacked(_) => None,
+        }
+    }
+
     /// One file of it.
     pub(crate) fn file(&self, path: &str) -> Result<Vec<u8>> {
         match self {
-            Self::Folder(folder) => Ok(fs::read(folder.join(path))?),
+            Self::Folder { folder, .. } => Ok(fs::read(folder.join(path))?),
             Self::Unpacked(snapshot) => snapshot
                 .0
                 .get(path)
@@ -108,7 +123,7 @@ impl Package {
 
     fn folder(&self, path: &str) -> Result<Snapshot> {
         match self {
-            Self::Folder(folder) => Snapshot::of_dir(&folder.join(path)),
+            Self::Folder { folder, .. } => Snapshot::of_dir(&folder.join(path)),
             Self::Unpacked(snapshot) => {
                 let prefix = format!("{path}/");
                 let files = snapshot
@@ -122,6 +137,26 @@ impl Package {
             }
         }
     }
+}
+
+/// The sum that cargo locked for a package.
+fn locked_checksum(file: &Utf8Path, name: &str) -> Result<String> {
+    #[derive(Deserialize)]
+    struct CargoLock {
+        package: Vec<LockedPackage>,
+    }
+    #[derive(Deserialize)]
+    struct LockedPackage {
+        name: String,
+        checksum: Option<String>,
+    }
+    let lock: CargoLock = toml::from_str(&fs::read_to_string(file)?)
+        .map_err(|error| Error::source(file.as_str(), error.message()))?;
+    lock.package
+        .into_iter()
+        .find(|package| package.name == name)
+        .and_then(|package| package.checksum)
+        .ok_or_else(|| Error::source(file.as_str(), format!("it has no checksum of {name}")))
 }
 
 fn write_manifest(folder: &Utf8Path, name: &str, version: &str) -> Result<()> {

@@ -71,8 +71,11 @@ impl fmt::Display for SourceFailure {
 
 /// What a source holds, before it is accepted.
 enum Brought {
-    /// Files, to be hashed.
-    Files(Snapshot),
+    /// Files, to be hashed, and the sum of the package that held them.
+    Files {
+        snapshot: Snapshot,
+        checksum: Option<String>,
+    },
     /// The commit that a git source gave for the pinned tag or commit; its objects are in the store.
     Commit { commit: Oid, tree: Oid },
 }
@@ -129,13 +132,19 @@ fn fetch_pinned(
                     Err(error) => error.to_string(),
                 }
             }
-            Ok(Brought::Files(snapshot)) => match accept(store, &snapshot, expected, &name)? {
-                Accepted::Yes => return finish(store, expected, name, None, failures, others),
-                Accepted::No(listing, error) => {
-                    others.push((failures.len(), listing));
-                    error.to_string()
+            Ok(Brought::Files { snapshot, checksum }) => {
+                let name = match checksum {
+                    Some(checksum) => format!("{name} (sha256 {checksum})"),
+                    None => name.clone(),
+                };
+                match accept(store, &snapshot, expected, &name)? {
+                    Accepted::Yes => return finish(store, expected, name, None, failures, others),
+                    Accepted::No(listing, error) => {
+                        others.push((failures.len(), listing));
+                        error.to_string()
+                    }
                 }
-            },
+            }
             Err(error) => error.to_string(),
         };
         progress(Event::Skipped(&format!("{name}: {reason}")));
@@ -290,14 +299,20 @@ fn bring(
                 request.offline,
                 progress,
             )?;
-            package.tree(carrier).map(Brought::Files)
+            let checksum = package.checksum().map(str::to_owned);
+            package
+                .tree(carrier)
+                .map(|snapshot| Brought::Files { snapshot, checksum })
         }
         Source::Archive(archive) => {
             if request.offline {
                 return Err(Error::source(&archive.url, "not asked: offline"));
             }
             let bytes = download(&archive.url, &archive.sha256)?;
-            unpack(&archive.url, &bytes, Some(&archive.path)).map(Brought::Files)
+            unpack(&archive.url, &bytes, Some(&archive.path)).map(|snapshot| Brought::Files {
+                snapshot,
+                checksum: None,
+            })
         }
     }
 }

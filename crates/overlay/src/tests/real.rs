@@ -96,6 +96,11 @@ fn every_known_tree_is_reproduced_from_its_carrier() {
         let tree = fetch_pin(&workspace, &from_carriers(pin))
             .unwrap_or_else(|error| panic!("{}: {error}", pin.name()));
         assert_eq!(tree, pin.tree, "{}", pin.name());
+        let source = Store::open(&workspace).unwrap().source_of(tree).unwrap();
+        assert!(
+            source.starts_with("crates.io carrier") && source.contains("(sha256 "),
+            "{source}"
+        );
         names.push(pin.name());
     }
     assert_eq!(
@@ -394,9 +399,9 @@ fn killed_at_two_dozen_moments() {
     kill_at_moments(24);
 }
 
-/// `cargo test -p overlay -- --ignored killed_at_four_hundred_moments`
+/// The same, more often: `cargo test -p overlay -- --ignored killed_at_four_hundred_moments`
 #[test]
-#[ignore = "minutes; CONTRIBUTING.md names the command"]
+#[ignore = "takes minutes"]
 fn killed_at_four_hundred_moments() {
     kill_at_moments(400);
 }

@@ -48,7 +48,8 @@ fn a_folder_must_hash_to_the_pinned_tree() {
         &tree,
         &format!("[[mlx.source]]\ngit = {{ url = \"{url}\" }}"),
     );
-    let spoil: [(fn(&Utf8Path), &str); 5] = [
+    type Spoil = fn(&Utf8Path);
+    let spoil: [(Spoil, &str); 5] = [
         (
             |root| {
                 fs::write(

@@ -18,26 +18,24 @@ fn a_second_run_waits_and_says_so() {
     let fixture = Fixture::new();
     let vendor = Vendor::lock(&fixture.workspace, QUIET).unwrap();
     let (waiting, is_waiting) = mpsc::channel();
+    let workspace = &fixture.workspace;
     std::thread::scope(|scope| {
-        let run = scope.spawn(|| {
+        // The sender goes with the run: one that does not wait ends the test instead of blocking it.
+        let run = scope.spawn(move || {
             let progress = |event: Event<'_>| {
                 if matches!(event, Event::Waiting) {
                     waiting.send(()).unwrap();
                 }
             };
-            apply(
-                &fixture.workspace,
-                &Options {
-                    offline: true,
-                    ..Options::default()
-                },
-                &progress,
-            )
-            .unwrap();
+            let options = Options {
+                offline: true,
+                ..Options::default()
+            };
+            apply(workspace, &options, &progress).unwrap();
         });
         is_waiting.recv().unwrap();
         assert_eq!(
-            tree_in_place(&fixture.workspace),
+            tree_in_place(workspace),
             None,
             "it must not go on without the lock"
         );

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs the tests of the bridge and of the safe crate under AddressSanitizer and
+# UndefinedBehaviorSanitizer. A finding ends the test. Needs clang.
+#
+# The bridge's C++ is instrumented. MLX is, too, where MLX_OVERLAY_PREFIX names an instrumented
+# build of it; else it is seen through the sanitizers' allocator and interceptors alone.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+target=$(rustc -vV | sed -n 's/^host: //p')
+cargo_target=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")
+
+export CC=clang CXX=clang++
+export CXXFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g'
+# clang++ links: rustc passes -nodefaultlibs, with which gcc would leave its run times out.
+export "${cargo_target}_LINKER=clang++"
+export "${cargo_target}_RUSTFLAGS=-Clink-arg=-fsanitize=address,undefined"
+# No leaks: MLX leaks its scheduler and encoders on purpose.
+export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1
+# Naming the target keeps the flags from build scripts; a folder of its own keeps the builds apart.
+export CARGO_TARGET_DIR=target/sanitize
+tests=(cargo test --target "$target" --no-fail-fast)
+
+"${tests[@]}" --package mlx-overlay-sys --test bridge
+"${tests[@]}" --package mlx-overlay \
+    --lib --test array --test quantized --test threads --test exit --test gpu

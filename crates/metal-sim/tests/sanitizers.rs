@@ -1,0 +1,108 @@
+//! The engine, the shim and what is generated around a kernel, under the
+//! sanitizers: what the lanes of several threads do at once, and a threadgroup
+//! that is abandoned in the middle, must be clean.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
+mod support;
+
+use std::path::Path;
+
+use support::{Run, build_runner};
+
+const COLLECTIVES: &str = "#include <metal_stdlib>
+    using namespace metal;
+    constant int factor [[function_constant(0)]];
+    struct pair { float a; float b[3]; };
+    [[kernel]] void k(device const float* x, device float* y, constant pair& p, threadgroup float* t [[threadgroup(0)]],
+            uint i [[thread_position_in_grid]], uint l [[thread_position_in_threadgroup]], uint n [[threads_per_threadgroup]]) {
+        threadgroup half4 v[96];
+        v[l] = half4(x[i]); t[l] = x[i] * factor;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        float s = t[n - 1 - l] + float(v[(l + 1) % n].z) + p.b[2];
+        if (l % 5 == 4) { y[i] = s; return; }
+        s += simd_sum(s) + quad_max(s) + simd_shuffle_xor(s, 1) + simd_prefix_exclusive_sum(s);
+        y[i] = s;
+    }";
+
+const DIVERGES: &str = "#include <metal_stdlib>
+    using namespace metal;
+    [[kernel]] void k(device const float* x, device float* y, uint i [[thread_position_in_grid]]) {
+        float s = simd_sum(x[i]);
+        if (i % 64 > 40) threadgroup_barrier(mem_flags::mem_none);
+        y[i] = simd_max(s);
+    }";
+
+fn run(source: &str) -> Run {
+    Run::text(source, "k")
+        .buffer(0, &vec![0.5f32; 960])
+        .buffer(1, &vec![0f32; 960])
+        .buffer(2, &[1f32; 4])
+        .with("local 0 384 constant 0 29 3 threads 950 1 1 group 96 1 1 workers 3 repeat 3")
+}
+
+fn clean(runner: &Path, flags: &[&str]) {
+    for how in ["order neighbours", "reverse"] {
+        let plain = run(COLLECTIVES).with(how).go();
+        let checked = run(COLLECTIVES).with(how).built_with(flags, runner).go();
+        assert_eq!(plain.get::<u32>(1), checked.get::<u32>(1), "{how}");
+        let faulted = run(DIVERGES).with(how).built_with(flags, runner).go();
+        assert_eq!(faulted.fault().code, 1);
+    }
+}
+
+const UNDEFINED: &str = "-fsanitize=address,undefined";
+
+#[test]
+fn clean_under_address_and_undefined_behaviour_sanitizers() {
+    let runner = build_runner(
+        "-address",
+        &[
+            UNDEFINED,
+            "-fno-sanitize-recover=undefined",
+            "-gline-tables-only",
+        ],
+    );
+    clean(
+        &runner,
+        &[
+            UNDEFINED,
+            "-fno-sanitize-recover=undefined",
+            "-gline-tables-only",
+        ],
+    );
+}
+
+#[test]
+fn the_portable_switch_runs_the_same() {
+    let runner = build_runner("-portable", &["-DMTLSIM_UCONTEXT", UNDEFINED]);
+    clean(&runner, &[UNDEFINED]);
+}
+
+#[test]
+fn clean_under_the_thread_sanitizer() {
+    let runner = build_runner("-thread", &["-fsanitize=thread", "-gline-tables-only"]);
+    // Calls and returns of lanes are not those of one stack.
+    clean(
+        &runner,
+        &[
+            "-fsanitize=thread",
+            "-mllvm",
+            "-tsan-instrument-func-entry-exit=0",
+            "-gline-tables-only",
+        ],
+    );
+}
+
+#[test]
+fn the_sanitizers_see_a_kernel_that_is_wrong() {
+    let source = COLLECTIVES.replace("y[i] = s;\n    }", "y[i + 20] = s;\n    }");
+    let runner = build_runner("-address-red", &[UNDEFINED, "-gline-tables-only"]);
+    let program = run(&source).built_with(&[UNDEFINED], &runner);
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| program.go()));
+    let message = *outcome.unwrap_err().downcast::<String>().unwrap();
+    assert!(
+        message.contains("AddressSanitizer: heap-buffer-overflow"),
+        "{message}"
+    );
+}
