@@ -2,6 +2,7 @@
 
 use crate::bytes::{Bytes, Span};
 use crate::constant::Constants;
+use crate::error::GroupProblem;
 use crate::header::{Version, known_values};
 use crate::tag::{TagName, Tags, take_group};
 use crate::{Error, Library, Result};
@@ -23,6 +24,10 @@ known_values! {
         Extern = 5, "extern";
         /// An intersection function.
         Intersection = 6, "intersection";
+        /// A mesh function.
+        Mesh = 7, "mesh";
+        /// An object function, which feeds mesh functions.
+        Object = 8, "object";
     }
 }
 
@@ -284,6 +289,8 @@ impl<'a> Functions<'a> {
 }
 
 /// The group that starts `start` bytes into `list`.
+///
+/// Newer tools count a metadata group's size field in, older ones (up to Metal 3.0's) do not: the end mark decides.
 fn group_at<'a>(
     list: Bytes<'a>,
     named_at: u64,
@@ -291,13 +298,27 @@ fn group_at<'a>(
     what: &'static str,
     container: &'static str,
 ) -> Result<Bytes<'a>> {
-    let span = Span {
+    let size = list.remaining().saturating_sub(start);
+    let mut rest = Span {
         what,
         named_at,
         start,
-        size: list.remaining().saturating_sub(start),
-    };
-    take_group(&mut span.within(list, container)?, what)
+        size,
+    }
+    .within(list, container)?;
+    let offset = rest.offset();
+    let size = rest.u32(what)?;
+    [size.saturating_sub(4), size]
+        .into_iter()
+        .filter_map(|size| rest.clone().part(size.into(), what).ok())
+        .find(|group| group.as_slice().ends_with(&TagName::END.0))
+        .ok_or(Error::Group {
+            what,
+            offset,
+            problem: GroupProblem::NoEnd {
+                end: offset + u64::from(size),
+            },
+        })
 }
 
 impl<'a> Iterator for Functions<'a> {

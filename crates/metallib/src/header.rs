@@ -5,7 +5,7 @@ use std::fmt;
 use crate::bytes::{Bytes, Span};
 use crate::{Error, Result};
 
-/// Size of the header in bytes, equal in every version seen (container 2.7 to 2.9).
+/// Size of the header in bytes, equal in every version seen (container 2.3 to 2.9).
 pub(crate) const HEADER_SIZE: u64 = 88;
 
 /// A major and a minor number.

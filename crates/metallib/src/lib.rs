@@ -19,9 +19,9 @@
 //! it is the caller's, or the feature `mmap`'s `map_file`; without that feature the crate forbids unsafe code.
 //!
 //! The format is not documented by Apple. The layout here was read from MLX's official libraries (container versions
-//! 2.7, 2.8 and 2.9); names of fields and values that those files do not use follow the public findings of the
-//! MetalLibraryArchive project. A tag that the crate does not know is kept and can be shown; a version that it does
-//! not know is read like the known ones, and only what does not fit is an error.
+//! 2.7, 2.8 and 2.9) and from older tools' (2.3, 2.4); names of fields and values that those files do not use follow the
+//! public findings of the MetalLibraryArchive project. A tag that the crate does not know is kept and can be shown; a
+//! version that it does not know is read like the known ones, and only what does not fit is an error.
 //!
 //! # Hostile files
 //! Every read is bounds-checked, every error says what was expected at which offset. Time is linear in the file's

@@ -110,11 +110,13 @@ fn versions_without_extension_and_versions_unheard_of_are_read() {
             container: (1, 0),
             os: (0, 0, 0),
             extension: false,
+            ..Shape::default()
         },
         Shape {
             container: (9, 99),
             os: (0xee, 99, 9),
             extension: true,
+            ..Shape::default()
         },
     ] {
         let file = write(&functions, shape);
@@ -136,6 +138,25 @@ fn versions_without_extension_and_versions_unheard_of_are_read() {
         Library::parse(&file).unwrap().header().os.to_string(),
         "unknown (0xee)"
     );
+}
+
+#[test]
+fn both_ways_to_count_a_metadata_group_are_read() {
+    let mut function = FunctionSpec::kernel("k", b"x");
+    function.constants = vec![("flag".into(), 0x35, 3)];
+    for old_groups in [false, true] {
+        let shape = Shape {
+            old_groups,
+            ..Shape::default()
+        };
+        let file = write(&[function.clone(), FunctionSpec::kernel("l", b"y")], shape);
+        let library = Library::parse(&file).unwrap();
+        let constants: Vec<_> = library
+            .functions()
+            .map(|function| function.unwrap().constants().unwrap().count())
+            .collect();
+        assert_eq!(constants, [1, 0]);
+    }
 }
 
 /// The compiler's output for a source without functions: header, count, UUID, end mark.
@@ -282,6 +303,16 @@ fn broken_entries_name_the_tag_and_the_offset() {
     assert_eq!(
         error_of(&crowd.assemble(Shape::default())).to_string(),
         "the function list at offset 88 claims 4294967295 functions, its 0 bytes hold at most 0"
+    );
+    let no_end = Parts {
+        count: 1,
+        groups: group(&[&name[..], &tag(b"OFFT", &u64s(&[0; 3]))].concat()),
+        public: vec![8, 0, 0, 0, 1, 1, 1, 1],
+        ..Parts::default()
+    };
+    assert_eq!(
+        error_of(&no_end.assemble(Shape::default())).to_string(),
+        "public metadata at offset 138: expected ENDT before its end at offset 146"
     );
     let outside = with(
         &[

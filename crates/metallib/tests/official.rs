@@ -260,6 +260,77 @@ fn affine_names_are_the_preprocessors_expansion_of_the_source() {
     }
 }
 
+/// The crate `metal` ships what older tools made of its examples, graphics functions among them.
+#[test]
+#[ignore = "downloads a crate"]
+fn libraries_of_older_tools_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = folder.path().join("Cargo.toml");
+    let text = "[package]\nname = \"probe\"\nedition = \"2024\"\n[workspace]\n[lib]\npath = \"lib.rs\"\n\
+                [target.'cfg(any())'.dependencies]\nmetal = \"=0.27.0\"\n";
+    fs::write(&manifest, text).unwrap();
+    fs::write(folder.path().join("lib.rs"), "").unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--manifest-path"])
+        .arg(&manifest)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata = String::from_utf8(output.stdout).unwrap();
+    let (before, _) = metadata
+        .split_once("/metal-0.27.0/Cargo.toml")
+        .expect("the crate in cargo's cache");
+    let cache = Path::new(before.rsplit('"').next().unwrap());
+
+    let mut kinds = BTreeSet::new();
+    for (example, functions, container) in [
+        ("circle", 2, 4),
+        ("compute", 1, 3),
+        ("mesh-shader", 2, 7),
+        ("mps", 1, 4),
+        ("raytracing", 4, 7),
+        ("window", 4, 3),
+    ] {
+        let file =
+            fs::read(cache.join(format!("metal-0.27.0/examples/{example}/shaders.metallib")))
+                .unwrap();
+        let library = Library::parse(&file).unwrap();
+        assert_eq!(
+            library.header().container_version,
+            Version {
+                major: 2,
+                minor: container
+            },
+            "{example}"
+        );
+        assert_eq!(library.len(), functions, "{example}");
+        for function in library.functions() {
+            let function = function.unwrap();
+            kinds.insert(function.kind.expect("a type").to_string());
+            for tag in function.public_tags().chain(function.private_tags()) {
+                tag.unwrap();
+            }
+            for constant in function.constants().unwrap() {
+                constant.unwrap();
+            }
+        }
+        let report = library.verify().unwrap();
+        assert_eq!(
+            (report.verified, report.mismatches.len()),
+            (functions, 0),
+            "{example}"
+        );
+    }
+    assert_eq!(
+        kinds.into_iter().collect::<Vec<_>>(),
+        ["fragment", "intersection", "kernel", "mesh", "vertex"]
+    );
+}
+
 /// The `host_name`s that `<file>.metal` instantiates.
 fn host_names(tree: &Path, file: &str) -> BTreeSet<String> {
     // Only macros matter here, so the system's headers may be empty.

@@ -36,6 +36,8 @@ pub(crate) struct Shape {
     pub(crate) os: (u8, u16, u16),
     /// UUID, reflection list, install name; old versions have no extension at all.
     pub(crate) extension: bool,
+    /// Whether the size of a metadata group leaves its own field out, as older tools have it.
+    pub(crate) old_groups: bool,
 }
 
 impl Default for Shape {
@@ -44,6 +46,7 @@ impl Default for Shape {
             container: (2, 7),
             os: (0x81, 14, 0),
             extension: true,
+            old_groups: false,
         }
     }
 }
@@ -160,8 +163,13 @@ pub(crate) fn write(functions: &[FunctionSpec], shape: Shape) -> Vec<u8> {
             }
             public = tag(b"CNST", &payload);
         }
-        parts.public.extend(group(&public));
-        parts.private.extend(group(&[]));
+        let metadata = |tags: &[u8]| {
+            let mut group = group(tags);
+            group[0] -= if shape.old_groups { 4 } else { 0 };
+            group
+        };
+        parts.public.extend(metadata(&public));
+        parts.private.extend(metadata(&[]));
         parts.bitcode.extend(&function.bitcode);
 
         let size = function.reflection.len() as u32;
