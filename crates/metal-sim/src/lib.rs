@@ -9,6 +9,7 @@
 
 mod cache;
 mod compile;
+mod device;
 mod error;
 mod lexer;
 mod library;
@@ -17,9 +18,11 @@ mod metal;
 mod parse;
 mod shim;
 mod toolchain;
+pub mod trace;
 
 pub use cache::default_folder as default_cache_folder;
 pub use compile::{Compiler, Options};
+pub use device::{Architecture, Device, Reduction, SizeClass};
 pub use error::Error;
 pub use library::{Entry, Library, SourceText};
 pub use metal::{library_from_text, metal, metallib};

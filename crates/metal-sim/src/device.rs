@@ -1,0 +1,261 @@
+//! The simulated device's settings, as values instead of environment variables.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Size class of a GPU: the last letter of its architecture's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SizeClass {
+    /// A series (phones), `p`.
+    Phone,
+    /// The plain M series, `g`.
+    Base,
+    /// Pro and Max, `s`.
+    Max,
+    /// Max of the larger kind, `c`.
+    MaxLarge,
+    /// Ultra, `d`.
+    Ultra,
+}
+
+/// `applegpu_gNNc`: what MLX chooses kernels by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Architecture {
+    generation: u8,
+    class: SizeClass,
+}
+
+impl Architecture {
+    /// Generations that MLX knows.
+    pub const GENERATIONS: std::ops::RangeInclusive<u8> = 13..=18;
+
+    /// `None` for a generation outside [`Architecture::GENERATIONS`].
+    pub fn new(generation: u8, class: SizeClass) -> Option<Self> {
+        Self::GENERATIONS
+            .contains(&generation)
+            .then_some(Architecture { generation, class })
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let class = match self.class {
+            SizeClass::Phone => 'p',
+            SizeClass::Base => 'g',
+            SizeClass::Max => 's',
+            SizeClass::MaxLarge => 'c',
+            SizeClass::Ultra => 'd',
+        };
+        write!(f, "applegpu_g{}{class}", self.generation)
+    }
+}
+
+impl std::str::FromStr for Architecture {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?}: expected an architecture such as applegpu_g15s, with generation 13 to 18 \
+                 and a size class of p, g, s, c or d"
+            )
+        };
+        let rest = text.strip_prefix("applegpu_").unwrap_or(text);
+        let rest = rest.strip_prefix('g').ok_or_else(wrong)?;
+        let (class, number) = [
+            ('p', SizeClass::Phone),
+            ('g', SizeClass::Base),
+            ('s', SizeClass::Max),
+            ('c', SizeClass::MaxLarge),
+            ('d', SizeClass::Ultra),
+        ]
+        .iter()
+        .find_map(|(letter, class)| Some((*class, rest.strip_suffix(*letter)?)))
+        .ok_or_else(wrong)?;
+        let generation = number.parse().map_err(|_| wrong())?;
+        Self::new(generation, class).ok_or_else(wrong)
+    }
+}
+
+/// Order in which `simd_sum` adds the lanes; Apple does not document it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Reduction {
+    /// Lanes 16 apart first, then 8, 4, 2, 1.
+    #[default]
+    Butterfly,
+    /// Neighbours first.
+    Neighbours,
+    /// Lane after lane.
+    Sequential,
+}
+
+/// A device to simulate. What is not set has the runtime's default.
+///
+/// The device belongs to a process and is fixed at its first use: the settings
+/// reach it as the environment of a process to be started
+/// ([`Device::apply`]), or by name and value
+/// ([`Device::settings`], for `metal_sim_configure`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Device {
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Device {
+    /// The default device.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn set(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.settings.retain(|(other, _)| *other != name);
+        self.settings.push((name, value.to_string()));
+        self
+    }
+
+    /// The GPU.
+    #[must_use]
+    pub fn architecture(self, architecture: Architecture) -> Self {
+        self.set("MTL_SIM_ARCH", architecture)
+    }
+
+    /// The operating system that `__builtin_available` sees.
+    #[must_use]
+    pub fn macos(self, major: u32, minor: u32) -> Self {
+        self.set("MTL_SIM_OS", format!("{major}.{minor}"))
+    }
+
+    /// Memory of the machine, in bytes.
+    #[must_use]
+    pub fn memory(self, bytes: u64) -> Self {
+        self.set("MTL_SIM_MEMORY", bytes)
+    }
+
+    /// Most threads of one threadgroup, 32 to 1024.
+    #[must_use]
+    pub fn max_threads(self, threads: u32) -> Self {
+        self.set("MTL_SIM_MAX_THREADS", threads)
+    }
+
+    /// Threadgroups run at once on the host.
+    #[must_use]
+    pub fn host_threads(self, threads: u32) -> Self {
+        self.set("MTL_SIM_THREADS", threads)
+    }
+
+    /// Order of `simd_sum`.
+    #[must_use]
+    pub fn reduction(self, reduction: Reduction) -> Self {
+        let name = match reduction {
+            Reduction::Butterfly => "butterfly",
+            Reduction::Neighbours => "neighbours",
+            Reduction::Sequential => "sequential",
+        };
+        self.set("MTL_SIM_SIMD_SUM", name)
+    }
+
+    /// What becomes of a product and a sum of one expression.
+    #[must_use]
+    pub fn contraction(self, contraction: crate::Contraction) -> Self {
+        let name = match contraction {
+            crate::Contraction::Fused => "fused",
+            crate::Contraction::Split => "split",
+        };
+        self.set("MTL_SIM_CONTRACT", name)
+    }
+
+    /// A file that gets one JSON line for each dispatch ([`crate::trace`]).
+    #[must_use]
+    pub fn trace(self, file: impl Into<PathBuf>) -> Self {
+        self.set("MTL_SIM_TRACE", file.into().display())
+    }
+
+    /// Memory faults where an access leaves its buffer or follows its release.
+    #[must_use]
+    pub fn guard(self, on: bool) -> Self {
+        self.set("MTL_SIM_GUARD", u8::from(on))
+    }
+
+    /// Whether an output that a kernel leaves unwritten is an error.
+    #[must_use]
+    pub fn unwritten(self, on: bool) -> Self {
+        self.set("MTL_SIM_UNWRITTEN", u8::from(on))
+    }
+
+    /// Runs dispatches that nothing orders, and threadgroups, in a random order.
+    #[must_use]
+    pub fn shuffle(self, seed: u64) -> Self {
+        self.set("MTL_SIM_SHUFFLE", seed)
+    }
+
+    /// Counts the bytes that each argument is read and written by, and checks
+    /// every access. Slower.
+    #[must_use]
+    pub fn meter(self, on: bool) -> Self {
+        self.set("MTL_SIM_METER", u8::from(on))
+    }
+
+    /// Names and values, in the order in which they were set.
+    pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.settings
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+    }
+
+    /// Puts the settings into the environment of a process to be started.
+    pub fn apply<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.envs(self.settings())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_read_and_write() {
+        for text in [
+            "applegpu_g13s",
+            "applegpu_g15d",
+            "applegpu_g17s",
+            "applegpu_g18p",
+        ] {
+            assert_eq!(text.parse::<Architecture>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "g14g".parse::<Architecture>().unwrap().to_string(),
+            "applegpu_g14g"
+        );
+        for text in [
+            "applegpu_g12s",
+            "applegpu_g15x",
+            "g15",
+            "15s",
+            "",
+            "applegpu_gs",
+        ] {
+            let error = text.parse::<Architecture>().unwrap_err();
+            assert!(error.contains("applegpu_g15s"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_last_value_of_a_setting_counts() {
+        let device = Device::new()
+            .architecture(Architecture::new(13, SizeClass::Max).unwrap())
+            .macos(26, 0)
+            .meter(true)
+            .macos(26, 2)
+            .reduction(Reduction::Sequential);
+        let settings: Vec<_> = device.settings().collect();
+        assert_eq!(
+            settings,
+            [
+                ("MTL_SIM_ARCH", "applegpu_g13s"),
+                ("MTL_SIM_METER", "1"),
+                ("MTL_SIM_OS", "26.2"),
+                ("MTL_SIM_SIMD_SUM", "sequential"),
+            ]
+        );
+    }
+}
