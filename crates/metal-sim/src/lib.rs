@@ -21,7 +21,7 @@ mod toolchain;
 pub mod trace;
 
 pub use cache::default_folder as default_cache_folder;
-pub use compile::{Compiler, Options};
+pub use compile::{Compiler, Finding, Options};
 pub use device::{Architecture, Device, Reduction, SizeClass};
 pub use error::Error;
 pub use library::{Entry, Library, SourceText};

@@ -105,6 +105,7 @@ class Exchange {
   uint32_t generation_;
 };
 
+#ifndef MTLSIM_CHECK
 // Threadgroup variables of the kernel: laid out one after another when the
 // shared object is loaded, placed in the engine's memory when a lane asks.
 static uint32_t local_bytes = 0;
@@ -124,5 +125,6 @@ template <class T, int Declaration>
 [[gnu::always_inline]] inline T& local() {
   return *reinterpret_cast<T*>(here->threadgroup_memory + Local<T, Declaration>::offset);
 }
+#endif
 
 } // namespace mtlsim

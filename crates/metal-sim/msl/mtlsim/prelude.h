@@ -4,8 +4,12 @@
 #ifdef MTLSIM_METER
 #pragma clang attribute push(__attribute__((no_sanitize("kernel-address"))), apply_to = function)
 #endif
+#ifdef MTLSIM_CHECK
+#include "check.h"
+#else
 #include "kernel.h"
 #include "meter.h"
+#endif
 #ifdef MTLSIM_METER
 #pragma clang attribute pop
 #endif

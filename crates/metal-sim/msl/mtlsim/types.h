@@ -56,9 +56,27 @@ template <class... T>
 using _disjunction = std::disjunction<T...>;
 template <class... T>
 inline constexpr bool _disjunction_v = std::disjunction_v<T...>;
-// Address spaces are not part of a type on the host.
+// Address spaces are part of a type only where they are checked.
 template <class T>
-using remove_addrspace_t = std::remove_cv_t<T>;
+struct remove_addrspace {
+  using type = std::remove_cv_t<T>;
+};
+#ifdef MTLSIM_CHECK
+template <class T>
+struct remove_addrspace<mtlsim_space_device T> : remove_addrspace<T> {};
+template <class T>
+struct remove_addrspace<mtlsim_space_constant T> : remove_addrspace<T> {};
+template <class T>
+struct remove_addrspace<mtlsim_space_threadgroup T> : remove_addrspace<T> {};
+template <class T>
+struct remove_addrspace<const mtlsim_space_device T> : remove_addrspace<T> {};
+template <class T>
+struct remove_addrspace<const mtlsim_space_constant T> : remove_addrspace<T> {};
+template <class T>
+struct remove_addrspace<const mtlsim_space_threadgroup T> : remove_addrspace<T> {};
+#endif
+template <class T>
+using remove_addrspace_t = typename remove_addrspace<T>::type;
 
 // ---- limits
 template <class T>
@@ -144,7 +162,7 @@ struct VectorOf<T __attribute__((ext_vector_type(N)))> {
 // static_cast, and what C++ refuses and MSL allows: half to bfloat and back,
 // vectors of one length to another element type.
 template <class To, class From>
-[[gnu::always_inline]] constexpr To cast(const From& from) {
+[[gnu::always_inline]] constexpr To cast(From from) {
   using F = std::remove_cvref_t<From>;
   using T = std::remove_cvref_t<To>;
   if constexpr ((std::is_same_v<F, half> && std::is_same_v<T, bfloat>) || (std::is_same_v<F, bfloat> && std::is_same_v<T, half>))

@@ -9,8 +9,8 @@ use anyhow::{Context, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use metal_sim::{
-    Compiler, Contraction, Error, Library, Options, Toolchain, Variant, default_cache_folder,
-    library_from_text, metal, metallib,
+    Compiler, Contraction, Error, Finding, Library, Options, Toolchain, Variant,
+    default_cache_folder, library_from_text, metal, metallib,
 };
 
 /// Compiles Metal kernels for the simulated device.
@@ -55,6 +55,15 @@ enum Command {
         names: Vec<String>,
         #[command(flatten)]
         how: How,
+    },
+    /// Check the address spaces of kernels, which running them does not.
+    Check {
+        /// Library that has the kernels.
+        #[arg(long)]
+        library: PathBuf,
+        /// Host names; `-` reads them from standard input, one a line.
+        #[arg(required = true)]
+        names: Vec<String>,
     },
     /// List the host names of a library.
     Names {
@@ -146,6 +155,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             names,
             how,
         } => warm(&library, jobs, names, &how),
+        Command::Check { library, names } => check(&library, names),
         Command::Names { library } => {
             let library = Library::read(&library)?;
             let mut out = io::stdout().lock();
@@ -158,15 +168,8 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-fn warm(
-    library: &Path,
-    jobs: Option<usize>,
-    mut names: Vec<String>,
-    how: &How,
-) -> anyhow::Result<()> {
-    if names == ["-"] {
-        names = io::stdin().lines().collect::<Result<_, _>>()?;
-    }
+fn warm(library: &Path, jobs: Option<usize>, names: Vec<String>, how: &How) -> anyhow::Result<()> {
+    let names = read_names(names)?;
     rayon::ThreadPoolBuilder::new()
         .num_threads(jobs.unwrap_or(0))
         .build_global()
@@ -181,6 +184,32 @@ fn warm(
             failures.len(),
             names.len()
         );
+    }
+    Ok(())
+}
+
+fn read_names(names: Vec<String>) -> io::Result<Vec<String>> {
+    if names == ["-"] {
+        return io::stdin().lines().collect();
+    }
+    Ok(names)
+}
+
+fn check(library: &Path, names: Vec<String>) -> anyhow::Result<()> {
+    let names = read_names(names)?;
+    let compiler = Compiler::new(toolchain()?, Options::default());
+    let findings = compiler.check(library, &names)?;
+    for Finding {
+        kernel,
+        file,
+        line,
+        message,
+    } in &findings
+    {
+        println!("{file}:{line}: {message} [{kernel}]");
+    }
+    if !findings.is_empty() {
+        bail!("{} address-space errors", findings.len());
     }
     Ok(())
 }

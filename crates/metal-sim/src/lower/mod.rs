@@ -1,0 +1,181 @@
+//! Metal Shading Language to C++ for the host.
+//!
+//! The host has one address space, so the qualifiers go; what they decide
+//! beyond the type is kept: a function-local `threadgroup` variable becomes
+//! memory that the threadgroup shares, `constant` becomes `const`, overloads
+//! that differ by address space only become one. Text is edited in place, so
+//! that the compiler's diagnostics and the places of collectives keep the
+//! original file and line.
+
+mod descriptor;
+mod edits;
+mod spaces;
+mod vectors;
+
+use std::ops::Range;
+
+use crate::Error;
+use crate::lexer::{Kind, Tokens};
+use crate::parse::{ItemKind, Kernel, Source};
+use descriptor::{Function, append_descriptor};
+use edits::Edits;
+pub(crate) use spaces::Spaces;
+
+/// C++ for one kernel of `source`: everything that it may call, the other
+/// kernels left out, and the descriptor that the runtime loads.
+pub(crate) fn lower(
+    source: &Source<'_>,
+    file: &str,
+    host_name: &str,
+    expression: &str,
+) -> Result<String, Error> {
+    let kernel = find(source, file, host_name, expression)?;
+    let mut text = edited(source, &kernel, Spaces::Erased)?;
+    let function = Function::new(expression, &kernel, Spaces::Erased)?;
+    let constants = source.function_constants()?;
+    append_descriptor(&mut text, file, host_name, &function, &kernel, &constants);
+    Ok(text)
+}
+
+/// The same kernel with the address spaces left in its types, to be checked
+/// and not run.
+pub(crate) fn for_check(
+    source: &Source<'_>,
+    file: &str,
+    host_name: &str,
+    expression: &str,
+) -> Result<String, Error> {
+    let kernel = find(source, file, host_name, expression)?;
+    let mut text = edited(source, &kernel, Spaces::Kept)?;
+    let function = Function::new(expression, &kernel, Spaces::Kept)?;
+    text.push_str(&format!("\n{};\n", function.declaration));
+    Ok(text)
+}
+
+fn find(
+    source: &Source<'_>,
+    file: &str,
+    host_name: &str,
+    expression: &str,
+) -> Result<Kernel, Error> {
+    refuse_unsupported(source, file)?;
+    let name = expression
+        .split(['<', '('])
+        .next()
+        .unwrap_or(expression)
+        .trim();
+    let base = name.rsplit("::").next().unwrap_or(name);
+    let kernels = source.kernels()?;
+    choose(source, &kernels, base, expression)
+        .cloned()
+        .ok_or_else(|| Error::Unsupported {
+            file: file.to_owned(),
+            message: format!(
+                "no kernel function {base} that takes the template arguments of {host_name}"
+            ),
+        })
+}
+
+/// The text with `kernel` as its only kernel.
+fn edited(source: &Source<'_>, kernel: &Kernel, spaces: Spaces) -> Result<String, Error> {
+    let mut edits = Edits::new(&source.tokens, spaces);
+    let kernels = source.kernels()?;
+    for item in &source.items {
+        let other_kernel = kernels
+            .iter()
+            .any(|other| other.item.start == item.start && item.start != kernel.item.start);
+        if item.kind == ItemKind::Instantiation || other_kernel {
+            edits.erase(item.start..item.end);
+        }
+    }
+    edits.merge_overloads(&source.items);
+    edits.find_bodies(&source.items);
+    edits.find_aliases();
+    edits.constants(&source.function_constants()?);
+    edits.kernel(kernel);
+    edits.tokens()?;
+    Ok(edits.apply())
+}
+
+/// Kernels of one name differ in how many template arguments they take.
+fn choose<'k>(
+    source: &Source<'_>,
+    kernels: &'k [Kernel],
+    name: &str,
+    expression: &str,
+) -> Option<&'k Kernel> {
+    let mut named = kernels.iter().filter(|kernel| kernel.name == name);
+    let first = named.next()?;
+    if named.next().is_none() {
+        return Some(first);
+    }
+    let list = Tokens::new(expression).ok()?;
+    let given = (0..list.tokens.len())
+        .find(|&i| list.at(i) == "<")
+        .map_or(0, |open| angle_parts(&list, open).len());
+    kernels
+        .iter()
+        .filter(|kernel| kernel.name == name)
+        .find(|kernel| {
+            let parameters = angle_parts(&source.tokens, kernel.item.start + 1);
+            let required = parameters
+                .iter()
+                .filter(|part| !(*part).clone().any(|i| source.tokens.at(i) == "="))
+                .count();
+            (required..=parameters.len()).contains(&given)
+        })
+}
+
+/// The parts of the template list that opens at `open`.
+fn angle_parts(t: &Tokens<'_>, open: usize) -> Vec<Range<usize>> {
+    let Some(end) = t.skip_angles(open) else {
+        return Vec::new();
+    };
+    let (mut depth, mut from, mut at) = (0, open + 1, open + 1);
+    let mut parts = Vec::new();
+    while at < end {
+        match t.at(at) {
+            "<" => depth += 1,
+            ">" if at + 1 < end => depth -= 1,
+            "," | ">" if depth == 0 => {
+                parts.push(from..at);
+                from = at + 1;
+            }
+            _ => {}
+        }
+        at = t.skip(at);
+    }
+    parts
+}
+
+/// Text of a source without its explicit instantiations: what a library keeps.
+pub(crate) fn without_instantiations(source: &Source<'_>) -> String {
+    let mut edits = Edits::new(&source.tokens, Spaces::Erased);
+    for item in source
+        .items
+        .iter()
+        .filter(|i| i.kind == ItemKind::Instantiation)
+    {
+        edits.erase(item.start..item.end);
+    }
+    edits.apply()
+}
+
+/// Headers that stand for hardware the simulator does not have mark themselves.
+fn refuse_unsupported(source: &Source<'_>, file: &str) -> Result<(), Error> {
+    let t = &source.tokens;
+    let marker = (0..t.tokens.len())
+        .filter(|&i| t.kind(i) == Some(Kind::Directive))
+        .find_map(|i| t.at(i).strip_prefix("#pragma mtlsim unsupported "));
+    match marker {
+        Some(header) => Err(Error::Unsupported {
+            file: file.to_owned(),
+            message: format!(
+                "its kernels use {header} (matrix hardware of generation 17 and later), which the \
+                 simulator dispatches by name but does not run; simulate an OS version before 26.2 \
+                 or an earlier architecture"
+            ),
+        }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,77 @@
+//! Vectors: they are the compiler's own, and C++ has no constructors for them.
+
+use super::edits::Edits;
+
+const VECTOR_ELEMENTS: [&str; 12] = [
+    "bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float",
+    "bfloat",
+];
+
+impl Edits<'_, '_> {
+    /// `using name = vec<...>;` and `typedef vec<...> name;`
+    pub(super) fn find_aliases(&mut self) {
+        let t = self.t;
+        for at in 0..t.tokens.len() {
+            if t.at(at) != "vec" || t.at(at + 1) != "<" {
+                continue;
+            }
+            let Some(end) = t.skip_angles(at + 1) else {
+                continue;
+            };
+            let start = self.type_start(at);
+            if t.at(end) == ";" && start > 2 && t.at(start - 1) == "=" && t.at(start - 3) == "using"
+            {
+                self.aliases.insert(t.at(start - 2));
+            } else if start > 0 && t.at(start - 1) == "typedef" && t.at(end + 1) == ";" {
+                self.aliases.insert(t.at(end));
+            }
+        }
+    }
+
+    /// `vec<T, n>`, as [`Edits::vector`].
+    pub(super) fn vector_template(&mut self, at: usize) {
+        let t = self.t;
+        if t.at(at + 1) != "<" {
+            return;
+        }
+        let Some(end) = t.skip_angles(at + 1) else {
+            return;
+        };
+        let start = self.type_start(at);
+        self.vector(start, at, end);
+    }
+
+    /// A vector type, tokens `start..end`: where a construction follows it, as
+    /// `float4(...)` or `float4 name(...)`, the shim makes the vector. C++ has
+    /// no such form for the compiler's vectors.
+    pub(super) fn vector(&mut self, start: usize, at: usize, end: usize) {
+        let t = self.t;
+        if t.at(end) == "(" && t.at(end + 1) != "*" && t.at(start.wrapping_sub(1)) != "operator" {
+            self.insert_before(start, "mtlsim::make<".to_owned());
+            let close = t.tokens[end - 1].end;
+            self.list.push((close..close, ">".to_owned()));
+        } else if t.is_word(end) && t.at(end + 1) == "(" && self.in_body(at) {
+            let type_text = t.join(start, end);
+            let close = t.tokens[end].end;
+            self.list
+                .push((close..close, format!(" = mtlsim::make<{type_text}>")));
+        }
+    }
+
+    /// `f({a, b, c}, ...)`: a first argument in braces that may be a vector.
+    pub(super) fn braced_argument(&mut self, at: usize) {
+        let t = self.t;
+        let close = t.tokens[at].close;
+        let callee = at.wrapping_sub(2);
+        let is_call = t.at(at.wrapping_sub(1)) == "(" && (t.is_word(callee) || t.at(callee) == ">");
+        if is_call && matches!(t.at(close + 1), "," | ")") && self.in_body(at) && close > at + 1 {
+            self.replace(at, "mtlsim::list(");
+            self.replace(close, ")");
+        }
+    }
+}
+
+pub(super) fn is_vector_name(word: &str) -> bool {
+    word.strip_suffix(['2', '3', '4'])
+        .is_some_and(|element| VECTOR_ELEMENTS.contains(&element))
+}
