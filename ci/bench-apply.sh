@@ -77,11 +77,12 @@ measure() { # name, preparation, command...
 
 cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -1)
 files=$(find "$work/pristine" -type f | wc -l)
+load=$(cut -d' ' -f1 /proc/loadavg 2>/dev/null || echo unknown)
 {
     printf '# apply-overlay, measured\n\n'
     printf '    processor    %s, %s cores\n' "${cpu:-$(uname -m)}" "$(getconf _NPROCESSORS_ONLN)"
     printf '    file system  %s\n' "$(stat -f -c %T "$work" 2>/dev/null || echo unknown)"
-    printf '    load         %s before the last command (1 minute)\n' "$(cut -d' ' -f1 /proc/loadavg 2>/dev/null || echo unknown)"
+    printf '    load         %s at the end (1 minute)\n' "$load"
     printf '    files        %s\n' "$files"
     printf '    %s, quilt %s\n\n' "$(git --version)" "$(quilt --version)"
     printf '`ci/bench-apply.sh`, release binary, warm file cache, %s runs each, process start included; every run in `raw.tsv`.\n\n' "$runs"
@@ -93,5 +94,9 @@ files=$(find "$work/pristine" -type f | wc -l)
     done
     printf '\nAll of `apply-*`, `revert` and `status` hash every file. `apply-cold` writes the whole tree from fetched objects; '
     printf '`git-apply-alone` and `quilt-push-alone` patch a tree that is there and hash nothing; the last two rows do the whole work by other means.\n'
+    case $load in
+        [01].* | unknown) ;;
+        *) printf '\nOther work had the processors (load %s): compare the rows with each other, the figures themselves are too high.\n' "$load" ;;
+    esac
 } >"$out/README.md"
 cat "$out/README.md"
