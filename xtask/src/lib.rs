@@ -5,6 +5,7 @@ pub mod build;
 pub mod bump_pin;
 pub mod fetch;
 pub mod host;
+pub mod patch;
 pub mod proc;
 pub mod quickstart;
 pub mod requirements;

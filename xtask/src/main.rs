@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{Reported, apply_overlay, build, bump_pin, fetch, quickstart, status, test};
+use xtask::{Reported, apply_overlay, build, bump_pin, fetch, patch, quickstart, status, test};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
@@ -22,6 +22,8 @@ enum Command {
     ApplyOverlay(apply_overlay::Args),
     /// Move the pin to another MLX and put every patch onto it
     BumpPin(bump_pin::Args),
+    /// Edit, export, list and check the patches
+    Patch(patch::Args),
     /// Say what vendor/mlx holds, patch by patch
     Status(status::Args),
     /// Build MLX with the overlay and install it below target/mlx
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Fetch(args) => fetch::run(args),
         Command::ApplyOverlay(args) => apply_overlay::run(args),
         Command::BumpPin(args) => bump_pin::run(args),
+        Command::Patch(args) => patch::run(args),
         Command::Status(args) => status::run(args),
         Command::Build(args) => build::run(args),
         Command::Quickstart(args) => quickstart::run(args),

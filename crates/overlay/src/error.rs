@@ -188,6 +188,35 @@ pub enum Error {
     )]
     BumpStale,
 
+    /// No patch of this name.
+    #[error("there is no patch {wanted}; the series has {}", .known.join(", "))]
+    NoSuchPatch {
+        /// What was asked for.
+        wanted: String,
+        /// The patches of the series.
+        known: Vec<String>,
+    },
+
+    /// Nothing is laid out for editing.
+    #[error("no patches are laid out; `cargo xtask patch edit` does that")]
+    NoEdit,
+
+    /// The worktree holds work that was not exported.
+    #[error(
+        "{0} holds work that was not exported; run `cargo xtask patch export`, or lay it out anew with `cargo xtask patch edit --discard`"
+    )]
+    EditOpen(Utf8PathBuf),
+
+    /// The project changed since the patches were laid out.
+    #[error(
+        "mlx.toml, mlx.lock or patches/ changed since the patches were laid out, so exporting would undo that change; keep your commits as files with `git format-patch`, then run `cargo xtask patch edit --discard`"
+    )]
+    EditStale,
+
+    /// The commits of the worktree do not make patches.
+    #[error("target/patches/worktree: {0}")]
+    Edit(String),
+
     /// The worktree of a bump is not ready.
     #[error("{worktree} is not resolved yet:{}\nthen run `cargo xtask bump-pin --continue`", .faults.iter().map(|fault| format!("\n  - {fault}")).collect::<String>())]
     Unresolved {

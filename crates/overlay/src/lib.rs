@@ -9,9 +9,11 @@
 
 pub mod apply;
 pub mod bump;
+pub mod edit;
 pub mod error;
 pub mod fetch;
 pub mod inputs;
+pub mod lint;
 pub mod lock;
 pub mod manifest;
 pub mod patch;

@@ -156,6 +156,14 @@ fn index_entry(path: &str, entry: Entry) -> IndexEntry {
     }
 }
 
+/// Whether a patch may have this name; it is a file's name too.
+pub(crate) fn is_patch_name(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
 /// The names in `patches/series`: one a line, `#` begins a comment.
 fn read_names(file: &Utf8Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(file)?;
@@ -165,10 +173,7 @@ fn read_names(file: &Utf8Path) -> Result<Vec<String>> {
         if name.is_empty() {
             continue;
         }
-        let message = if !name
-            .bytes()
-            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-        {
+        let message = if !is_patch_name(name) {
             format!("expected a patch name of a-z, 0-9 and -, found {name:?}")
         } else if names.iter().any(|other| other == name) {
             format!("{name} is listed twice")

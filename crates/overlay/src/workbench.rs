@@ -99,6 +99,16 @@ impl Workbench {
         Ok(self.repo.cherrypick(&commit, Some(&mut options))?)
     }
 
+    /// Gives new commits a text to begin with.
+    pub(crate) fn set_template(&self, text: &str) -> Result<()> {
+        let file = self.folder.join(".git/overlay-template");
+        fs::write(&file, text)?;
+        Ok(self
+            .repo
+            .config()?
+            .set_str("commit.template", ".git/overlay-template")?)
+    }
+
     /// The files as they lie in the folder.
     pub(crate) fn files(&self) -> Result<(Snapshot, Listing)> {
         let snapshot = Snapshot::of_dir(&self.folder)?;

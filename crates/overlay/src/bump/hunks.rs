@@ -7,7 +7,7 @@ use git2::{DiffOptions, Oid, Patch, Repository};
 use crate::error::Result;
 
 /// Hunks by file.
-pub(super) type Hunks = BTreeMap<String, Vec<Hunk>>;
+pub(crate) type Hunks = BTreeMap<String, Vec<Hunk>>;
 
 /// One hunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +42,8 @@ impl Hunk {
     }
 }
 
-/// All files that two trees both have and that differ. `context` lines stand around each hunk.
-pub(super) fn between(repo: &Repository, old: Oid, new: Oid, context: u32) -> Result<Hunks> {
+/// All text files that differ between two trees. `context` lines stand around each hunk.
+pub(crate) fn between(repo: &Repository, old: Oid, new: Oid, context: u32) -> Result<Hunks> {
     let mut options = DiffOptions::new();
     options
         .context_lines(context)

@@ -68,13 +68,13 @@ pub struct Place {
 }
 
 /// A merge that came out, or the places where it did not.
-pub(super) enum Merged {
+pub(crate) enum Merged {
     Tree(Oid),
     Conflicts(Vec<Conflict>),
 }
 
 /// The change from `parent` to `patched`, made to `onto`: what a cherry-pick does, on trees.
-pub(super) fn merge(
+pub(crate) fn merge(
     repo: &Repository,
     name: &str,
     parent: Oid,

@@ -30,9 +30,13 @@ use crate::watch;
 use crate::workbench::Workbench;
 use crate::workspace::Workspace;
 
-use merge::{Merged, fate, merge};
-use pending::{Pending, Stop, fingerprint};
+use merge::fate;
+use pending::{Pending, Stop};
 use target::Target;
+
+pub(crate) use hunks::between;
+pub(crate) use merge::{Merged, merge};
+pub(crate) use pending::fingerprint;
 
 pub use hunks::Hunk;
 pub use merge::{Conflict, Fate, Moved, MovedHunk, Place};

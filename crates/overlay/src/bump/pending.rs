@@ -57,7 +57,7 @@ fn folder(workspace: &Workspace) -> Utf8PathBuf {
 }
 
 /// Stands for the files that a bump changes; if they changed since, its result would be of something else.
-pub(super) fn fingerprint(workspace: &Workspace) -> Result<String> {
+pub(crate) fn fingerprint(workspace: &Workspace) -> Result<String> {
     let mut text = String::new();
     for file in [workspace.manifest_path(), workspace.lock_path()] {
         text += &format!("{} ", Oid::hash_object(ObjectType::Blob, &fs::read(file)?)?);

@@ -1,0 +1,132 @@
+//! `cargo xtask patch`: edits, exports, lists and checks the patches.
+
+use anyhow::bail;
+use camino::Utf8PathBuf;
+use clap::Subcommand;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use overlay::Workspace;
+use overlay::edit::{self, Opened};
+use overlay::lint;
+use overlay::series::Series;
+
+use crate::progress::Line;
+
+/// Edit, export, list and check the patches.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Lay the patches out in a git worktree, one commit each, with the files they add
+    ///
+    /// Edit there, amend or add commits with any tool, then run `cargo xtask patch export`. With a name, that patch is
+    /// the last commit, ready to be amended; the later ones are put onto it again by the export.
+    Edit {
+        /// The patch to end with; all of them without a name
+        name: Option<String>,
+        /// Throw away what is laid out and was not exported
+        #[arg(long)]
+        discard: bool,
+    },
+    /// Turn the commits of the worktree back into patches/ and mlx.lock
+    Export,
+    /// List the patches
+    List,
+    /// Check headers, series, lock, budget, canonical form and the format of added lines
+    Lint {
+        /// The clang-format to use; the one on PATH without this
+        #[arg(long, value_name = "PROGRAM")]
+        clang_format: Option<Utf8PathBuf>,
+    },
+}
+
+/// Runs one of them.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let workspace = Workspace::discover()?;
+    let line = Line::new();
+    let progress: overlay::progress::Progress<'_> = &|event| line.show(event);
+    match args.command {
+        Command::Edit { name, discard } => {
+            let opened = edit::open(&workspace, name.as_deref(), discard, progress)?;
+            drop(line);
+            print_opened(&opened);
+        }
+        Command::Export => {
+            let exported = edit::export(&workspace, progress)?;
+            drop(line);
+            if exported.changed.is_empty() {
+                println!(
+                    "the patches are what they were: {}",
+                    exported.patches.join(", ")
+                );
+            } else {
+                println!("changed: {}", exported.changed.join(", "));
+                println!(
+                    "next: `cargo xtask patch lint`, `cargo xtask apply-overlay`, test, commit"
+                );
+            }
+        }
+        Command::List => {
+            drop(line);
+            println!("{}", table(&Series::load(&workspace.patches())?));
+        }
+        Command::Lint { clang_format } => {
+            let program = clang_format.or_else(|| {
+                which::which("clang-format")
+                    .ok()
+                    .and_then(|path| path.try_into().ok())
+            });
+            let findings = lint::lint(&workspace, program.as_deref(), progress)?;
+            drop(line);
+            for note in &findings.notes {
+                println!("note: {note}");
+            }
+            if !findings.faults.is_empty() {
+                bail!(
+                    "patches/ is not in order:\n  - {}",
+                    findings.faults.join("\n  - ")
+                );
+            }
+            println!("patches/ is in order");
+        }
+    }
+    Ok(())
+}
+
+fn print_opened(opened: &Opened) {
+    println!("{} in\n  {}", opened.patches.join(", "), opened.worktree);
+    if !opened.later.is_empty() {
+        println!(
+            "{} will be put onto it by the export",
+            opened.later.join(", ")
+        );
+    }
+    println!(
+        "edit, `git commit` there (a message is the patch's name, an empty line, its header), then"
+    );
+    println!("  cargo xtask patch export");
+}
+
+fn table(series: &Series) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["patch", "lines", "edits", "adds", "upstream"]);
+    for patch in &series.patches {
+        let edits: Vec<_> = patch.edits.iter().map(|edit| edit.path.as_str()).collect();
+        let adds: Vec<_> = patch.header.adds().collect();
+        let upstream = patch.header.field("Upstream").join(" ");
+        let lines = patch.changed_lines.to_string();
+        table.add_row([
+            &patch.name,
+            &lines,
+            &edits.join("\n"),
+            &adds.join("\n"),
+            &upstream,
+        ]);
+    }
+    table
+}
