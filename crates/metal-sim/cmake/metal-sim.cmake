@@ -1,0 +1,89 @@
+# Builds MLX's Metal back-end for the simulated device.
+#
+# Pass -DCMAKE_PROJECT_mlx_INCLUDE=<this file>: CMake reads it right after
+# project(mlx), in the scope of MLX's own root file, which stays as it is. What
+# MLX would find on a Mac is given here:
+#
+# - Metal.framework and its two companions: the static library metalsim.
+# - metal-cpp: our own include folder.
+# - xcrun: the kernel compiler metal-simc (METAL_SIM_COMPILER), first on PATH
+#   for every custom command.
+# - "Is there Metal at all?" and "which Metal language?": see below.
+
+set(METAL_SIM_COMPILER
+    ""
+    CACHE FILEPATH "The kernel compiler, metal-simc")
+if(NOT EXISTS "${METAL_SIM_COMPILER}")
+  message(
+    FATAL_ERROR
+      "METAL_SIM_COMPILER must name the kernel compiler metal-simc, found "
+      "\"${METAL_SIM_COMPILER}\". `cargo build -p metal-sim` makes it.")
+endif()
+
+# MLX's root file turns Metal off on every system but Apple's, and takes the
+# version of the Metal language from Apple's SDK, else 0. Neither can be set
+# from outside, so both are answered at the moment when the file sets them.
+# 3.2 brings the kernels of the fast fence; 4.0 would ask for NAX kernels,
+# which need Apple's tensor headers.
+set(METAL_SIM_LANGUAGE 320)
+macro(_metal_sim_answer variable access)
+  if("${access}" STREQUAL "MODIFIED_ACCESS")
+    if("${variable}" STREQUAL "MLX_BUILD_METAL")
+      set(MLX_BUILD_METAL ON)
+    else()
+      set(MLX_METAL_VERSION ${METAL_SIM_LANGUAGE})
+    endif()
+  endif()
+endmacro()
+variable_watch(MLX_BUILD_METAL _metal_sim_answer)
+variable_watch(MLX_METAL_VERSION _metal_sim_answer)
+macro(_metal_sim_check)
+  if(NOT MLX_BUILD_METAL OR NOT MLX_METAL_VERSION EQUAL METAL_SIM_LANGUAGE)
+    message(
+      FATAL_ERROR
+        "MLX was configured without Metal (MLX_BUILD_METAL=${MLX_BUILD_METAL}, "
+        "MLX_METAL_VERSION=${MLX_METAL_VERSION}): its root CMakeLists.txt "
+        "decides this in another way than ${CMAKE_CURRENT_FUNCTION_LIST_FILE} "
+        "expects.")
+  endif()
+endmacro()
+cmake_language(DEFER CALL _metal_sim_check)
+
+get_filename_component(_metal_sim_root "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
+add_subdirectory("${_metal_sim_root}" "${CMAKE_BINARY_DIR}/metal-sim")
+# After MLX's own, so that mlx stays the first target of the package.
+cmake_language(DEFER CALL install TARGETS metalsim EXPORT MLXTargets
+               ARCHIVE DESTINATION lib)
+install(
+  PROGRAMS "${METAL_SIM_COMPILER}"
+  DESTINATION bin
+  RENAME metal-simc)
+
+set(METAL_LIB metalsim)
+set(FOUNDATION_LIB metalsim)
+set(QUARTZ_LIB metalsim)
+set(FETCHCONTENT_SOURCE_DIR_METAL_CPP "${_metal_sim_root}/include")
+
+file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/metal-sim/bin")
+file(CREATE_LINK "${METAL_SIM_COMPILER}"
+     "${CMAKE_BINARY_DIR}/metal-sim/bin/xcrun" SYMBOLIC)
+set_property(
+  GLOBAL
+  PROPERTY
+    RULE_LAUNCH_CUSTOM
+    "${CMAKE_COMMAND} -E env --modify PATH=path_list_prepend:${CMAKE_BINARY_DIR}/metal-sim/bin"
+)
+
+# MLX's rules do not depend on the compiler, as they do not on Xcode: what an
+# older one made goes.
+file(SHA256 "${METAL_SIM_COMPILER}" _metal_sim_hash)
+if(NOT _metal_sim_hash STREQUAL METAL_SIM_COMPILER_HASH)
+  file(GLOB _metal_sim_old "${CMAKE_BINARY_DIR}/mlx/backend/metal/kernels/*.air"
+       "${CMAKE_BINARY_DIR}/mlx/backend/metal/jit/*.cpp")
+  if(_metal_sim_old)
+    file(REMOVE ${_metal_sim_old})
+  endif()
+  set(METAL_SIM_COMPILER_HASH
+      "${_metal_sim_hash}"
+      CACHE INTERNAL "The compiler that made the kernels")
+endif()

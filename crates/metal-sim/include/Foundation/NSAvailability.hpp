@@ -1,0 +1,11 @@
+// `__builtin_available(macOS 26.2, iOS 26.2, *)` asks the compiler on Apple
+// systems. Here the answer is the simulated version (MTL_SIM_OS).
+#pragma once
+
+namespace metalsim {
+
+bool os_available(const char* platforms);
+
+} // namespace metalsim
+
+#define __builtin_available(...) (::metalsim::os_available(#__VA_ARGS__))

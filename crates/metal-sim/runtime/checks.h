@@ -1,0 +1,23 @@
+// What is looked at before a dispatch runs and after a command buffer has.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "runtime/commands.h"
+#include "runtime/fault.h"
+
+namespace metalsim {
+
+// Arguments that are too short, stale or freed; threadgroup memory.
+std::optional<Fault> check_before(const Dispatch& dispatch);
+
+// Memory that was freed under the kernel or written outside of its buffers.
+std::optional<Fault> check_after(const Dispatch& dispatch);
+
+// Outputs that are not written in full once all dispatches of a command buffer
+// have run. A tail shorter than a page counts as the allocator's rounding.
+std::optional<Fault> check_outputs(
+    const std::vector<const Dispatch*>& dispatches);
+
+} // namespace metalsim

@@ -1,0 +1,21 @@
+// The kernel compiler, metal-simc: a program of its own, asked once for each
+// kernel and once for each library made from source text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace metalsim {
+
+struct CompilerAnswer {
+  int status{0}; // exit code, -1 where it could not be run
+  std::string path; // what it printed
+  std::string message; // what it complained about
+};
+
+// Runs it with these arguments; `input` becomes its standard input.
+CompilerAnswer ask_compiler(
+    const std::vector<std::string>& arguments,
+    const std::string& input = {});
+
+} // namespace metalsim

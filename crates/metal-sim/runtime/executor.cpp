@@ -1,0 +1,224 @@
+#include "runtime/executor.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "engine.h"
+#include "runtime/misuse.h"
+#include "runtime/options.h"
+
+namespace metalsim {
+namespace {
+
+mtlsim_engine* make_engine() {
+  auto& o = options();
+  mtlsim_engine_options wanted{};
+  wanted.reduction = o.simd_sum;
+  wanted.schedule = o.shuffle && *o.shuffle % 2 ? MTLSIM_SCHEDULE_REVERSE
+                                                : MTLSIM_SCHEDULE_FORWARD;
+  wanted.threadgroup_limit = o.threadgroup_memory;
+  auto* engine = mtlsim_engine_create(&wanted);
+  if (!engine) {
+    misuse("no memory for the lanes of a threadgroup");
+  }
+  return engine;
+}
+
+mtlsim_dispatch arguments_of(const Dispatch& dispatch) {
+  mtlsim_dispatch arguments{};
+  for (std::size_t i = 0; i < MTLSIM_BUFFER_SLOTS; i++) {
+    auto& binding = dispatch.bindings[i];
+    arguments.buffer[i] = binding.data();
+    arguments.buffer_length[i] = binding.length();
+    if (options().meter && binding.kind == Binding::Kind::Buffer) {
+      arguments.written[i] = binding.region->stores() + binding.offset;
+    }
+  }
+  for (std::size_t i = 0; i < 3; i++) {
+    arguments.threadgroups[i] = dispatch.threadgroups[i];
+    arguments.threads_per_threadgroup[i] = dispatch.threads_per_threadgroup[i];
+    arguments.threads[i] = dispatch.threads[i];
+  }
+  for (std::size_t i = 0; i < MTLSIM_THREADGROUP_SLOTS; i++) {
+    arguments.threadgroup_length[i] = dispatch.threadgroup_length[i];
+  }
+  auto& constants = dispatch.state().constants;
+  arguments.constant_count = static_cast<std::uint32_t>(constants.size());
+  arguments.constants = constants.data();
+  return arguments;
+}
+
+struct Job {
+  Job(const Dispatch& dispatch, std::optional<std::uint64_t> seed)
+      : dispatch(dispatch), arguments(arguments_of(dispatch)) {
+    auto& groups = dispatch.threadgroups;
+    total = std::uint64_t(groups[0]) * groups[1] * groups[2];
+    if (seed) {
+      // i -> (stride * i + first) mod total visits everything once.
+      first = *seed % total;
+      stride = *seed % total | 1;
+      while (std::gcd(stride, total) != 1) {
+        stride += 2;
+      }
+    }
+  }
+
+  Extent position(std::uint64_t index) const {
+    auto& groups = dispatch.threadgroups;
+    auto i = static_cast<std::uint64_t>(
+        (static_cast<unsigned __int128>(stride) * index + first) % total);
+    return {
+        static_cast<std::uint32_t>(i % groups[0]),
+        static_cast<std::uint32_t>(i / groups[0] % groups[1]),
+        static_cast<std::uint32_t>(i / groups[0] / groups[1])};
+  }
+
+  // Takes threadgroups until none is left.
+  void work(KernelThread& thread) {
+    mtlsim_report report{};
+    report.slot = -1;
+    for (;;) {
+      auto index = next.fetch_add(1, std::memory_order_relaxed);
+      if (index >= total || stop.load(std::memory_order_relaxed)) {
+        break;
+      }
+      auto at = position(index);
+      const void* address = nullptr;
+      if (thread.run(dispatch.state().kernel, arguments, at, report, address) !=
+          MTLSIM_OK) {
+        stop = true;
+        fail(report, address);
+        break;
+      }
+    }
+    std::lock_guard lock(mutex);
+    for (std::size_t i = 0; i < MTLSIM_BUFFER_SLOTS; i++) {
+      outcome.loaded[i] += report.loaded[i];
+      outcome.stored[i] += report.stored[i];
+    }
+  }
+
+  void fail(const mtlsim_report& report, const void* address) {
+    auto& at = report.threadgroup;
+    Fault fault;
+    fault.text = dispatch.state().name + ", threadgroup (" +
+        std::to_string(at[0]) + ", " + std::to_string(at[1]) + ", " +
+        std::to_string(at[2]) + "): " + report.message;
+    if (address) {
+      fault.code = MTL::CommandBufferErrorPageFault;
+      if (was_freed(reinterpret_cast<std::uintptr_t>(address))) {
+        fault.text += "; the buffer was freed";
+      }
+    }
+    std::lock_guard lock(mutex);
+    if (!outcome.fault) {
+      outcome.fault = std::move(fault);
+    }
+  }
+
+  const Dispatch& dispatch;
+  const mtlsim_dispatch arguments;
+  std::uint64_t total{0};
+  std::uint64_t first{0};
+  std::uint64_t stride{1};
+  std::atomic<std::uint64_t> next{0};
+  std::atomic<bool> stop{false};
+  std::mutex mutex;
+  Outcome outcome;
+  int helpers{0}; // guarded by the pool's mutex
+};
+
+// Threads that help whoever has threadgroups to run. Never destroyed: at the
+// end of the process a kernel may still be running.
+class Pool {
+ public:
+  static Pool& instance() {
+    static auto* pool = new Pool;
+    return *pool;
+  }
+
+  void help(Job& job) {
+    std::lock_guard lock(mutex_);
+    // The caller is one of the threads.
+    while (started_ + 1 < options().threads && started_ + 1 < job.total) {
+      std::thread([this] { loop(); }).detach();
+      started_++;
+    }
+    jobs_.push_back(&job);
+    work_.notify_all();
+  }
+
+  // After this no helper is inside the job.
+  void retire(Job& job) {
+    std::unique_lock lock(mutex_);
+    jobs_.remove(&job);
+    left_.wait(lock, [&] { return job.helpers == 0; });
+  }
+
+ private:
+  void loop() {
+    KernelThread thread;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_.wait(lock, [&] { return !jobs_.empty(); });
+      auto* job = jobs_.front();
+      job->helpers++;
+      lock.unlock();
+      job->work(thread);
+      lock.lock();
+      // Nothing is left to take in it.
+      jobs_.remove(job);
+      job->helpers--;
+      left_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable left_;
+  std::list<Job*> jobs_;
+  std::uint64_t started_{0};
+};
+
+} // namespace
+
+KernelThread::KernelThread() : engine_(make_engine()) {}
+
+KernelThread::~KernelThread() {
+  mtlsim_engine_destroy(engine_);
+}
+
+int KernelThread::run(
+    const mtlsim_kernel& kernel,
+    const mtlsim_dispatch& dispatch,
+    const Extent& position,
+    mtlsim_report& report,
+    const void*& address) {
+  trap_.arm(engine_);
+  int fault = kernel.run(&dispatch, position.data(), engine_, &report);
+  trap_.disarm();
+  address = trap_.address();
+  return fault;
+}
+
+Outcome execute(
+    const Dispatch& dispatch,
+    KernelThread& self,
+    std::optional<std::uint64_t> seed) {
+  Job job(dispatch, seed);
+  if (job.total > 1 && options().threads > 1) {
+    auto& pool = Pool::instance();
+    pool.help(job);
+    job.work(self);
+    pool.retire(job);
+  } else {
+    job.work(self);
+  }
+  return std::move(job.outcome);
+}
+
+} // namespace metalsim

@@ -1,0 +1,87 @@
+// The memory behind buffers: poisoned when made, between guard pages on
+// request, kept alive by whatever still uses it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace metalsim {
+
+class Region : public std::enable_shared_from_this<Region> {
+ public:
+  enum class Kind {
+    Plain, // from the heap of the process
+    Guarded, // a mapping of its own, no access before its pages or past its end
+    Foreign, // somebody else's memory
+  };
+
+  // Null where the host has no memory left.
+  static std::shared_ptr<Region> allocate(std::size_t length);
+  static std::shared_ptr<Region> wrap(void* data, std::size_t length);
+
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  std::byte* data() const {
+    return data_;
+  }
+  std::size_t length() const {
+    return length_;
+  }
+  // Numbered from 1 in the order in which they are made.
+  std::uint64_t id() const {
+    return id_;
+  }
+
+  // The buffer is gone. Commands that were encoded with it still hold the
+  // memory, so that using it is a fault and not a corrupted heap.
+  void free();
+  bool freed() const {
+    return freed_.load(std::memory_order_acquire);
+  }
+
+  // The first element in [from, to) none of whose bytes was written since the
+  // region was made. Elements are counted from `from`.
+  std::optional<std::size_t>
+  unwritten(std::size_t from, std::size_t to, std::size_t element) const;
+
+  // Whether nothing from `from` to the end was written.
+  bool untouched_from(std::size_t from) const;
+
+  // The offset in front of which, or at which, somebody wrote outside of the
+  // region but inside its pages; negative in front. None for other kinds.
+  std::optional<std::ptrdiff_t> trespass() const;
+
+  // One byte a byte: 1 where an instrumented kernel stored. Made on request.
+  std::uint8_t* stores();
+
+  // Set once nothing of the region is unwritten: there is no way back.
+  std::atomic<bool> complete{false};
+
+ private:
+  Region(Kind kind, std::byte* data, std::size_t length);
+
+  bool untouched(std::size_t offset) const;
+
+  const Kind kind_;
+  std::byte* const data_;
+  const std::size_t length_;
+  const std::uint64_t id_;
+  std::byte* pages_{nullptr}; // Guarded: first accessible page
+  std::size_t pages_length_{0};
+  std::atomic<bool> freed_{false};
+  std::atomic<std::uint8_t*> stores_{nullptr};
+};
+
+// Whether the address belongs to a buffer that was freed, or lies close to it.
+bool was_freed(std::uintptr_t address);
+
+// The live region that holds all of [address, address + size), if any.
+std::shared_ptr<Region> find_region(std::uintptr_t address, std::size_t size);
+
+} // namespace metalsim

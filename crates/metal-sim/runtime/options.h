@@ -1,0 +1,42 @@
+// The settings of the simulated device (include/metal_sim.h lists them).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace metalsim {
+
+struct Version {
+  int major{0};
+  int minor{0};
+  auto operator<=>(const Version&) const = default;
+};
+
+struct Options {
+  std::string arch{"applegpu_g15d"};
+  Version os{26, 0};
+  std::size_t memory{0};
+  std::uint32_t max_threads{1024};
+  std::uint32_t threadgroup_memory{32768};
+  std::uint32_t threads{0};
+  std::size_t page{16384};
+  std::uint32_t simd_sum{0};
+  std::string compiler;
+  std::string trace;
+  bool guard{false};
+  bool unwritten{true};
+  bool stale{false};
+  std::optional<std::uint64_t> shuffle;
+  bool meter{false};
+};
+
+// Freezes the settings at the first call. Throws std::invalid_argument, which
+// names the setting, for a value that is not understood.
+const Options& options();
+
+// What is wrong with the setting, empty when it was taken.
+std::string configure(const std::string& name, const std::string& value);
+
+} // namespace metalsim

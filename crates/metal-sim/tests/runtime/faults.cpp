@@ -1,0 +1,267 @@
+// Every detector catches a planted fault and names the culprit, and a correct
+// dispatch passes. Runs with guard pages (MTL_SIM_GUARD=1, MTL_SIM_STALE=1).
+#include "harness.h"
+
+#include <metal_sim.h>
+
+namespace {
+
+// A correct dispatch of `name`, as the one that a fault is planted into.
+NS::SharedPtr<MTL::CommandBuffer> fill(
+    Gpu& gpu,
+    const std::string& name,
+    const NS::SharedPtr<MTL::Buffer>& out,
+    std::size_t threads) {
+  auto buffer = gpu.command_buffer();
+  Encoder(buffer)
+      .pipeline(gpu.pipeline(name))
+      .bind(0, out)
+      .value(1, 1)
+      .threads(threads)
+      .end();
+  return buffer;
+}
+
+void unwritten_output(Gpu& gpu) {
+  CHECK(finish(fill(gpu, "fill", gpu.buffer(100), 100)) == "");
+
+  auto out = gpu.buffer(100);
+  CHECK_TEXT(
+      finish(fill(gpu, "forget", out, 100)),
+      "forget",
+      "buffer 0 (out)",
+      "unwritten at byte 148 of 400");
+  CHECK(metal_sim_first_unwritten(out->contents(), 400, 4) == 148);
+  CHECK(metal_sim_first_unwritten(out->contents(), 148, 4) == SIZE_MAX);
+  CHECK(metal_sim_first_unwritten(Gpu::floats(out) + 38, 248, 4) == SIZE_MAX);
+
+  // The last elements are as much part of it as any other.
+  CHECK_TEXT(
+      finish(fill(gpu, "fill", gpu.buffer(100), 99)), "unwritten at byte 396");
+  // What the host or an earlier kernel wrote stays written.
+  auto full = gpu.buffer(std::vector<float>(100, 0));
+  CHECK(finish(fill(gpu, "forget", full, 100)) == "");
+}
+
+void two_dispatches_write_one_output(Gpu& gpu) {
+  auto out = gpu.buffer(100);
+  auto fill = gpu.pipeline("fill");
+  auto buffer = gpu.command_buffer();
+  Encoder encoder(buffer);
+  encoder.pipeline(fill).bind(0, out).value(1, 1).threads(50);
+  encoder->setBufferOffset(50 * sizeof(float), 0);
+  encoder.threads(50).end();
+  CHECK(finish(buffer) == "");
+}
+
+void allocator_rounding_is_no_output(Gpu& gpu) {
+  // 3 pages, the last of them used in part: MLX rounds up like this.
+  auto out = gpu.bytes(3 * 16384);
+  auto used = (2 * 16384 + 400) / sizeof(float);
+  CHECK(finish(fill(gpu, "fill", out, used)) == "");
+  auto hole = gpu.bytes(3 * 16384);
+  CHECK_TEXT(
+      finish(fill(gpu, "fill", hole, 16384 / sizeof(float))),
+      "unwritten at byte 16384");
+}
+
+void out_of_bounds(Gpu& gpu) {
+  auto in = gpu.buffer(std::vector<float>(64, 0));
+  auto out = gpu.buffer(64);
+  auto run = [&](const std::string& name) {
+    auto buffer = gpu.command_buffer();
+    Encoder(buffer)
+        .pipeline(gpu.pipeline(name))
+        .bind(0, in)
+        .bind(1, out)
+        .threads(64)
+        .end();
+    return finish(buffer);
+  };
+  CHECK(run("add_one") == "");
+  CHECK_TEXT(
+      run("read_past"),
+      "read_past, threadgroup (1, 0, 0)",
+      "byte 256 of argument in (buffer index 0), which has 256 bytes");
+  // The device goes on.
+  CHECK(run("add_one") == "");
+
+  CHECK_TEXT(
+      finish(fill(gpu, "write_past", gpu.buffer(64), 64)),
+      "byte 262144 of argument out (buffer index 0)");
+  CHECK_TEXT(
+      finish(fill(gpu, "write_slack", gpu.bytes(4 * 63 + 1), 63)),
+      "buffer 0 (out) was left by a store: byte 255 of 253");
+}
+
+void wrong_arguments(Gpu& gpu) {
+  auto fill = gpu.pipeline("fill");
+  auto out = gpu.buffer(32);
+  auto with = [&](auto record) {
+    auto buffer = gpu.command_buffer();
+    Encoder encoder(buffer);
+    record(encoder);
+    encoder.end();
+    return finish(buffer);
+  };
+  CHECK_TEXT(
+      with([&](Encoder& e) { e.pipeline(fill).bind(0, out).threads(32); }),
+      "fill",
+      "nothing is bound at buffer index 1");
+  CHECK_TEXT(
+      with([&](Encoder& e) {
+        e.pipeline(fill).bind(0, out).value(2, 1).threads(32);
+      }),
+      "nothing is bound at buffer index 1");
+  CHECK_TEXT(
+      with([&](Encoder& e) {
+        e.pipeline(fill).bind(0, out);
+        e->setBytes("", 1, 1);
+        e.threads(32);
+      }),
+      "buffer 1 (value) has 1 bytes, the argument 4");
+  CHECK_TEXT(
+      with([&](Encoder& e) {
+        e.pipeline(fill).bind(0, out).value(1, 1).threads(32);
+        e.pipeline(fill).bind(0, out).threads(32);
+      }),
+      "buffer 1 (value) was bound before the pipeline state was set");
+  CHECK_TEXT(
+      with([&](Encoder& e) {
+        e.pipeline(fill).bind(0, {}).value(1, 1).threads(32);
+      }),
+      "nothing is bound at buffer index 0");
+  CHECK_TEXT(
+      with([&](Encoder& e) { e.pipeline(fill).bind(31, out); }),
+      "buffer index 31");
+  CHECK_TEXT(
+      with([&](Encoder& e) { e->setBuffer(out.get(), 129, 0); }),
+      "buffer 0: offset 129 in 128 bytes");
+  CHECK_TEXT(
+      with([&](Encoder& e) {
+        std::vector<char> much(4097);
+        e->setBytes(much.data(), much.size(), 0);
+      }),
+      "setBytes at index 0 with 4097 bytes");
+  CHECK_TEXT(
+      with([&](Encoder& e) { e.threads(32); }), "without a pipeline state");
+  CHECK_TEXT(
+      with([&](Encoder& e) { e.pipeline(fill).threads(2048, 2048); }),
+      "threadgroup of 2048x1x1 threads, the kernel takes 1024");
+  CHECK_TEXT(
+      with([&](Encoder& e) { e.pipeline(fill).threads(0); }), "0x1x1 threads");
+
+  auto buffer = gpu.command_buffer();
+  Encoder open(buffer);
+  CHECK_TEXT(finish(buffer), "not ended");
+}
+
+void switched_off_arguments(Gpu& gpu) {
+  auto pool = new_pool();
+  auto with = [&](bool on) {
+    auto* values = MTL::FunctionConstantValues::alloc()->init()->autorelease();
+    values->setConstantValue(&on, MTL::DataTypeBool, 3);
+    auto* descriptor = MTL::FunctionDescriptor::functionDescriptor();
+    descriptor->setName(string("optional_input"));
+    descriptor->setSpecializedName(string(on ? "input_on" : "input_off"));
+    descriptor->setConstantValues(values);
+    NS::Error* error = nullptr;
+    auto function =
+        NS::TransferPtr(gpu.library->newFunction(descriptor, &error));
+    CHECK(function);
+    auto state = NS::TransferPtr(
+        gpu.device->newComputePipelineState(function.get(), &error));
+    auto out = gpu.buffer(32);
+    auto buffer = gpu.command_buffer();
+    Encoder(buffer).pipeline(state).bind(1, out).threads(32).end();
+    auto text = finish(buffer);
+    CHECK(!text.empty() || Gpu::floats(out)[31] == 7);
+    return text;
+  };
+  CHECK(with(false) == "");
+  CHECK_TEXT(with(true), "input_on", "nothing is bound at buffer index 0");
+}
+
+void threadgroup_memory(Gpu& gpu) {
+  auto pool = new_pool();
+  auto with = [&](std::size_t bytes) {
+    auto buffer = gpu.command_buffer();
+    Encoder encoder(buffer);
+    encoder.pipeline(gpu.pipeline("scratchpad")).bind(0, gpu.buffer(32));
+    encoder->setThreadgroupMemoryLength(bytes, 0);
+    encoder.threads(32).end();
+    return finish(buffer);
+  };
+  CHECK_TEXT(with(32768 + 16), "32784, the device has 32768");
+  // 1024 bytes are static.
+  CHECK_TEXT(with(32768), "33792 bytes of threadgroup memory");
+  CHECK_TEXT(with(20), "no multiple of 16");
+
+  auto function = NS::TransferPtr(gpu.library->newFunction(string("huge")));
+  NS::Error* error = nullptr;
+  CHECK(!gpu.device->newComputePipelineState(function.get(), &error));
+  CHECK_TEXT(
+      std::string(error->localizedDescription()->utf8String()),
+      "huge uses 40000 bytes of threadgroup memory");
+}
+
+void use_after_free(Gpu& gpu) {
+  auto out = gpu.buffer(32);
+  auto buffer = fill(gpu, "fill", out, 32);
+  out.reset();
+  CHECK_TEXT(finish(buffer), "buffer 0 (out) was freed before");
+
+  // While it runs: the kernel waits for a flag that is never to come.
+  auto flag = gpu.buffer(std::vector<float>{0});
+  auto spinning = gpu.command_buffer();
+  Encoder(spinning)
+      .pipeline(gpu.pipeline("spin"))
+      .bind(0, flag)
+      .value(1, 1)
+      .threads(1, 1)
+      .end();
+  spinning->commit();
+  while (spinning->status() < MTL::CommandBufferStatusScheduled) {
+  }
+  flag.reset();
+  spinning->waitUntilCompleted();
+  CHECK(spinning->status() == MTL::CommandBufferStatusError);
+  auto pool = new_pool();
+  CHECK_TEXT(
+      std::string(spinning->error()->localizedDescription()->utf8String()),
+      "flag",
+      "freed");
+}
+
+// A fault keeps later commands and signals of its command buffer from
+// happening; the next command buffer runs.
+void a_fault_ends_its_command_buffer(Gpu& gpu) {
+  auto event = NS::TransferPtr(gpu.device->newSharedEvent());
+  auto buffer = fill(gpu, "forget", gpu.buffer(100), 100);
+  buffer->encodeSignalEvent(event.get(), 1);
+  int seen = 0;
+  buffer->addCompletedHandler([&](MTL::CommandBuffer* done) {
+    CHECK(done->status() == MTL::CommandBufferStatusError);
+    CHECK(done->error());
+    seen++;
+  });
+  CHECK(finish(buffer) != "");
+  CHECK(seen == 1);
+  CHECK(event->signaledValue() == 0);
+  CHECK(finish(fill(gpu, "fill", gpu.buffer(100), 100)) == "");
+}
+
+} // namespace
+
+int main() {
+  Gpu gpu;
+  unwritten_output(gpu);
+  two_dispatches_write_one_output(gpu);
+  allocator_rounding_is_no_output(gpu);
+  out_of_bounds(gpu);
+  wrong_arguments(gpu);
+  switched_off_arguments(gpu);
+  threadgroup_memory(gpu);
+  use_after_free(gpu);
+  a_fault_ends_its_command_buffer(gpu);
+}
