@@ -72,6 +72,9 @@ pub fn missing(host: &Host, backend: Backend) -> Vec<Missing> {
     if backend == Backend::Metal {
         all.push(metal_toolchain(host).err());
     }
+    if backend == Backend::Sim {
+        all.push(kernel_clang(host).err());
+    }
     all.into_iter().flatten().collect()
 }
 
@@ -179,6 +182,37 @@ pub fn blas(host: &Host) -> Result<(), Missing> {
     links(&["-lopenblas"])
         .or_else(|why| links(&["-llapack", "-lblas"]).map_err(|_| why))
         .map_err(|why| missing(format!("linking with -lopenblas: {why}")))
+}
+
+/// The clang that metal-simc compiles kernels with at run time: `MTL_SIM_CXX`, else the first that it
+/// would find itself. GCC lacks the vector and half types that kernels need.
+pub fn kernel_clang(host: &Host) -> Result<Tool, Missing> {
+    let missing = |found: String| Missing {
+        expected: "clang++ 16 or newer, which compiles kernels for the simulated device".to_owned(),
+        found,
+        remedy: Remedy::Packages {
+            apt: &["clang-19"],
+            brew: &[],
+        },
+    };
+    let names = ["19", "20", "18", "17", "16"].map(|version| format!("clang++-{version}"));
+    let candidates = match host.var("MTL_SIM_CXX") {
+        Some(name) => vec![name],
+        None => names
+            .iter()
+            .map(String::as_str)
+            .chain(["clang++"])
+            .collect(),
+    };
+    let name = candidates
+        .iter()
+        .find(|name| host.find(name).is_some())
+        .ok_or_else(|| missing(format!("none of {} is on PATH", candidates.join(", "))))?;
+    let tool = tool(host, name).map_err(missing)?;
+    match parse_version(&tool.version) {
+        Some((16.., _)) => Ok(tool),
+        _ => Err(missing(format!("{} ({})", tool.path, tool.version))),
+    }
 }
 
 /// Xcode's Metal compiler. Since Xcode 26 it is a component that is downloaded separately.

@@ -48,7 +48,12 @@ impl Link {
         let libraries = property(text, "INTERFACE_LINK_LIBRARIES")
             .context("it has no INTERFACE_LINK_LIBRARIES")?;
         for item in libraries.split(';') {
-            link.add(item);
+            // A static library that is installed beside MLX and exported with it.
+            if text.contains(&format!("add_library({item} STATIC IMPORTED)")) {
+                push_once(&mut link.static_libs, item);
+            } else {
+                link.add(item);
+            }
         }
         Ok(link)
     }
@@ -129,6 +134,23 @@ mod tests {
         assert_eq!(link.frameworks, ["Metal", "Accelerate"]);
         assert_eq!(link.static_libs, ["mlx", "jaccl"]);
         assert!(link.system_libs.is_empty() && link.search.is_empty());
+    }
+
+    #[test]
+    fn linux_with_the_simulated_device() {
+        let link = Link::parse(
+            r#"add_library(mlx STATIC IMPORTED)
+set_target_properties(mlx PROPERTIES
+  INTERFACE_LINK_LIBRARIES "metalsim;metalsim;\$<LINK_ONLY:dl>;\$<LINK_ONLY:pthread>"
+)
+add_library(metalsim STATIC IMPORTED)
+set_target_properties(metalsim PROPERTIES
+  INTERFACE_LINK_LIBRARIES "pthread;dl"
+)"#,
+        )
+        .unwrap();
+        assert_eq!(link.static_libs, ["mlx", "metalsim"]);
+        assert_eq!(link.system_libs, ["dl", "pthread"]);
     }
 
     #[test]

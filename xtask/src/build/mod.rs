@@ -26,7 +26,7 @@ use crate::progress::Line;
 /// Build MLX with the overlay and install it below target/mlx
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The back-end [default: metal on macOS, cpu on Linux]
+    /// The back-end [default: metal on macOS, sim on Linux]
     #[arg(long, value_enum)]
     backend: Option<Backend>,
     /// Include the CPU back-end where a back-end leaves the choice

@@ -163,6 +163,9 @@ fn with_paths(
     prefix: &Utf8Path,
 ) -> Result<Vec<(String, String)>> {
     let mut defines = configuration.defines.clone();
+    for (name, path) in &configuration.paths {
+        defines.push((name.clone(), path.to_string()));
+    }
     defines.push(("CMAKE_INSTALL_PREFIX".to_owned(), prefix.to_string()));
     for name in ["fmt", "json"].iter().chain(configuration.inputs) {
         let variable = name.to_uppercase().replace('-', "_");

@@ -2,6 +2,7 @@
 
 mod cpu;
 mod metal;
+mod sim;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,6 +22,8 @@ pub enum Backend {
     Cpu,
     /// Apple's GPUs, with the CPU back-end (macOS).
     Metal,
+    /// The Metal back-end on a simulated device (Linux).
+    Sim,
 }
 
 /// The choices of a build that change what comes out.
@@ -39,6 +42,8 @@ pub struct Options {
 pub struct Configuration {
     /// `-D` options, in order; the later one of a name wins.
     pub defines: Vec<(String, String)>,
+    /// `-D` options that name files of this workspace: no part of the build's key.
+    pub paths: Vec<(String, Utf8PathBuf)>,
     /// Environment variables of the CMake and Ninja processes.
     pub env: BTreeMap<String, String>,
     /// A folder that stands first on their `PATH`.
@@ -73,7 +78,7 @@ impl Backend {
     /// The back-end that `host` builds unless told otherwise.
     pub fn default_for(host: &Host) -> Self {
         match host.os {
-            Os::Linux => Self::Cpu,
+            Os::Linux => Self::Sim,
             Os::MacOs => Self::Metal,
         }
     }
@@ -83,6 +88,7 @@ impl Backend {
         match self {
             Self::Cpu => cpu::configure(host, options),
             Self::Metal => metal::configure(host, options),
+            Self::Sim => sim::configure(host, options),
         }
     }
 }
@@ -104,6 +110,7 @@ impl fmt::Display for Backend {
         f.write_str(match self {
             Self::Cpu => "cpu",
             Self::Metal => "metal",
+            Self::Sim => "sim",
         })
     }
 }

@@ -1,0 +1,64 @@
+//! The Metal back-end on Linux, on the simulated device of `crates/metal-sim`.
+//!
+//! MLX's CMake files run as they are; `crates/metal-sim/cmake/metal-sim.cmake` gives them what they
+//! would find on a Mac. The kernel compiler stands in for `xcrun`, so it is built first.
+
+use anyhow::{Context, Result, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+
+use super::{Configuration, Options};
+use crate::host::{Host, Os};
+use crate::requirements;
+
+pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
+    if host.os != Os::Linux {
+        bail!("the sim back-end stands in for a GPU on Linux; on macOS use `--backend metal`");
+    }
+    if let Err(missing) = requirements::kernel_clang(host) {
+        bail!("{}", requirements::report(host, &[missing]));
+    }
+    let root = crate_root()?;
+    let mut configuration = Configuration {
+        cpu: options.cpu,
+        metallib: true,
+        ..Configuration::default()
+    };
+    configuration.switch("MLX_BUILD_CPU", options.cpu);
+    configuration.switch("MLX_METAL_JIT", options.jit);
+    configuration.paths = vec![
+        (
+            "CMAKE_PROJECT_mlx_INCLUDE".to_owned(),
+            root.join("cmake/metal-sim.cmake"),
+        ),
+        (
+            "METAL_SIM_COMPILER".to_owned(),
+            kernel_compiler(host, &root)?,
+        ),
+    ];
+    Ok(configuration)
+}
+
+/// The folder of the `metal-sim` crate, beside this one.
+fn crate_root() -> Result<Utf8PathBuf> {
+    let root = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/metal-sim");
+    root.canonicalize_utf8()
+        .with_context(|| format!("{root} is missing: xtask runs from a checkout of the repository"))
+}
+
+/// Builds metal-simc and tells where cargo put it.
+fn kernel_compiler(host: &Host, root: &Utf8Path) -> Result<Utf8PathBuf> {
+    let cargo = host.var("CARGO").unwrap_or("cargo");
+    let manifest = root.join("Cargo.toml");
+    let messages = host
+        .cmd(cargo)
+        .args(["build", "--quiet", "--bin", "metal-simc"])
+        .args(["--message-format", "json", "--manifest-path"])
+        .arg(manifest)
+        .read()?;
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "metal-simc")
+        .find_map(|message| message["executable"].as_str().map(Utf8PathBuf::from))
+        .context("cargo built metal-simc, but does not say where it is")
+}
