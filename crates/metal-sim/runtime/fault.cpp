@@ -1,6 +1,8 @@
 #include "runtime/fault.h"
 
 #include <sys/mman.h>
+#include <ucontext.h>
+#include <cstdint>
 #include <mutex>
 
 #include "runtime/misuse.h"
@@ -26,6 +28,28 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   }
 }
 
+// Makes the handler return to `to`, on the stack that ends at `top`, instead of
+// to the instruction that faulted. False where it is not known how.
+bool return_to(
+    [[maybe_unused]] void* context,
+    [[maybe_unused]] void (*to)(),
+    [[maybe_unused]] std::uintptr_t top) {
+#if defined(__x86_64__)
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  registers[REG_RIP] = reinterpret_cast<greg_t>(to);
+  // As after a call: the return address would lie here.
+  registers[REG_RSP] = static_cast<greg_t>(top - 8);
+  return true;
+#elif defined(__aarch64__)
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+  registers.pc = reinterpret_cast<std::uintptr_t>(to);
+  registers.sp = top;
+  return true;
+#else
+  return false;
+#endif
+}
+
 } // namespace
 
 thread_local FaultTrap* FaultTrap::current_ = nullptr;
@@ -37,7 +61,18 @@ void FaultTrap::handle(int signal, siginfo_t* info, void* context) {
     return;
   }
   trap->address_ = info->si_addr;
-  mtlsim_engine_abandon(trap->engine_, info->si_addr);
+  // The lane's own stack may be what overflowed; the signal stack is free again
+  // once the handler has returned.
+  auto top =
+      reinterpret_cast<std::uintptr_t>(trap->stack_) + signal_stack_bytes;
+  if (!return_to(context, abandon, top)) {
+    abandon();
+  }
+}
+
+void FaultTrap::abandon() {
+  auto* trap = current_;
+  mtlsim_engine_abandon(trap->engine_, trap->address_);
 }
 
 void FaultTrap::install() {
@@ -45,8 +80,8 @@ void FaultTrap::install() {
   std::call_once(once, [] {
     struct sigaction action {};
     action.sa_sigaction = handle;
-    // The engine leaves the handler for good, so the signal stays unblocked; a
-    // lane that ran out of stack needs another one.
+    // Where the handler cannot return elsewhere it is left for good, so the
+    // signal stays unblocked; a lane that ran out of stack needs another one.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigemptyset(&action.sa_mask);
     sigaction(SIGSEGV, &action, &previous_segv);

@@ -42,6 +42,7 @@ class FaultTrap {
  private:
   static void install();
   static void handle(int signal, siginfo_t* info, void* context);
+  static void abandon();
 
   static thread_local FaultTrap* current_;
 
