@@ -1,5 +1,6 @@
 // Command buffers, events and fences: order, lifetimes, handlers.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 
@@ -61,6 +62,22 @@ void handlers_run_before_the_wait_ends(Gpu& gpu) {
     // What the handlers held is gone too.
     CHECK(ran.use_count() == 1);
   }
+}
+
+// Also where the wait begins after the work is done.
+void a_late_wait_waits_for_handlers(Gpu& gpu) {
+  bool ran = false;
+  auto buffer = gpu.command_buffer();
+  buffer->addCompletedHandler([&](MTL::CommandBuffer*) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ran = true;
+  });
+  buffer->commit();
+  while (buffer->status() < MTL::CommandBufferStatusCompleted) {
+    std::this_thread::yield();
+  }
+  buffer->waitUntilCompleted();
+  CHECK(ran);
 }
 
 void an_event_orders_two_queues(Gpu& gpu) {
@@ -192,6 +209,7 @@ int main() {
   a_kernel_runs(gpu);
   encoders_run_in_order(gpu);
   handlers_run_before_the_wait_ends(gpu);
+  a_late_wait_waits_for_handlers(gpu);
   an_event_orders_two_queues(gpu);
   a_spinning_kernel_sees_the_host(gpu);
   a_queue_may_go_first(gpu);
