@@ -12,6 +12,7 @@ pub mod requirements;
 pub mod status;
 pub mod test;
 
+mod demonstration;
 mod progress;
 
 use std::fmt;

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::build::{Backend, backend, prefix, stamp::Stamp};
+use crate::demonstration;
 use crate::host::Host;
 use crate::requirements;
 
@@ -52,6 +53,10 @@ pub fn run(args: Args) -> Result<()> {
 
     let prefix = prefix::builds_dir(&root).join("current");
     let stamp = Stamp::read(&prefix).with_context(|| format!("{prefix} has no stamp"))?;
+    if stamp.backend == Backend::Sim {
+        println!("==> which kernel M rows take, on simulated GPUs");
+        demonstration::run(&host, &root)?;
+    }
     println!(
         "\nDone: MLX {} with the overlay, {} back-end",
         stamp.version, stamp.backend

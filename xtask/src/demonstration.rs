@@ -1,0 +1,122 @@
+//! What the quickstart ends with on Linux: which kernel each number of rows takes, and whether its rows equal the
+//! one-row product.
+
+use anyhow::{Context, Result};
+use camino::{Utf8Path, Utf8PathBuf};
+use comfy_table::{Table, presets};
+use metal_sim::trace::{self, Dispatch};
+use serde::Deserialize;
+
+use crate::host::Host;
+use crate::proc::Cmd;
+
+/// What is shown: a simulated GPU and the policy of the process.
+///
+/// Generation 13 never takes the wide affine kernel, 15 does, 17 has other batch limits; the policies matter where the
+/// wide kernel is taken.
+const SHOWN: [(&str, &str); 6] = [
+    ("applegpu_g13s", "default"),
+    ("applegpu_g17s", "default"),
+    ("applegpu_g15d", "default"),
+    ("applegpu_g15d", "narrow"),
+    ("applegpu_g15d", "streamed"),
+    ("applegpu_g15d", "exact"),
+];
+
+/// Numbers of rows shown: from plain decoding past the widest verify pass that people use.
+const ROWS: std::ops::RangeInclusive<u32> = 1..=16;
+
+/// What the example reports of one product (`--json`), as far as it is shown here.
+#[derive(Debug, Deserialize)]
+struct Report {
+    m: u32,
+    n: u64,
+    k: u64,
+    bits: u32,
+    group: u32,
+    dtype: String,
+    rows_differing: u32,
+}
+
+/// Prints one table for each simulated GPU and policy.
+pub(crate) fn run(host: &Host, root: &Utf8Path) -> Result<()> {
+    let example = build_example(host, root)?;
+    let trace = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let trace = Utf8Path::from_path(trace.path()).context("the temporary folder is not UTF-8")?;
+    for (architecture, policy) in SHOWN {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_header(["M", "kernel", "weights read, times", "rows equal to M = 1"]);
+        let mut problem = String::new();
+        for rows in ROWS {
+            let command = host
+                .cmd(example.as_str())
+                .args(["--device", "gpu", "--json", "--m", &rows.to_string()])
+                .env("MTL_SIM_ARCH", architecture)
+                .env("MLX_QMV_POLICY", policy)
+                .env("MTL_SIM_METER", "1")
+                .env("MTL_SIM_TRACE", trace);
+            let (report, dispatch) = product(command, trace)?;
+            let loaded = dispatch
+                .argument("w")
+                .and_then(|weights| weights.loaded)
+                .with_context(|| format!("{trace} does not count the loads of w"))?;
+            table.add_row([
+                rows.to_string(),
+                dispatch.kernel,
+                format!("{:.2}", loaded as f64 / report.weight_bytes()),
+                format!("{} of {}", report.m - report.rows_differing, report.m),
+            ]);
+            problem = report.problem();
+        }
+        println!("\nSimulated {architecture}, policy {policy}: {problem}\n{table}");
+    }
+    Ok(())
+}
+
+/// Runs the example: what it reports, and the first dispatch of a quantized product, which is the one with all rows.
+fn product(command: Cmd, trace: &Utf8Path) -> Result<(Report, Dispatch)> {
+    fs_err::write(trace, "")?;
+    let text = command.read()?;
+    let report = serde_json::from_str(&text)
+        .with_context(|| format!("the example's --json printed something else: {text}"))?;
+    let dispatch = trace::read(&fs_err::read_to_string(trace)?)
+        .with_context(|| format!("{trace} is no trace of the simulated device"))?
+        .into_iter()
+        .find(|dispatch| dispatch.kernel.contains("_qmv") || dispatch.kernel.contains("_qmm"))
+        .context("the example ran no quantized product on the simulated device")?;
+    Ok((report, dispatch))
+}
+
+impl Report {
+    /// Bytes of the packed weights.
+    fn weight_bytes(&self) -> f64 {
+        (self.n * self.k) as f64 * f64::from(self.bits) / 8.0
+    }
+
+    fn problem(&self) -> String {
+        let Self {
+            n,
+            k,
+            bits,
+            group,
+            dtype,
+            ..
+        } = self;
+        format!("M x {k} times {n} x {k}, {dtype}, {bits} bits, groups of {group}")
+    }
+}
+
+/// Builds the example and tells where cargo put it.
+fn build_example(host: &Host, root: &Utf8Path) -> Result<Utf8PathBuf> {
+    host.cmd("cargo")
+        .args(["build", "--quiet", "--message-format", "json"])
+        .args(["--package", "mlx-overlay", "--example", "quantized_matmul"])
+        .dir(root)
+        .read()?
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "quantized_matmul")
+        .find_map(|message| message["executable"].as_str().map(Utf8PathBuf::from))
+        .context("cargo built the example, but does not say where it is")
+}
