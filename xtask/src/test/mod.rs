@@ -139,9 +139,30 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             command(deny.as_str()).args(["check", "licenses", "bans", "sources"])
         }),
         Step::new("fetch", xtask(&["fetch"])),
+        Step::new("patches", xtask(&["patch", "lint"])).needs("fetch"),
         Step::new("apply", xtask(&["apply-overlay"])).needs("fetch"),
-        Step::new("build", xtask(&["build"])).needs("apply"),
     ];
+    if Backend::default_for(host) == Backend::Sim {
+        // Kernels compiled from source text take another way through MLX; both must serve the same products.
+        let gpu = ["test", "-p", "mlx-overlay", "--test", "gpu"];
+        steps.push(Step::new("build, JIT", xtask(&["build", "--jit", "--cpu"])).needs("apply"));
+        steps.push(Step::new("tests, JIT", cargo(&gpu)).needs("build, JIT"));
+        steps.push(Step::new("build", xtask(&["build", "--cpu"])).needs("apply"));
+        let device = [
+            "test",
+            "-p",
+            "metal-sim",
+            "--test",
+            "mlx",
+            "--test",
+            "smoke",
+            "--",
+            "--include-ignored",
+        ];
+        steps.push(Step::new("MLX on the simulated device", cargo(&device)).needs("build"));
+    } else {
+        steps.push(Step::new("build", xtask(&["build"])).needs("apply"));
+    }
     let layout = |style: String, files: Vec<String>| {
         command(clang_format.as_str())
             .args(["--dry-run", "-Werror", &style])
