@@ -30,7 +30,7 @@ cd "$work/checkout"
 cp -a vendor/mlx "$work/pristine"
 cp patches/*.patch "$work/quilt/"
 sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' -e 's/$/.patch/' patches/series >"$work/quilt/series"
-patches=$(sed "s|^|$work/quilt/|" "$work/quilt/series")
+mapfile -t patches < <(sed "s|^|$work/quilt/|" "$work/quilt/series")
 export QUILT_PATCHES="$work/quilt" GIT_CONFIG_GLOBAL=/dev/null GIT_CEILING_DIRECTORIES="$work"
 
 nothing() { :; }
@@ -39,7 +39,7 @@ pristine() { "$xtask" apply-overlay --offline --revert; }
 applied() { "$xtask" apply-overlay --offline; }
 copied() { rm -rf "$work/tree" && cp -a "$work/pristine" "$work/tree"; }
 removed() { rm -rf "$work/tree"; }
-git_apply() { (cd "$work/tree" && git apply $patches); }
+git_apply() { (cd "$work/tree" && git apply "${patches[@]}"); }
 quilt_push() { (cd "$work/tree" && quilt push -a); }
 whole_git() { cp -a "$work/pristine" "$work/tree" && git_apply && tree_id; }
 whole_quilt() { cp -a "$work/pristine" "$work/tree" && quilt_push && rm -rf "$work/tree/.pc" && tree_id; }
@@ -85,6 +85,7 @@ load=$(cut -d' ' -f1 /proc/loadavg 2>/dev/null || echo unknown)
     printf '    load         %s at the end (1 minute)\n' "$load"
     printf '    files        %s\n' "$files"
     printf '    %s, quilt %s\n\n' "$(git --version)" "$(quilt --version)"
+    # shellcheck disable=SC2016 # the backquotes are Markdown's
     printf '`ci/bench-apply.sh`, release binary, warm file cache, %s runs each, process start included; every run in `raw.tsv`.\n\n' "$runs"
     printf '| command | median ms | least ms |\n|---|---|---|\n'
     for name in $(sed 1d "$out/raw.tsv" | cut -f1 | uniq); do
@@ -92,7 +93,9 @@ load=$(cut -d' ' -f1 /proc/loadavg 2>/dev/null || echo unknown)
             { value[NR] = $1 }
             END { printf "| %s | %.1f | %.1f |\n", name, value[int((NR + 1) / 2)] / 1000, value[1] / 1000 }'
     done
+    # shellcheck disable=SC2016
     printf '\nAll of `apply-*`, `revert` and `status` hash every file. `apply-cold` writes the whole tree from fetched objects; '
+    # shellcheck disable=SC2016
     printf '`git-apply-alone` and `quilt-push-alone` patch a tree that is there and hash nothing; the last two rows do the whole work by other means.\n'
     case $load in
         [01].* | unknown) ;;

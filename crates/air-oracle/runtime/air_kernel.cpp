@@ -16,19 +16,22 @@ enum class Kind : uint32_t {
   kThreadIndexInQuadgroup,
 };
 
-// Where one of the kernel's parameters lies in the block that `oracle.lane` unpacks.
+// Where one of the kernel's parameters lies in the block that `oracle.lane`
+// unpacks.
 struct Parameter {
   Kind kind;
-  uint32_t word;  // first 32-bit word in the block
+  uint32_t word; // first 32-bit word in the block
   uint32_t index; // buffer index
 };
 
 } // namespace
 
-// Defines kName, kSource, kArguments (mtlsim_argument), kParameters (Parameter), kWords.
+// Defines kName, kSource, kArguments (mtlsim_argument), kParameters
+// (Parameter), kWords.
 #include AIR_KERNEL
 
-// The shim at the end of the kernel's module: calls the kernel with the block's values.
+// The shim at the end of the kernel's module: calls the kernel with the block's
+// values.
 extern "C" void oracle_lane(const uint32_t* block) asm("oracle.lane");
 
 namespace {
@@ -50,68 +53,102 @@ void run_lane(void* argument, uint32_t lane) {
         __builtin_memcpy(word, &call.dispatch->buffer[p.index], sizeof(void*));
         break;
       case Kind::kThreadgroupPositionInGrid:
-        for (int i = 0; i < 3; ++i) word[i] = call.position[i];
+        for (int i = 0; i < 3; ++i)
+          word[i] = call.position[i];
         break;
-      case Kind::kSimdgroupIndexInThreadgroup: *word = lane / 32; break;
-      case Kind::kThreadIndexInSimdgroup: *word = lane % 32; break;
-      case Kind::kQuadgroupIndexInThreadgroup: *word = lane / 4; break;
-      case Kind::kThreadIndexInQuadgroup: *word = lane % 4; break;
+      case Kind::kSimdgroupIndexInThreadgroup:
+        *word = lane / 32;
+        break;
+      case Kind::kThreadIndexInSimdgroup:
+        *word = lane % 32;
+        break;
+      case Kind::kQuadgroupIndexInThreadgroup:
+        *word = lane / 4;
+        break;
+      case Kind::kThreadIndexInQuadgroup:
+        *word = lane % 4;
+        break;
     }
   }
   oracle_lane(block);
 }
 
-int run(const mtlsim_dispatch* dispatch, const uint32_t position[3], mtlsim_engine* engine, mtlsim_report* report) {
+int run(
+    const mtlsim_dispatch* dispatch,
+    const uint32_t position[3],
+    mtlsim_engine* engine,
+    mtlsim_report* report) {
   mtlsim::here = reinterpret_cast<mtlsim_lanes*>(engine);
   Call call{dispatch, position};
   const uint32_t* group = dispatch->threads_per_threadgroup;
   return mtlsim::here->run(
-      mtlsim::here, dispatch, kArguments, kArgumentCount, group[0] * group[1] * group[2], 0, run_lane, &call, report);
+      mtlsim::here,
+      dispatch,
+      kArguments,
+      kArgumentCount,
+      group[0] * group[1] * group[2],
+      0,
+      run_lane,
+      &call,
+      report);
 }
 
-uint32_t no_threadgroup_memory() { return 0; }
+uint32_t no_threadgroup_memory() {
+  return 0;
+}
 
 // The tree of the engine's option (engine.h), written apart from the
 // simulator's own so that a slip in either shows.
 float sum(const float (&value)[32], uint32_t order) {
   float v[32];
-  for (int i = 0; i < 32; ++i) v[i] = value[i];
+  for (int i = 0; i < 32; ++i)
+    v[i] = value[i];
   if (order == 2) {
     float s = v[0];
-    for (int i = 1; i < 32; ++i) s += v[i];
+    for (int i = 1; i < 32; ++i)
+      s += v[i];
     return s;
   }
-  // A butterfly gives every lane the same bits, since addition commutes; lane 0's tree is enough.
+  // A butterfly gives every lane the same bits, since addition commutes; lane
+  // 0's tree is enough.
   for (uint32_t i = 0; i < 5; ++i) {
     uint32_t step = order == 1 ? 1u << i : 16u >> i;
     float w[32];
-    for (uint32_t lane = 0; lane < 32; ++lane) w[lane] = v[lane] + v[lane ^ step];
-    for (uint32_t lane = 0; lane < 32; ++lane) v[lane] = w[lane];
+    for (uint32_t lane = 0; lane < 32; ++lane)
+      w[lane] = v[lane] + v[lane ^ step];
+    for (uint32_t lane = 0; lane < 32; ++lane)
+      v[lane] = w[lane];
   }
   return v[0];
 }
 
 } // namespace
 
-// MSL has simdgroups take part as a whole in the kernels that this serves: every lane of the group is there.
+// MSL has simdgroups take part as a whole in the kernels that this serves:
+// every lane of the group is there.
 extern "C" float air_simd_sum(float x) asm("air.simd_sum.f32");
 extern "C" float air_simd_sum(float x) {
-  mtlsim::Exchange<float, MTLSIM_SIMD> all(x, mtlsim::Site::of("air.simd_sum.f32"));
+  mtlsim::Exchange<float, MTLSIM_SIMD> all(
+      x, mtlsim::Site::of("air.simd_sum.f32"));
   float value[32];
-  for (uint32_t i = 0; i < 32; ++i) value[i] = all.at(i);
+  for (uint32_t i = 0; i < 32; ++i)
+    value[i] = all.at(i);
   return sum(value, mtlsim::here->reduction);
 }
 
 extern "C" float air_quad_sum(float x) asm("air.quad_sum.f32");
 extern "C" float air_quad_sum(float x) {
-  mtlsim::Exchange<float, MTLSIM_QUAD> all(x, mtlsim::Site::of("air.quad_sum.f32"));
+  mtlsim::Exchange<float, MTLSIM_QUAD> all(
+      x, mtlsim::Site::of("air.quad_sum.f32"));
   return (all.at(0) + all.at(2)) + (all.at(1) + all.at(3));
 }
 
 // The caller passes 16 bits; what stands above them is not defined.
-extern "C" float air_simd_shuffle_down(float x, uint32_t delta) asm("air.simd_shuffle_down.f32");
+extern "C" float air_simd_shuffle_down(float x, uint32_t delta) asm(
+    "air.simd_shuffle_down.f32");
 extern "C" float air_simd_shuffle_down(float x, uint32_t delta) {
-  mtlsim::Exchange<float, MTLSIM_SIMD> all(x, mtlsim::Site::of("air.simd_shuffle_down.f32"));
+  mtlsim::Exchange<float, MTLSIM_SIMD> all(
+      x, mtlsim::Site::of("air.simd_shuffle_down.f32"));
   uint32_t from = all.lane() + (delta & 0xffff);
   return all.has(from) ? all.at(from) : x;
 }
@@ -119,21 +156,24 @@ extern "C" float air_simd_shuffle_down(float x, uint32_t delta) {
 // What LLVM calls to round to bfloat; older runtime libraries lack it.
 extern "C" __bf16 __truncsfbf2(float x) {
   uint32_t bits = __builtin_bit_cast(uint32_t, x);
-  uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1); // to nearest, ties to even
-  if ((bits & 0x7fffffff) > 0x7f800000) rounded = bits | 0x400000;
+  uint32_t rounded =
+      bits + 0x7fff + (bits >> 16 & 1); // to nearest, ties to even
+  if ((bits & 0x7fffffff) > 0x7f800000)
+    rounded = bits | 0x400000;
   return __builtin_bit_cast(__bf16, uint16_t(rounded >> 16));
 }
 
-extern "C" [[gnu::visibility("default")]] const mtlsim_kernel mtlsim_kernel_entry = {
-    MTLSIM_ABI_VERSION,
-    MTLSIM_PLAIN,
-    kName,
-    kSource,
-    kArgumentCount,
-    kArguments,
-    0,
-    nullptr,
-    MTLSIM_MAX_THREADS,
-    no_threadgroup_memory,
-    run,
+extern "C"
+    [[gnu::visibility("default")]] const mtlsim_kernel mtlsim_kernel_entry = {
+        MTLSIM_ABI_VERSION,
+        MTLSIM_PLAIN,
+        kName,
+        kSource,
+        kArgumentCount,
+        kArguments,
+        0,
+        nullptr,
+        MTLSIM_MAX_THREADS,
+        no_threadgroup_memory,
+        run,
 };

@@ -18,7 +18,7 @@ struct oracle_launch {
   uint32_t binding_count;
   uint32_t threadgroups[3];
   uint32_t threads[3]; // in a threadgroup
-  uint32_t reduction;  // mtlsim_reduction
+  uint32_t reduction; // mtlsim_reduction
 };
 
 // 0, or 1 with one line of text in `message`.

@@ -21,9 +21,10 @@ extern "C" {
 #define MTLSIM_ABI_VERSION 1u
 
 enum {
-  MTLSIM_BUFFER_SLOTS = 31,      // buffer indices 0..30, as in Metal's argument table
+  MTLSIM_BUFFER_SLOTS =
+      31, // buffer indices 0..30, as in Metal's argument table
   MTLSIM_THREADGROUP_SLOTS = 31, // threadgroup memory indices
-  MTLSIM_MAX_THREADS = 1024,     // in one threadgroup
+  MTLSIM_MAX_THREADS = 1024, // in one threadgroup
   MTLSIM_SIMD_WIDTH = 32,
 };
 
@@ -39,7 +40,8 @@ typedef struct mtlsim_constant {
 // never written by a kernel.
 typedef struct mtlsim_dispatch {
   // Start of what is bound at each index (offset applied), null where nothing
-  // is. Kernels may have arguments that they never read; the fault is an access.
+  // is. Kernels may have arguments that they never read; the fault is an
+  // access.
   void* buffer[MTLSIM_BUFFER_SLOTS];
   // Bytes from there to the end of the buffer (or of the setBytes copy).
   uint64_t buffer_length[MTLSIM_BUFFER_SLOTS];
@@ -48,35 +50,43 @@ typedef struct mtlsim_dispatch {
   uint8_t* written[MTLSIM_BUFFER_SLOTS];
   // setThreadgroupMemoryLength, in bytes.
   uint32_t threadgroup_length[MTLSIM_THREADGROUP_SLOTS];
-  uint32_t threadgroups[3];            // threadgroups per grid, rounded up
-  uint32_t threads_per_threadgroup[3]; // as asked for; threadgroups at an edge may have fewer
-  uint32_t threads[3];                 // threads per grid; not a multiple for dispatchThreads
+  uint32_t threadgroups[3]; // threadgroups per grid, rounded up
+  uint32_t threads_per_threadgroup[3]; // as asked for; threadgroups at an edge
+                                       // may have fewer
+  uint32_t threads[3]; // threads per grid; not a multiple for dispatchThreads
   uint32_t constant_count;
   const mtlsim_constant* constants;
 } mtlsim_dispatch;
 
 typedef enum mtlsim_fault_code {
   MTLSIM_OK = 0,
-  MTLSIM_FAULT_DIVERGENT = 1,         // lanes of one group wait at different calls, or for lanes that wait elsewhere
-  MTLSIM_FAULT_MISSING_ARGUMENT = 2,  // an access through an argument that nothing is bound to
-  MTLSIM_FAULT_SHORT_ARGUMENT = 3,    // fewer bytes bound than the argument's type has
-  MTLSIM_FAULT_CONSTANT_TYPE = 5,     // a function constant set with another type
-  MTLSIM_FAULT_THREADGROUP_MEMORY = 6,// static and dynamic threadgroup memory over the device's limit
-  MTLSIM_FAULT_OUT_OF_RANGE = 7,      // an access outside every bound buffer and the threadgroup's memory
-  MTLSIM_FAULT_STACK = 8,             // a lane ran over its stack
-  MTLSIM_FAULT_THREADS = 9,           // more threads than the kernel or the engine takes
-  MTLSIM_FAULT_CONST_WRITE = 10,      // instrumented kernels: a store through a const or constant argument
+  MTLSIM_FAULT_DIVERGENT = 1, // lanes of one group wait at different calls, or
+                              // for lanes that wait elsewhere
+  MTLSIM_FAULT_MISSING_ARGUMENT =
+      2, // an access through an argument that nothing is bound to
+  MTLSIM_FAULT_SHORT_ARGUMENT =
+      3, // fewer bytes bound than the argument's type has
+  MTLSIM_FAULT_CONSTANT_TYPE = 5, // a function constant set with another type
+  MTLSIM_FAULT_THREADGROUP_MEMORY =
+      6, // static and dynamic threadgroup memory over the device's limit
+  MTLSIM_FAULT_OUT_OF_RANGE =
+      7, // an access outside every bound buffer and the threadgroup's memory
+  MTLSIM_FAULT_STACK = 8, // a lane ran over its stack
+  MTLSIM_FAULT_THREADS = 9, // more threads than the kernel or the engine takes
+  MTLSIM_FAULT_CONST_WRITE =
+      10, // instrumented kernels: a store through a const or constant argument
 } mtlsim_fault_code;
 
 // What one threadgroup did. The caller zeroes it; a kernel adds to the
 // counters, so that one report may collect many threadgroups of one worker.
 typedef struct mtlsim_report {
   uint32_t fault; // mtlsim_fault_code of the first fault
-  uint32_t lane;  // thread index in the threadgroup, where one is to blame
+  uint32_t lane; // thread index in the threadgroup, where one is to blame
   uint32_t threadgroup[3];
-  int32_t slot;   // buffer index, where one is to blame, else -1
-  uint64_t offset;// byte offset in that buffer
-  char message[512]; // one line, zero-terminated: kernel source file and line included
+  int32_t slot; // buffer index, where one is to blame, else -1
+  uint64_t offset; // byte offset in that buffer
+  char message[512]; // one line, zero-terminated: kernel source file and line
+                     // included
   // Instrumented kernels only: bytes loaded and stored, by buffer index.
   uint64_t loaded[MTLSIM_BUFFER_SLOTS];
   uint64_t stored[MTLSIM_BUFFER_SLOTS];
@@ -92,13 +102,16 @@ typedef enum mtlsim_address_space {
 } mtlsim_address_space;
 
 typedef struct mtlsim_argument {
-  const char* name;       // in the kernel's source
-  uint32_t index;         // buffer index, or threadgroup memory index for MTLSIM_THREADGROUP
+  const char* name; // in the kernel's source
+  uint32_t
+      index; // buffer index, or threadgroup memory index for MTLSIM_THREADGROUP
   uint32_t address_space; // mtlsim_address_space
-  uint32_t is_const;      // 1: the kernel may not write through it
-  uint32_t minimum_bytes; // size of the pointee; for a reference all of it must be bound
+  uint32_t is_const; // 1: the kernel may not write through it
+  uint32_t minimum_bytes; // size of the pointee; for a reference all of it must
+                          // be bound
   uint32_t is_reference;
-  int32_t function_constant; // index of the constant that switches the argument on, -1: always there
+  int32_t function_constant; // index of the constant that switches the argument
+                             // on, -1: always there
 } mtlsim_argument;
 
 typedef struct mtlsim_constant_use {
@@ -115,14 +128,15 @@ typedef enum mtlsim_variant {
 
 typedef struct mtlsim_kernel {
   uint32_t abi_version; // MTLSIM_ABI_VERSION
-  uint32_t variant;     // mtlsim_variant
+  uint32_t variant; // mtlsim_variant
   const char* host_name;
   const char* source; // the .metal file or "JIT"
   uint32_t argument_count;
   const mtlsim_argument* arguments;
   uint32_t constant_count; // constants that the kernel's source declares
   const mtlsim_constant_use* constants;
-  uint32_t max_threads; // [[max_total_threads_per_threadgroup]], else MTLSIM_MAX_THREADS
+  uint32_t max_threads; // [[max_total_threads_per_threadgroup]], else
+                        // MTLSIM_MAX_THREADS
   // Bytes of threadgroup variables in the kernel and in what it calls.
   uint32_t (*static_threadgroup_bytes)(void);
   // Runs the threadgroup at `position`. Returns the fault code, also put into

@@ -30,12 +30,13 @@ struct mtlsim_exchange {
 };
 
 struct mtlsim_lanes {
-  uint32_t lane;       // thread index in threadgroup of the lane that runs
+  uint32_t lane; // thread index in threadgroup of the lane that runs
   uint32_t lane_count; // in this threadgroup
-  uint32_t reduction;  // mtlsim_reduction
+  uint32_t reduction; // mtlsim_reduction
   unsigned char* threadgroup_memory;
   uint32_t threadgroup_bytes; // static and dynamic
-  const void* zeros;          // read-only zeros that stand for an argument that is switched off
+  const void*
+      zeros; // read-only zeros that stand for an argument that is switched off
   uint32_t zeros_bytes;
   // Inaccessible; each buffer index that nothing is bound to has its part.
   unsigned char* unbound;
@@ -48,7 +49,8 @@ struct mtlsim_lanes {
   uint32_t quad_generation[MTLSIM_MAX_THREADS / 4];
   // What a simdgroup or quad computed together in the generation of the tag:
   // the first lane to resume computes it, the others read it.
-  alignas(16) unsigned char simd_result[MTLSIM_MAX_THREADS / MTLSIM_SIMD_WIDTH][2][mtlsim_exchange::kSlotBytes];
+  alignas(16) unsigned char simd_result[MTLSIM_MAX_THREADS / MTLSIM_SIMD_WIDTH]
+                                       [2][mtlsim_exchange::kSlotBytes];
   uint32_t simd_result_tag[MTLSIM_MAX_THREADS / MTLSIM_SIMD_WIDTH][2];
 
   // Waits until every lane of the group that has not returned is here.
@@ -57,7 +59,12 @@ struct mtlsim_lanes {
   // the threadgroup. Does not return.
   void (*trap)(mtlsim_lanes*, const void* address);
   // Abandons the threadgroup. Does not return.
-  void (*fail)(mtlsim_lanes*, mtlsim_fault_code, int32_t slot, uint64_t offset, const char* message);
+  void (*fail)(
+      mtlsim_lanes*,
+      mtlsim_fault_code,
+      int32_t slot,
+      uint64_t offset,
+      const char* message);
   // Runs `body` once for each lane; returns the fault code. Dispatch and
   // arguments serve to explain a bad address.
   int (*run)(

@@ -46,10 +46,11 @@ mtlsim_context_start:
   .cfi_endproc
 .size mtlsim_context_start,.-mtlsim_context_start
 )");
-static constexpr int kFrameWords = 9; // six registers, return address; the stack is aligned once they are gone
+static constexpr int kFrameWords =
+    9; // six registers, return address; the stack is aligned once they are gone
 static void fill_frame(void** frame, void (*entry)(void*), void* argument) {
-  frame[3] = argument;                         // r12
-  frame[4] = reinterpret_cast<void*>(entry);   // rbx
+  frame[3] = argument; // r12
+  frame[4] = reinterpret_cast<void*>(entry); // rbx
   frame[6] = reinterpret_cast<void*>(&mtlsim_context_start);
 }
 #elif defined(__aarch64__)
@@ -99,7 +100,7 @@ mtlsim_context_start:
 static constexpr int kFrameWords = 20;
 static void fill_frame(void** frame, void (*entry)(void*), void* argument) {
   frame[0] = reinterpret_cast<void*>(entry); // x19
-  frame[1] = argument;                       // x20
+  frame[1] = argument; // x20
   frame[11] = reinterpret_cast<void*>(&mtlsim_context_start); // x30
 }
 #endif
@@ -110,23 +111,41 @@ namespace mtlsim {
 #ifdef MTLSIM_UCONTEXT
 namespace {
 // makecontext passes ints only.
-void trampoline(unsigned entry_low, unsigned entry_high, unsigned argument_low, unsigned argument_high) {
-  auto join = [](unsigned low, unsigned high) { return uintptr_t(low) | (uintptr_t(high) << 16 << 16); };
-  reinterpret_cast<void (*)(void*)>(join(entry_low, entry_high))(reinterpret_cast<void*>(join(argument_low, argument_high)));
+void trampoline(
+    unsigned entry_low,
+    unsigned entry_high,
+    unsigned argument_low,
+    unsigned argument_high) {
+  auto join = [](unsigned low, unsigned high) {
+    return uintptr_t(low) | (uintptr_t(high) << 16 << 16);
+  };
+  reinterpret_cast<void (*)(void*)>(join(entry_low, entry_high))(
+      reinterpret_cast<void*>(join(argument_low, argument_high)));
 }
 } // namespace
 #endif
 
-void context_prepare(Context& context, void* bottom, size_t size, void (*entry)(void*), void* argument) {
+void context_prepare(
+    Context& context,
+    void* bottom,
+    size_t size,
+    void (*entry)(void*),
+    void* argument) {
 #ifdef MTLSIM_UCONTEXT
   getcontext(&context.state);
   context.state.uc_stack.ss_sp = bottom;
   context.state.uc_stack.ss_size = size;
   context.state.uc_link = nullptr;
-  auto e = reinterpret_cast<uintptr_t>(entry), a = reinterpret_cast<uintptr_t>(argument);
+  auto e = reinterpret_cast<uintptr_t>(entry),
+       a = reinterpret_cast<uintptr_t>(argument);
   makecontext(
-      &context.state, reinterpret_cast<void (*)()>(&trampoline), 4,
-      unsigned(e), unsigned(e >> 16 >> 16), unsigned(a), unsigned(a >> 16 >> 16));
+      &context.state,
+      reinterpret_cast<void (*)()>(&trampoline),
+      4,
+      unsigned(e),
+      unsigned(e >> 16 >> 16),
+      unsigned(a),
+      unsigned(a >> 16 >> 16));
 #else
   auto top = (reinterpret_cast<uintptr_t>(bottom) + size) & ~uintptr_t(15);
   auto** frame = reinterpret_cast<void**>(top) - kFrameWords;
@@ -143,7 +162,8 @@ void context_prepare(Context& context, void* bottom, size_t size, void (*entry)(
 
 void context_switch(Context& from, Context& to, bool leave) {
 #ifdef MTLSIM_ASAN
-  __sanitizer_start_switch_fiber(leave ? nullptr : &from.fake_stack, to.stack_bottom, to.stack_size);
+  __sanitizer_start_switch_fiber(
+      leave ? nullptr : &from.fake_stack, to.stack_bottom, to.stack_size);
 #else
   (void)leave;
 #endif
@@ -159,7 +179,8 @@ void context_switch(Context& from, Context& to, bool leave) {
 
 void context_entered(Context& host) {
 #ifdef MTLSIM_ASAN
-  // The first entry comes from the host's own stack, whose bounds only this tells.
+  // The first entry comes from the host's own stack, whose bounds only this
+  // tells.
   const void* bottom = nullptr;
   size_t size = 0;
   __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);

@@ -42,7 +42,12 @@ struct Context {
 
 // Makes `context` start `entry(argument)` on the stack [bottom, bottom + size)
 // at the next switch to it. `entry` must not return.
-void context_prepare(Context& context, void* bottom, size_t size, void (*entry)(void*), void* argument);
+void context_prepare(
+    Context& context,
+    void* bottom,
+    size_t size,
+    void (*entry)(void*),
+    void* argument);
 
 // Saves where we are in `from` and continues `to`. With `leave` set, `from` is
 // never continued.

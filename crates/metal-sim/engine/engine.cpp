@@ -40,8 +40,11 @@ struct Group {
 };
 
 bool same_site(const mtlsim_site& a, const mtlsim_site& b) {
-  auto same_text = [](const char* x, const char* y) { return x == y || strcmp(x, y) == 0; };
-  return a.line == b.line && a.column == b.column && same_text(a.file, b.file) && same_text(a.call, b.call);
+  auto same_text = [](const char* x, const char* y) {
+    return x == y || strcmp(x, y) == 0;
+  };
+  return a.line == b.line && a.column == b.column &&
+      same_text(a.file, b.file) && same_text(a.call, b.call);
 }
 
 } // namespace
@@ -58,11 +61,11 @@ struct mtlsim_engine {
   uint32_t free_count = 0;
 
   uint32_t simdgroups = 0;
-  uint32_t runnable_groups = 0;        // bit per simdgroup with a bit in todo or ready
-  uint32_t todo[kSimdgroups];          // not started
-  uint32_t ready[kSimdgroups];         // started, may continue
-  uint32_t waiting_simd[kSimdgroups];  // at a simd call
-  uint32_t waiting_quad[kSimdgroups];  // at a quad call
+  uint32_t runnable_groups = 0; // bit per simdgroup with a bit in todo or ready
+  uint32_t todo[kSimdgroups]; // not started
+  uint32_t ready[kSimdgroups]; // started, may continue
+  uint32_t waiting_simd[kSimdgroups]; // at a simd call
+  uint32_t waiting_quad[kSimdgroups]; // at a quad call
   uint32_t waiting_group[kSimdgroups]; // at a threadgroup barrier
   const mtlsim_site* waits_at[MTLSIM_MAX_THREADS];
   Group simd[kSimdgroups], quad[kQuads], group;
@@ -79,23 +82,28 @@ struct mtlsim_engine {
   size_t reserved_bytes = 0;
   size_t stack_stride = 0;
   size_t page = 4096;
-  uint32_t guarded = 0;              // stacks whose guard page is in place
-  unsigned char* local = nullptr;    // threadgroup memory, ending at a guard page
+  uint32_t guarded = 0; // stacks whose guard page is in place
+  unsigned char* local = nullptr; // threadgroup memory, ending at a guard page
   size_t local_bytes = 0;
 };
 
 namespace {
 
-constexpr uint32_t bit(uint32_t lane) { return 1u << (lane % MTLSIM_SIMD_WIDTH); }
+constexpr uint32_t bit(uint32_t lane) {
+  return 1u << (lane % MTLSIM_SIMD_WIDTH);
+}
 
-MTLSIM_UNTRACKED void mark_ready(mtlsim_engine& e, uint32_t simdgroup, uint32_t mask) {
+MTLSIM_UNTRACKED void
+mark_ready(mtlsim_engine& e, uint32_t simdgroup, uint32_t mask) {
   e.ready[simdgroup] |= mask;
-  if (mask) e.runnable_groups |= 1u << simdgroup;
+  if (mask)
+    e.runnable_groups |= 1u << simdgroup;
 }
 
 // First set bit at or after `start`, going round; backwards for the reverse
 // schedule.
-MTLSIM_UNTRACKED uint32_t next_bit(uint32_t mask, uint32_t start, bool reverse) {
+MTLSIM_UNTRACKED uint32_t
+next_bit(uint32_t mask, uint32_t start, bool reverse) {
   if (reverse) {
     uint32_t below = start == 31 ? mask : mask & ((2u << start) - 1);
     return 31 - uint32_t(__builtin_clz(below ? below : mask));
@@ -108,17 +116,20 @@ MTLSIM_UNTRACKED uint32_t next_bit(uint32_t mask, uint32_t start, bool reverse) 
 // Lanes of the current simdgroup come first: they are the ones that the
 // collective in progress waits for.
 MTLSIM_UNTRACKED uint32_t pick(mtlsim_engine& e) {
-  if (!e.runnable_groups) return MTLSIM_MAX_THREADS;
+  if (!e.runnable_groups)
+    return MTLSIM_MAX_THREADS;
   bool reverse = e.options.schedule == MTLSIM_SCHEDULE_REVERSE;
   uint32_t current = e.lanes.lane / MTLSIM_SIMD_WIDTH, step = reverse ? 31 : 1;
   uint32_t simdgroup = next_bit(e.runnable_groups, current, reverse);
-  uint32_t start = simdgroup == current ? (e.lanes.lane % 32 + step) % 32 : (reverse ? 31 : 0);
+  uint32_t start = simdgroup == current ? (e.lanes.lane % 32 + step) % 32
+                                        : (reverse ? 31 : 0);
   uint32_t mask = e.todo[simdgroup] | e.ready[simdgroup];
   return simdgroup * MTLSIM_SIMD_WIDTH + next_bit(mask, start, reverse);
 }
 
 MTLSIM_UNTRACKED void release_quad(mtlsim_engine& e, uint32_t quad) {
-  uint32_t simdgroup = quad / 8, mask = 0xfu << (quad % 8 * 4) & e.waiting_quad[simdgroup];
+  uint32_t simdgroup = quad / 8,
+           mask = 0xfu << (quad % 8 * 4) & e.waiting_quad[simdgroup];
   e.waiting_quad[simdgroup] &= ~mask;
   mark_ready(e, simdgroup, mask);
   e.quad[quad].arrived = 0;
@@ -140,9 +151,15 @@ MTLSIM_UNTRACKED void release_group(mtlsim_engine& e) {
   e.group.arrived = 0;
 }
 
-MTLSIM_UNTRACKED void write_fault(mtlsim_engine& e, mtlsim_fault_code code, int32_t slot, uint64_t offset, const char* message) {
+MTLSIM_UNTRACKED void write_fault(
+    mtlsim_engine& e,
+    mtlsim_fault_code code,
+    int32_t slot,
+    uint64_t offset,
+    const char* message) {
   auto& r = *e.report;
-  if (r.fault) return;
+  if (r.fault)
+    return;
   r.fault = code;
   r.lane = e.lanes.lane;
   r.slot = slot;
@@ -156,20 +173,41 @@ MTLSIM_UNTRACKED void write_fault(mtlsim_engine& e, mtlsim_fault_code code, int3
   __builtin_trap();
 }
 
-MTLSIM_UNTRACKED Context& current_context(mtlsim_engine& e) { return e.fiber[e.fiber_of[e.lanes.lane]]; }
+MTLSIM_UNTRACKED Context& current_context(mtlsim_engine& e) {
+  return e.fiber[e.fiber_of[e.lanes.lane]];
+}
 
-[[noreturn]] MTLSIM_UNTRACKED void fail(mtlsim_lanes* lanes, mtlsim_fault_code code, int32_t slot, uint64_t offset, const char* message) {
+[[noreturn]] MTLSIM_UNTRACKED void fail(
+    mtlsim_lanes* lanes,
+    mtlsim_fault_code code,
+    int32_t slot,
+    uint64_t offset,
+    const char* message) {
   auto& e = *reinterpret_cast<mtlsim_engine*>(lanes);
   write_fault(e, code, slot, offset, message);
   stop(e, current_context(e));
 }
 
-[[noreturn]] MTLSIM_UNTRACKED void fail_divergent(mtlsim_engine& e, const mtlsim_site& a, uint32_t lane_a, const mtlsim_site& b, uint32_t lane_b, Context& self) {
+[[noreturn]] MTLSIM_UNTRACKED void fail_divergent(
+    mtlsim_engine& e,
+    const mtlsim_site& a,
+    uint32_t lane_a,
+    const mtlsim_site& b,
+    uint32_t lane_b,
+    Context& self) {
   char text[512];
   snprintf(
-      text, sizeof text,
+      text,
+      sizeof text,
       "divergent collective: thread %u is at %s (%s:%u), thread %u at %s (%s:%u)",
-      lane_a, a.call, a.file, a.line, lane_b, b.call, b.file, b.line);
+      lane_a,
+      a.call,
+      a.file,
+      a.line,
+      lane_b,
+      b.call,
+      b.file,
+      b.line);
   write_fault(e, MTLSIM_FAULT_DIVERGENT, -1, 0, text);
   stop(e, self);
 }
@@ -178,11 +216,17 @@ MTLSIM_UNTRACKED Context& current_context(mtlsim_engine& e) { return e.fiber[e.f
 [[noreturn]] MTLSIM_UNTRACKED void fail_stuck(mtlsim_engine& e, Context& self) {
   uint32_t first = MTLSIM_MAX_THREADS, other = MTLSIM_MAX_THREADS;
   for (uint32_t lane = 0; lane < e.lanes.lane_count; ++lane) {
-    if (!e.waits_at[lane]) continue;
-    if (first == MTLSIM_MAX_THREADS) first = lane;
-    else if (!same_site(*e.waits_at[first], *e.waits_at[lane])) { other = lane; break; }
+    if (!e.waits_at[lane])
+      continue;
+    if (first == MTLSIM_MAX_THREADS)
+      first = lane;
+    else if (!same_site(*e.waits_at[first], *e.waits_at[lane])) {
+      other = lane;
+      break;
+    }
   }
-  if (other == MTLSIM_MAX_THREADS) other = first;
+  if (other == MTLSIM_MAX_THREADS)
+    other = first;
   fail_divergent(e, *e.waits_at[first], first, *e.waits_at[other], other, self);
 }
 
@@ -190,20 +234,23 @@ void fiber_main(void* argument);
 
 // Continues or starts `next` from the fiber `self`. Returns when `self` is
 // continued; with `leave` it is not.
-MTLSIM_UNTRACKED void go_to(mtlsim_engine& e, uint32_t next, Context& self, bool leave) {
+MTLSIM_UNTRACKED void
+go_to(mtlsim_engine& e, uint32_t next, Context& self, bool leave) {
   uint32_t simdgroup = next / MTLSIM_SIMD_WIDTH, mask = bit(next);
   if (e.todo[simdgroup] & mask) {
     uint32_t f = e.free_fibers[--e.free_count];
     // Stacks a power of two apart would share cache sets: stagger their tops.
     size_t stagger = f % 16 * 320;
     unsigned char* bottom = e.reserved + f * e.stack_stride + e.page;
-    mtlsim::context_prepare(e.fiber[f], bottom, e.stack_stride - e.page - stagger, &fiber_main, &e);
+    mtlsim::context_prepare(
+        e.fiber[f], bottom, e.stack_stride - e.page - stagger, &fiber_main, &e);
     e.fiber_of[next] = f;
     e.todo[simdgroup] &= ~mask;
   } else {
     e.ready[simdgroup] &= ~mask;
   }
-  if (!(e.todo[simdgroup] | e.ready[simdgroup])) e.runnable_groups &= ~(1u << simdgroup);
+  if (!(e.todo[simdgroup] | e.ready[simdgroup]))
+    e.runnable_groups &= ~(1u << simdgroup);
   e.waits_at[next] = nullptr;
   e.lanes.lane = next;
   mtlsim::context_switch(self, e.fiber[e.fiber_of[next]], leave);
@@ -212,9 +259,12 @@ MTLSIM_UNTRACKED void go_to(mtlsim_engine& e, uint32_t next, Context& self, bool
 MTLSIM_UNTRACKED void finish_lane(mtlsim_engine& e, uint32_t lane) {
   uint32_t s = lane / MTLSIM_SIMD_WIDTH, q = lane / 4;
   e.live--;
-  if (--e.simd[s].live && e.simd[s].arrived == e.simd[s].live) release_simd(e, s);
-  if (--e.quad[q].live && e.quad[q].arrived == e.quad[q].live) release_quad(e, q);
-  if (--e.group.live && e.group.arrived == e.group.live) release_group(e);
+  if (--e.simd[s].live && e.simd[s].arrived == e.simd[s].live)
+    release_simd(e, s);
+  if (--e.quad[q].live && e.quad[q].arrived == e.quad[q].live)
+    release_quad(e, q);
+  if (--e.group.live && e.group.arrived == e.group.live)
+    release_group(e);
 }
 
 // A fiber runs lanes one after another for as long as the next lane has not
@@ -226,13 +276,16 @@ MTLSIM_UNTRACKED void fiber_main(void* argument) {
     uint32_t lane = e.lanes.lane, f = e.fiber_of[lane];
     e.body(e.argument, lane);
     finish_lane(e, lane);
-    if (!e.live) stop(e, e.fiber[f]);
+    if (!e.live)
+      stop(e, e.fiber[f]);
     uint32_t next = pick(e);
-    if (next == MTLSIM_MAX_THREADS) fail_stuck(e, e.fiber[f]);
+    if (next == MTLSIM_MAX_THREADS)
+      fail_stuck(e, e.fiber[f]);
     uint32_t simdgroup = next / MTLSIM_SIMD_WIDTH;
     if (e.todo[simdgroup] & bit(next)) {
       e.todo[simdgroup] &= ~bit(next);
-      if (!(e.todo[simdgroup] | e.ready[simdgroup])) e.runnable_groups &= ~(1u << simdgroup);
+      if (!(e.todo[simdgroup] | e.ready[simdgroup]))
+        e.runnable_groups &= ~(1u << simdgroup);
       e.fiber_of[next] = f;
       e.lanes.lane = next;
       continue;
@@ -242,10 +295,13 @@ MTLSIM_UNTRACKED void fiber_main(void* argument) {
   }
 }
 
-MTLSIM_UNTRACKED void meet(mtlsim_lanes* lanes, mtlsim_scope scope, const mtlsim_site* site) {
+MTLSIM_UNTRACKED void
+meet(mtlsim_lanes* lanes, mtlsim_scope scope, const mtlsim_site* site) {
   auto& e = *reinterpret_cast<mtlsim_engine*>(lanes);
   uint32_t lane = lanes->lane, s = lane / MTLSIM_SIMD_WIDTH;
-  Group& g = scope == MTLSIM_SIMD ? e.simd[s] : scope == MTLSIM_QUAD ? e.quad[lane / 4] : e.group;
+  Group& g = scope == MTLSIM_SIMD ? e.simd[s]
+      : scope == MTLSIM_QUAD      ? e.quad[lane / 4]
+                                  : e.group;
   if (!g.arrived) {
     g.site = site;
     g.first = lane;
@@ -253,15 +309,21 @@ MTLSIM_UNTRACKED void meet(mtlsim_lanes* lanes, mtlsim_scope scope, const mtlsim
     fail_divergent(e, *g.site, g.first, *site, lane, current_context(e));
   }
   if (++g.arrived == g.live) {
-    if (scope == MTLSIM_SIMD) release_simd(e, s);
-    else if (scope == MTLSIM_QUAD) release_quad(e, lane / 4);
-    else release_group(e);
+    if (scope == MTLSIM_SIMD)
+      release_simd(e, s);
+    else if (scope == MTLSIM_QUAD)
+      release_quad(e, lane / 4);
+    else
+      release_group(e);
     return;
   }
-  (scope == MTLSIM_SIMD ? e.waiting_simd : scope == MTLSIM_QUAD ? e.waiting_quad : e.waiting_group)[s] |= bit(lane);
+  (scope == MTLSIM_SIMD       ? e.waiting_simd
+       : scope == MTLSIM_QUAD ? e.waiting_quad
+                              : e.waiting_group)[s] |= bit(lane);
   e.waits_at[lane] = site;
   uint32_t next = pick(e);
-  if (next == MTLSIM_MAX_THREADS) fail_stuck(e, current_context(e));
+  if (next == MTLSIM_MAX_THREADS)
+    fail_stuck(e, current_context(e));
   go_to(e, next, current_context(e), false);
 }
 
@@ -269,17 +331,21 @@ MTLSIM_UNTRACKED void meet(mtlsim_lanes* lanes, mtlsim_scope scope, const mtlsim
 // system allows no more mappings the rest go without.
 MTLSIM_UNTRACKED void guard_stacks(mtlsim_engine& e, uint32_t count) {
   for (; e.guarded < count; ++e.guarded) {
-    if (mprotect(e.reserved + e.guarded * e.stack_stride, e.page, PROT_NONE) != 0) {
+    if (mprotect(e.reserved + e.guarded * e.stack_stride, e.page, PROT_NONE) !=
+        0) {
       e.guarded = MTLSIM_MAX_THREADS;
       return;
     }
   }
 }
 
-MTLSIM_UNTRACKED const char* argument_name(const mtlsim_engine& e, uint32_t index) {
+MTLSIM_UNTRACKED const char* argument_name(
+    const mtlsim_engine& e,
+    uint32_t index) {
   for (uint32_t i = 0; i < e.argument_count; ++i) {
     auto& a = e.arguments[i];
-    if (a.index == index && a.address_space != MTLSIM_THREADGROUP) return a.name;
+    if (a.index == index && a.address_space != MTLSIM_THREADGROUP)
+      return a.name;
   }
   return "?";
 }
@@ -289,19 +355,43 @@ MTLSIM_UNTRACKED void explain(mtlsim_engine& e, const void* address) {
   auto at = reinterpret_cast<uintptr_t>(address);
   auto& l = e.lanes;
   char text[512];
-  auto within = [&](const void* base, uint64_t bytes) { return at - reinterpret_cast<uintptr_t>(base) < bytes; };
+  auto within = [&](const void* base, uint64_t bytes) {
+    return at - reinterpret_cast<uintptr_t>(base) < bytes;
+  };
   if (within(l.unbound, l.kUnboundBytes * MTLSIM_BUFFER_SLOTS)) {
     uint64_t offset = at - reinterpret_cast<uintptr_t>(l.unbound);
     uint32_t slot = uint32_t(offset / l.kUnboundBytes);
-    snprintf(text, sizeof text, "access to argument %s: nothing is bound at buffer index %u", argument_name(e, slot), slot);
-    return write_fault(e, MTLSIM_FAULT_MISSING_ARGUMENT, int32_t(slot), offset % l.kUnboundBytes, text);
+    snprintf(
+        text,
+        sizeof text,
+        "access to argument %s: nothing is bound at buffer index %u",
+        argument_name(e, slot),
+        slot);
+    return write_fault(
+        e,
+        MTLSIM_FAULT_MISSING_ARGUMENT,
+        int32_t(slot),
+        offset % l.kUnboundBytes,
+        text);
   }
   if (within(e.reserved, e.reserved_bytes)) {
-    return write_fault(e, MTLSIM_FAULT_STACK, -1, 0, "a lane's stack is too small for the kernel's private memory");
+    return write_fault(
+        e,
+        MTLSIM_FAULT_STACK,
+        -1,
+        0,
+        "a lane's stack is too small for the kernel's private memory");
   }
   if (within(e.local, e.local_bytes + e.page)) {
-    long long over = (long long)(at) - (long long)(reinterpret_cast<uintptr_t>(l.threadgroup_memory) + l.threadgroup_bytes);
-    snprintf(text, sizeof text, "access to threadgroup memory, %lld bytes from the end of the %u that the threadgroup has", over, l.threadgroup_bytes);
+    long long over = (long long)(at) -
+        (long long)(reinterpret_cast<uintptr_t>(l.threadgroup_memory) +
+                    l.threadgroup_bytes);
+    snprintf(
+        text,
+        sizeof text,
+        "access to threadgroup memory, %lld bytes from the end of the %u that the threadgroup has",
+        over,
+        l.threadgroup_bytes);
     return write_fault(e, MTLSIM_FAULT_OUT_OF_RANGE, -1, 0, text);
   }
   // The nearest buffer, within reach of a wrong index.
@@ -312,8 +402,11 @@ MTLSIM_UNTRACKED void explain(mtlsim_engine& e, const void* address) {
   for (uint32_t i = 0; i < MTLSIM_BUFFER_SLOTS; ++i) {
     auto base = reinterpret_cast<uintptr_t>(e.dispatch->buffer[i]);
     uint64_t length = e.dispatch->buffer_length[i];
-    if (!base) continue;
-    uint64_t away = at < base ? base - at : at - base < length ? 0 : at - base - length;
+    if (!base)
+      continue;
+    uint64_t away = at < base ? base - at
+        : at - base < length  ? 0
+                              : at - base - length;
     if (away < least) {
       least = away;
       slot = int32_t(i);
@@ -322,23 +415,42 @@ MTLSIM_UNTRACKED void explain(mtlsim_engine& e, const void* address) {
   }
   if (slot >= 0) {
     snprintf(
-        text, sizeof text, "access at byte %lld of argument %s (buffer index %d), which has %llu bytes", offset,
-        argument_name(e, uint32_t(slot)), slot, (unsigned long long)(e.dispatch->buffer_length[slot]));
-    return write_fault(e, MTLSIM_FAULT_OUT_OF_RANGE, slot, uint64_t(offset), text);
+        text,
+        sizeof text,
+        "access at byte %lld of argument %s (buffer index %d), which has %llu bytes",
+        offset,
+        argument_name(e, uint32_t(slot)),
+        slot,
+        (unsigned long long)(e.dispatch->buffer_length[slot]));
+    return write_fault(
+        e, MTLSIM_FAULT_OUT_OF_RANGE, slot, uint64_t(offset), text);
   }
-  snprintf(text, sizeof text, "access to address %p, which is far from every bound buffer", address);
+  snprintf(
+      text,
+      sizeof text,
+      "access to address %p, which is far from every bound buffer",
+      address);
   write_fault(e, MTLSIM_FAULT_OUT_OF_RANGE, -1, 0, text);
 }
 
-[[noreturn]] MTLSIM_UNTRACKED void trap(mtlsim_lanes* lanes, const void* address) {
+[[noreturn]] MTLSIM_UNTRACKED void trap(
+    mtlsim_lanes* lanes,
+    const void* address) {
   auto& e = *reinterpret_cast<mtlsim_engine*>(lanes);
   explain(e, address);
   stop(e, current_context(e));
 }
 
 MTLSIM_UNTRACKED int run(
-    mtlsim_lanes* lanes, const mtlsim_dispatch* dispatch, const mtlsim_argument* arguments, uint32_t argument_count,
-    uint32_t lane_count, uint32_t threadgroup_bytes, void (*body)(void*, uint32_t), void* argument, mtlsim_report* report) {
+    mtlsim_lanes* lanes,
+    const mtlsim_dispatch* dispatch,
+    const mtlsim_argument* arguments,
+    uint32_t argument_count,
+    uint32_t lane_count,
+    uint32_t threadgroup_bytes,
+    void (*body)(void*, uint32_t),
+    void* argument,
+    mtlsim_report* report) {
   auto& e = *reinterpret_cast<mtlsim_engine*>(lanes);
   e.report = report;
   e.dispatch = dispatch;
@@ -347,16 +459,27 @@ MTLSIM_UNTRACKED int run(
   lanes->lane = 0;
   char text[160];
   if (lane_count == 0 || lane_count > MTLSIM_MAX_THREADS) {
-    snprintf(text, sizeof text, "a threadgroup of %u threads; 1 to %u are possible", lane_count, MTLSIM_MAX_THREADS);
+    snprintf(
+        text,
+        sizeof text,
+        "a threadgroup of %u threads; 1 to %u are possible",
+        lane_count,
+        MTLSIM_MAX_THREADS);
     write_fault(e, MTLSIM_FAULT_THREADS, -1, 0, text);
     return report->fault;
   }
   if (threadgroup_bytes > e.options.threadgroup_limit) {
-    snprintf(text, sizeof text, "%u bytes of threadgroup memory; the device has %u", threadgroup_bytes, e.options.threadgroup_limit);
+    snprintf(
+        text,
+        sizeof text,
+        "%u bytes of threadgroup memory; the device has %u",
+        threadgroup_bytes,
+        e.options.threadgroup_limit);
     write_fault(e, MTLSIM_FAULT_THREADGROUP_MEMORY, -1, 0, text);
     return report->fault;
   }
-  // An access past the end meets the guard page; what nobody wrote reads as NaN.
+  // An access past the end meets the guard page; what nobody wrote reads as
+  // NaN.
   uint32_t rounded = (threadgroup_bytes + 15) / 16 * 16;
   lanes->threadgroup_memory = e.local + e.local_bytes - rounded;
   lanes->threadgroup_bytes = threadgroup_bytes;
@@ -381,22 +504,32 @@ MTLSIM_UNTRACKED int run(
   e.group = {lane_count, 0, nullptr, 0};
   memset(e.waits_at, 0, lane_count * sizeof e.waits_at[0]);
   e.free_count = 0;
-  for (uint32_t f = lane_count; f-- > 0;) e.free_fibers[e.free_count++] = f;
+  for (uint32_t f = lane_count; f-- > 0;)
+    e.free_fibers[e.free_count++] = f;
   e.body = body;
   e.argument = argument;
 
   // Generations go on counting from one threadgroup to the next, so a tag
   // that an earlier threadgroup left is never taken for one of this.
   e.host = Context{};
-  uint32_t first = e.options.schedule == MTLSIM_SCHEDULE_REVERSE ? lane_count - 1 : 0;
+  uint32_t first =
+      e.options.schedule == MTLSIM_SCHEDULE_REVERSE ? lane_count - 1 : 0;
   go_to(e, first, e.host, false);
   return report->fault;
 }
 
-size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+size_t round_up(size_t n, size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
 void* reserve(size_t bytes, int protection) {
-  void* p = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(
+      nullptr,
+      bytes,
+      protection,
+      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+      -1,
+      0);
   return p == MAP_FAILED ? nullptr : p;
 }
 
@@ -404,20 +537,28 @@ void* reserve(size_t bytes, int protection) {
 
 mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options) {
   auto* e = new (std::nothrow) mtlsim_engine;
-  if (!e) return nullptr;
-  if (options) e->options = *options;
-  if (!e->options.threadgroup_limit) e->options.threadgroup_limit = kDefaultThreadgroupLimit;
-  if (!e->options.stack_bytes) e->options.stack_bytes = kDefaultStack;
+  if (!e)
+    return nullptr;
+  if (options)
+    e->options = *options;
+  if (!e->options.threadgroup_limit)
+    e->options.threadgroup_limit = kDefaultThreadgroupLimit;
+  if (!e->options.stack_bytes)
+    e->options.stack_bytes = kDefaultStack;
   e->page = size_t(sysconf(_SC_PAGESIZE));
   e->stack_stride = round_up(e->options.stack_bytes, e->page) + e->page;
   e->reserved_bytes = e->stack_stride * MTLSIM_MAX_THREADS;
   e->local_bytes = round_up(e->options.threadgroup_limit, e->page);
   auto& l = e->lanes;
-  e->reserved = static_cast<unsigned char*>(reserve(e->reserved_bytes, PROT_READ | PROT_WRITE));
-  e->local = static_cast<unsigned char*>(reserve(e->local_bytes + e->page, PROT_READ | PROT_WRITE));
+  e->reserved = static_cast<unsigned char*>(
+      reserve(e->reserved_bytes, PROT_READ | PROT_WRITE));
+  e->local = static_cast<unsigned char*>(
+      reserve(e->local_bytes + e->page, PROT_READ | PROT_WRITE));
   l.zeros = reserve(kZeros, PROT_READ);
-  l.unbound = static_cast<unsigned char*>(reserve(l.kUnboundBytes * MTLSIM_BUFFER_SLOTS, PROT_NONE));
-  if (!e->reserved || !e->local || !l.zeros || !l.unbound || mprotect(e->local + e->local_bytes, e->page, PROT_NONE) != 0) {
+  l.unbound = static_cast<unsigned char*>(
+      reserve(l.kUnboundBytes * MTLSIM_BUFFER_SLOTS, PROT_NONE));
+  if (!e->reserved || !e->local || !l.zeros || !l.unbound ||
+      mprotect(e->local + e->local_bytes, e->page, PROT_NONE) != 0) {
     mtlsim_engine_destroy(e);
     return nullptr;
   }
@@ -433,19 +574,27 @@ mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options) {
 }
 
 void mtlsim_engine_destroy(mtlsim_engine* e) {
-  if (!e) return;
-  if (e->reserved) munmap(e->reserved, e->reserved_bytes);
-  if (e->local) munmap(e->local, e->local_bytes + e->page);
-  if (e->lanes.unbound) munmap(e->lanes.unbound, mtlsim_lanes::kUnboundBytes * MTLSIM_BUFFER_SLOTS);
-  if (e->lanes.zeros) munmap(const_cast<void*>(e->lanes.zeros), kZeros);
+  if (!e)
+    return;
+  if (e->reserved)
+    munmap(e->reserved, e->reserved_bytes);
+  if (e->local)
+    munmap(e->local, e->local_bytes + e->page);
+  if (e->lanes.unbound)
+    munmap(e->lanes.unbound, mtlsim_lanes::kUnboundBytes * MTLSIM_BUFFER_SLOTS);
+  if (e->lanes.zeros)
+    munmap(const_cast<void*>(e->lanes.zeros), kZeros);
   delete e;
 }
 
-void mtlsim_engine_abandon(mtlsim_engine* engine, const void* address) { trap(&engine->lanes, address); }
+void mtlsim_engine_abandon(mtlsim_engine* engine, const void* address) {
+  trap(&engine->lanes, address);
+}
 
 int mtlsim_reduction_from_name(const char* name) {
   static const char* const names[] = {"butterfly", "neighbours", "sequential"};
   for (int i = 0; i < 3; ++i)
-    if (strcmp(name, names[i]) == 0) return i;
+    if (strcmp(name, names[i]) == 0)
+      return i;
   return -1;
 }

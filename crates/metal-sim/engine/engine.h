@@ -13,7 +13,7 @@ extern "C" {
 // document it; claims that hold under one order only are claims about that
 // order.
 typedef enum mtlsim_reduction {
-  MTLSIM_REDUCE_BUTTERFLY = 0,  // xor 16, 8, 4, 2, 1 (default)
+  MTLSIM_REDUCE_BUTTERFLY = 0, // xor 16, 8, 4, 2, 1 (default)
   MTLSIM_REDUCE_NEIGHBOURS = 1, // xor 1, 2, 4, 8, 16
   MTLSIM_REDUCE_SEQUENTIAL = 2, // lane 0 + lane 1 + ...
 } mtlsim_reduction;
@@ -28,8 +28,9 @@ typedef enum mtlsim_schedule {
 typedef struct mtlsim_engine_options {
   uint32_t reduction;
   uint32_t schedule;
-  uint32_t threadgroup_limit; // bytes of threadgroup memory that a threadgroup may have; 0: 32768
-  uint32_t stack_bytes;       // of one lane; 0: 256 KiB (reserved, not touched)
+  uint32_t threadgroup_limit; // bytes of threadgroup memory that a threadgroup
+                              // may have; 0: 32768
+  uint32_t stack_bytes; // of one lane; 0: 256 KiB (reserved, not touched)
 } mtlsim_engine_options;
 
 // Null where memory cannot be reserved.

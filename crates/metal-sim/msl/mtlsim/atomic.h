@@ -6,8 +6,19 @@
 
 namespace metal {
 
-enum memory_order { memory_order_relaxed = __ATOMIC_RELAXED, memory_order_acquire = __ATOMIC_ACQUIRE, memory_order_release = __ATOMIC_RELEASE, memory_order_acq_rel = __ATOMIC_ACQ_REL, memory_order_seq_cst = __ATOMIC_SEQ_CST };
-enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
+enum memory_order {
+  memory_order_relaxed = __ATOMIC_RELAXED,
+  memory_order_acquire = __ATOMIC_ACQUIRE,
+  memory_order_release = __ATOMIC_RELEASE,
+  memory_order_acq_rel = __ATOMIC_ACQ_REL,
+  memory_order_seq_cst = __ATOMIC_SEQ_CST
+};
+enum thread_scope {
+  thread_scope_thread,
+  thread_scope_simdgroup,
+  thread_scope_threadgroup,
+  thread_scope_device
+};
 
 template <class T>
 struct atomic {
@@ -27,19 +38,35 @@ METAL_FUNC T atomic_load_explicit(const volatile atomic<T>* a, memory_order) {
   return v;
 }
 template <class T>
-METAL_FUNC void atomic_store_explicit(volatile atomic<T>* a, std::type_identity_t<T> v, memory_order) {
+METAL_FUNC void atomic_store_explicit(
+    volatile atomic<T>* a,
+    std::type_identity_t<T> v,
+    memory_order) {
   __atomic_store(const_cast<T*>(&a->value), &v, __ATOMIC_RELAXED);
 }
 template <class T>
-METAL_FUNC T atomic_exchange_explicit(volatile atomic<T>* a, std::type_identity_t<T> v, memory_order) {
+METAL_FUNC T atomic_exchange_explicit(
+    volatile atomic<T>* a,
+    std::type_identity_t<T> v,
+    memory_order) {
   T old;
   __atomic_exchange(const_cast<T*>(&a->value), &v, &old, __ATOMIC_RELAXED);
   return old;
 }
 template <class T>
 METAL_FUNC bool atomic_compare_exchange_weak_explicit(
-    volatile atomic<T>* a, T* expected, std::type_identity_t<T> v, memory_order, memory_order) {
-  return __atomic_compare_exchange(const_cast<T*>(&a->value), expected, &v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    volatile atomic<T>* a,
+    T* expected,
+    std::type_identity_t<T> v,
+    memory_order,
+    memory_order) {
+  return __atomic_compare_exchange(
+      const_cast<T*>(&a->value),
+      expected,
+      &v,
+      false,
+      __ATOMIC_RELAXED,
+      __ATOMIC_RELAXED);
 }
 
 } // namespace metal
@@ -49,27 +76,35 @@ template <class T, class F>
 METAL_FUNC T atomic_update(volatile metal::atomic<T>* a, F next) {
   T old = metal::atomic_load_explicit(a, metal::memory_order_relaxed);
   while (!metal::atomic_compare_exchange_weak_explicit(
-      a, &old, next(old), metal::memory_order_relaxed, metal::memory_order_relaxed)) {
+      a,
+      &old,
+      next(old),
+      metal::memory_order_relaxed,
+      metal::memory_order_relaxed)) {
   }
   return old;
 }
 } // namespace mtlsim
 
-#define MTLSIM_FETCH(name, expression)                                                                       \
-  template <class T>                                                                                         \
-  METAL_FUNC T atomic_fetch_##name##_explicit(volatile atomic<T>* a, std::type_identity_t<T> v, memory_order) { \
-    return mtlsim::atomic_update(a, [=](T old) -> T { return expression; });                                 \
+#define MTLSIM_FETCH(name, expression)                                       \
+  template <class T>                                                         \
+  METAL_FUNC T atomic_fetch_##name##_explicit(                               \
+      volatile atomic<T>* a, std::type_identity_t<T> v, memory_order) {      \
+    return mtlsim::atomic_update(a, [=](T old) -> T { return expression; }); \
   }
 namespace metal {
 MTLSIM_FETCH(add, old + v)
 MTLSIM_FETCH(sub, old - v)
-MTLSIM_FETCH(and, old & v)
+MTLSIM_FETCH(and, old& v)
 MTLSIM_FETCH(or, old | v)
 MTLSIM_FETCH(xor, old ^ v)
 MTLSIM_FETCH(min, v < old ? v : old)
 MTLSIM_FETCH(max, old < v ? v : old)
 
-METAL_FUNC void atomic_thread_fence(mem_flags, memory_order = memory_order_seq_cst, thread_scope = thread_scope_device) {
+METAL_FUNC void atomic_thread_fence(
+    mem_flags,
+    memory_order = memory_order_seq_cst,
+    thread_scope = thread_scope_device) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 } // namespace metal

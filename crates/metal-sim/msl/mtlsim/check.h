@@ -16,8 +16,19 @@ mtlsim_space_threadgroup T& local();
 
 namespace metal {
 
-enum memory_order { memory_order_relaxed, memory_order_acquire, memory_order_release, memory_order_acq_rel, memory_order_seq_cst };
-enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
+enum memory_order {
+  memory_order_relaxed,
+  memory_order_acquire,
+  memory_order_release,
+  memory_order_acq_rel,
+  memory_order_seq_cst
+};
+enum thread_scope {
+  thread_scope_thread,
+  thread_scope_simdgroup,
+  thread_scope_threadgroup,
+  thread_scope_device
+};
 
 template <class T>
 struct atomic {
@@ -29,24 +40,51 @@ using atomic_bool = atomic<bool>;
 using atomic_ulong = atomic<ulong>;
 using atomic_float = atomic<float>;
 
-#define MTLSIM_ATOMICS(space)                                                                             \
-  template <class T> T atomic_load_explicit(const volatile space atomic<T>*, memory_order);               \
-  template <class T> void atomic_store_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);   \
-  template <class T> T atomic_exchange_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);   \
-  template <class T> bool atomic_compare_exchange_weak_explicit(                                          \
-      volatile space atomic<T>*, T*, std::type_identity_t<T>, memory_order, memory_order);                \
-  template <class T> T atomic_fetch_add_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);  \
-  template <class T> T atomic_fetch_sub_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);  \
-  template <class T> T atomic_fetch_and_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);  \
-  template <class T> T atomic_fetch_or_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);   \
-  template <class T> T atomic_fetch_xor_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);  \
-  template <class T> T atomic_fetch_min_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);  \
-  template <class T> T atomic_fetch_max_explicit(volatile space atomic<T>*, std::type_identity_t<T>, memory_order);
+#define MTLSIM_ATOMICS(space)                                            \
+  template <class T>                                                     \
+  T atomic_load_explicit(const volatile space atomic<T>*, memory_order); \
+  template <class T>                                                     \
+  void atomic_store_explicit(                                            \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order); \
+  template <class T>                                                     \
+  T atomic_exchange_explicit(                                            \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order); \
+  template <class T>                                                     \
+  bool atomic_compare_exchange_weak_explicit(                            \
+      volatile space atomic<T>*,                                         \
+      T*,                                                                \
+      std::type_identity_t<T>,                                           \
+      memory_order,                                                      \
+      memory_order);                                                     \
+  template <class T>                                                     \
+  T atomic_fetch_add_explicit(                                           \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order); \
+  template <class T>                                                     \
+  T atomic_fetch_sub_explicit(                                           \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order); \
+  template <class T>                                                     \
+  T atomic_fetch_and_explicit(                                           \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order); \
+  template <class T>                                                     \
+  T atomic_fetch_or_explicit(                                            \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order); \
+  template <class T>                                                     \
+  T atomic_fetch_xor_explicit(                                           \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order); \
+  template <class T>                                                     \
+  T atomic_fetch_min_explicit(                                           \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order); \
+  template <class T>                                                     \
+  T atomic_fetch_max_explicit(                                           \
+      volatile space atomic<T>*, std::type_identity_t<T>, memory_order);
 MTLSIM_ATOMICS(mtlsim_space_device)
 MTLSIM_ATOMICS(mtlsim_space_threadgroup)
 #undef MTLSIM_ATOMICS
 
-void atomic_thread_fence(mem_flags, memory_order = memory_order_seq_cst, thread_scope = thread_scope_device);
+void atomic_thread_fence(
+    mem_flags,
+    memory_order = memory_order_seq_cst,
+    thread_scope = thread_scope_device);
 
 } // namespace metal
 

@@ -3,7 +3,8 @@
 //
 //   struct Parameters {
 //     static constexpr mtlsim::Parameter list[];
-//     static bool enabled(unsigned i);   // function_constant(...) of parameter i
+//     static bool enabled(unsigned i);   // function_constant(...) of parameter
+//     i
 //   };
 #pragma once
 
@@ -66,19 +67,31 @@ inline void start_meter(const Call&);
 // The threads of a grid and a threadgroup, counted for a parameter of type P.
 template <class P>
 P position(const uint32_t (&v)[3]) {
-  if constexpr (VectorOf<P>::size == 1) return P(v[0]);
-  else if constexpr (VectorOf<P>::size == 2) return P{typename VectorOf<P>::element(v[0]), typename VectorOf<P>::element(v[1])};
-  else return P{typename VectorOf<P>::element(v[0]), typename VectorOf<P>::element(v[1]), typename VectorOf<P>::element(v[2])};
+  if constexpr (VectorOf<P>::size == 1)
+    return P(v[0]);
+  else if constexpr (VectorOf<P>::size == 2)
+    return P{
+        typename VectorOf<P>::element(v[0]),
+        typename VectorOf<P>::element(v[1])};
+  else
+    return P{
+        typename VectorOf<P>::element(v[0]),
+        typename VectorOf<P>::element(v[1]),
+        typename VectorOf<P>::element(v[2])};
 }
 
 template <Parameter D, class P>
 [[gnu::always_inline]] inline P argument(const Call& c, uint32_t lane) {
   if constexpr (D.kind == kBuffer) {
-    if constexpr (std::is_reference_v<P>) return *static_cast<std::remove_reference_t<P>*>(c.buffer[D.index]);
-    else return static_cast<P>(c.buffer[D.index]);
+    if constexpr (std::is_reference_v<P>)
+      return *static_cast<std::remove_reference_t<P>*>(c.buffer[D.index]);
+    else
+      return static_cast<P>(c.buffer[D.index]);
   } else if constexpr (D.kind == kThreadgroup) {
-    if constexpr (std::is_reference_v<P>) return *reinterpret_cast<std::remove_reference_t<P>*>(c.dynamic[D.index]);
-    else return reinterpret_cast<P>(c.dynamic[D.index]);
+    if constexpr (std::is_reference_v<P>)
+      return *reinterpret_cast<std::remove_reference_t<P>*>(c.dynamic[D.index]);
+    else
+      return reinterpret_cast<P>(c.dynamic[D.index]);
   } else {
     uint32_t threads = c.size[0] * c.size[1] * c.size[2];
     auto within = [&](uint32_t(&v)[3]) {
@@ -90,34 +103,52 @@ template <Parameter D, class P>
     if constexpr (D.kind == kThreadPositionInGrid) {
       uint32_t v[3];
       within(v);
-      for (int i = 0; i < 3; ++i) v[i] += c.position[i] * c.dispatch->threads_per_threadgroup[i];
+      for (int i = 0; i < 3; ++i)
+        v[i] += c.position[i] * c.dispatch->threads_per_threadgroup[i];
       return position<P>(v);
     } else if constexpr (D.kind == kThreadPositionInThreadgroup) {
       uint32_t v[3];
       within(v);
       return position<P>(v);
-    } else if constexpr (D.kind == kThreadgroupPositionInGrid) return position<P>(c.position);
-    else if constexpr (D.kind == kThreadgroupsPerGrid) return position<P>(c.dispatch->threadgroups);
-    else if constexpr (D.kind == kThreadsPerGrid) return position<P>(c.dispatch->threads);
-    else if constexpr (D.kind == kThreadsPerThreadgroup) return position<P>(c.size);
-    else if constexpr (D.kind == kDispatchThreadsPerThreadgroup) return position<P>(c.dispatch->threads_per_threadgroup);
-    else if constexpr (D.kind == kThreadIndexInThreadgroup) return whole(lane);
-    else if constexpr (D.kind == kThreadIndexInSimdgroup) return whole(lane % 32);
-    else if constexpr (D.kind == kThreadIndexInQuadgroup) return whole(lane % 4);
-    else if constexpr (D.kind == kSimdgroupIndexInThreadgroup) return whole(lane / 32);
-    else if constexpr (D.kind == kQuadgroupIndexInThreadgroup) return whole(lane / 4);
-    else if constexpr (D.kind == kSimdgroupsPerThreadgroup) return whole((threads + 31) / 32);
-    else if constexpr (D.kind == kQuadgroupsPerThreadgroup) return whole((threads + 3) / 4);
-    else return whole(32);
+    } else if constexpr (D.kind == kThreadgroupPositionInGrid)
+      return position<P>(c.position);
+    else if constexpr (D.kind == kThreadgroupsPerGrid)
+      return position<P>(c.dispatch->threadgroups);
+    else if constexpr (D.kind == kThreadsPerGrid)
+      return position<P>(c.dispatch->threads);
+    else if constexpr (D.kind == kThreadsPerThreadgroup)
+      return position<P>(c.size);
+    else if constexpr (D.kind == kDispatchThreadsPerThreadgroup)
+      return position<P>(c.dispatch->threads_per_threadgroup);
+    else if constexpr (D.kind == kThreadIndexInThreadgroup)
+      return whole(lane);
+    else if constexpr (D.kind == kThreadIndexInSimdgroup)
+      return whole(lane % 32);
+    else if constexpr (D.kind == kThreadIndexInQuadgroup)
+      return whole(lane % 4);
+    else if constexpr (D.kind == kSimdgroupIndexInThreadgroup)
+      return whole(lane / 32);
+    else if constexpr (D.kind == kQuadgroupIndexInThreadgroup)
+      return whole(lane / 4);
+    else if constexpr (D.kind == kSimdgroupsPerThreadgroup)
+      return whole((threads + 31) / 32);
+    else if constexpr (D.kind == kQuadgroupsPerThreadgroup)
+      return whole((threads + 3) / 4);
+    else
+      return whole(32);
   }
 }
 
 template <class P>
 constexpr uint32_t pointee_bytes() {
   using T = std::remove_pointer_t<std::remove_reference_t<P>>;
-  if constexpr (std::is_void_v<T>) return 1;
-  else if constexpr (std::is_pointer_v<std::remove_reference_t<P>> || std::is_reference_v<P>) return sizeof(T);
-  else return 0;
+  if constexpr (std::is_void_v<T>)
+    return 1;
+  else if constexpr (
+      std::is_pointer_v<std::remove_reference_t<P>> || std::is_reference_v<P>)
+    return sizeof(T);
+  else
+    return 0;
 }
 
 // Digits and text for a report, without the C library.
@@ -125,13 +156,15 @@ struct Text {
   char data[256] = {};
   uint32_t size = 0;
   Text& operator<<(const char* s) {
-    while (*s && size + 1 < sizeof data) data[size++] = *s++;
+    while (*s && size + 1 < sizeof data)
+      data[size++] = *s++;
     return *this;
   }
   Text& operator<<(uint64_t n) {
     char digits[24];
     int i = 0;
-    do digits[i++] = char('0' + n % 10);
+    do
+      digits[i++] = char('0' + n % 10);
     while (n /= 10);
     while (i) {
       char one[2] = {digits[--i], 0};
@@ -141,11 +174,17 @@ struct Text {
   }
 };
 
-inline int refuse(mtlsim_report* r, mtlsim_fault_code code, const uint32_t position[3], int slot, const Text& text) {
+inline int refuse(
+    mtlsim_report* r,
+    mtlsim_fault_code code,
+    const uint32_t position[3],
+    int slot,
+    const Text& text) {
   if (!r->fault) {
     r->fault = code;
     r->slot = slot;
-    for (int i = 0; i < 3; ++i) r->threadgroup[i] = position[i];
+    for (int i = 0; i < 3; ++i)
+      r->threadgroup[i] = position[i];
     __builtin_memcpy(r->message, text.data, sizeof text.data);
   }
   return int(code);
@@ -161,9 +200,11 @@ bool bind(Call& c, const mtlsim_argument* arguments) {
   const mtlsim_argument* argument = arguments;
   for (uint32_t i = 0; i < sizeof...(P); ++i) {
     Parameter p = Parameters::list[i];
-    if (p.kind > kThreadgroup) continue;
+    if (p.kind > kThreadgroup)
+      continue;
     const char* name = (argument++)->name;
-    if (p.kind == kThreadgroup) continue;
+    if (p.kind == kThreadgroup)
+      continue;
     if (p.optional && !Parameters::enabled(i)) {
       c.buffer[p.index] = const_cast<void*>(here->zeros);
       continue;
@@ -174,33 +215,52 @@ bool bind(Call& c, const mtlsim_argument* arguments) {
     }
     if (reference[i] && d.buffer_length[p.index] < bytes[i]) {
       Text t;
-      t << "argument " << name << " at buffer index " << p.index << " has " << d.buffer_length[p.index] << " bytes; its type has " << bytes[i];
-      return refuse(c.report, MTLSIM_FAULT_SHORT_ARGUMENT, c.position, p.index, t), false;
+      t << "argument " << name << " at buffer index " << p.index << " has "
+        << d.buffer_length[p.index] << " bytes; its type has " << bytes[i];
+      return refuse(
+                 c.report, MTLSIM_FAULT_SHORT_ARGUMENT, c.position, p.index, t),
+             false;
     }
     c.buffer[p.index] = d.buffer[p.index];
-    if (p.is_const) c.const_buffers |= 1u << p.index;
+    if (p.is_const)
+      c.const_buffers |= 1u << p.index;
   }
   return true;
 }
 
 template <class Parameters, class... P, size_t... I>
-[[gnu::always_inline]] inline void invoke(void (*f)(P...), const Call& c, uint32_t lane, std::index_sequence<I...>) {
+[[gnu::always_inline]] inline void invoke(
+    void (*f)(P...),
+    const Call& c,
+    uint32_t lane,
+    std::index_sequence<I...>) {
   f(argument<Parameters::list[I], P>(c, lane)...);
 }
 
 // Runs one threadgroup of `F`.
 template <class Parameters, auto F, class... P>
-int run(void (*)(P...), const mtlsim_argument* arguments, uint32_t argument_count, const mtlsim_dispatch* dispatch, const uint32_t at[3], mtlsim_engine* engine, mtlsim_report* report) {
+int run(
+    void (*)(P...),
+    const mtlsim_argument* arguments,
+    uint32_t argument_count,
+    const mtlsim_dispatch* dispatch,
+    const uint32_t at[3],
+    mtlsim_engine* engine,
+    mtlsim_report* report) {
   here = reinterpret_cast<mtlsim_lanes*>(engine);
   Call c{};
   c.dispatch = dispatch;
   c.report = report;
   for (int i = 0; i < 3; ++i) {
     c.position[i] = at[i];
-    uint32_t left = dispatch->threads[i] - at[i] * dispatch->threads_per_threadgroup[i];
-    c.size[i] = left < dispatch->threads_per_threadgroup[i] ? left : dispatch->threads_per_threadgroup[i];
+    uint32_t left =
+        dispatch->threads[i] - at[i] * dispatch->threads_per_threadgroup[i];
+    c.size[i] = left < dispatch->threads_per_threadgroup[i]
+        ? left
+        : dispatch->threads_per_threadgroup[i];
   }
-  if (!bind<Parameters, P...>(c, arguments)) return int(report->fault);
+  if (!bind<Parameters, P...>(c, arguments))
+    return int(report->fault);
 #ifdef MTLSIM_METER
   start_meter(c);
 #endif
@@ -210,21 +270,33 @@ int run(void (*)(P...), const mtlsim_argument* arguments, uint32_t argument_coun
     place[i] = offset;
     offset += (dispatch->threadgroup_length[i] + 15) / 16 * 16;
   }
-  // The engine places threadgroup memory; the offsets become addresses in the first lane.
-  struct Start { Call* call; const uint32_t* place; } start{&c, place};
+  // The engine places threadgroup memory; the offsets become addresses in the
+  // first lane.
+  struct Start {
+    Call* call;
+    const uint32_t* place;
+  } start{&c, place};
   call = &c;
   int fault = here->run(
-      here, dispatch, arguments, argument_count, c.size[0] * c.size[1] * c.size[2], offset,
+      here,
+      dispatch,
+      arguments,
+      argument_count,
+      c.size[0] * c.size[1] * c.size[2],
+      offset,
       [](void* argument, uint32_t lane) {
         auto& s = *static_cast<Start*>(argument);
         if (!s.call->dynamic[0])
-          for (int i = 0; i < MTLSIM_THREADGROUP_SLOTS; ++i) s.call->dynamic[i] = here->threadgroup_memory + s.place[i];
+          for (int i = 0; i < MTLSIM_THREADGROUP_SLOTS; ++i)
+            s.call->dynamic[i] = here->threadgroup_memory + s.place[i];
         invoke<Parameters>(F, *s.call, lane, std::index_sequence_for<P...>{});
       },
-      &start, report);
+      &start,
+      report);
   call = nullptr;
   if (fault)
-    for (int i = 0; i < 3; ++i) report->threadgroup[i] = at[i];
+    for (int i = 0; i < 3; ++i)
+      report->threadgroup[i] = at[i];
   return fault;
 }
 
@@ -244,34 +316,57 @@ constexpr void describe(void (*)(P...), mtlsim_argument* out) {
 
 template <class T>
 constexpr uint32_t data_type() {
-  if constexpr (std::is_same_v<T, bool>) return 53;
-  else if constexpr (std::is_same_v<T, char> || std::is_same_v<T, signed char>) return 45;
-  else if constexpr (std::is_same_v<T, uchar>) return 49;
-  else if constexpr (std::is_same_v<T, short>) return 37;
-  else if constexpr (std::is_same_v<T, ushort>) return 41;
-  else if constexpr (std::is_same_v<T, int>) return 29;
-  else if constexpr (std::is_same_v<T, uint>) return 33;
-  else if constexpr (std::is_same_v<T, long>) return 81;
-  else if constexpr (std::is_same_v<T, ulong>) return 85;
-  else if constexpr (std::is_same_v<T, half>) return 16;
-  else if constexpr (std::is_same_v<T, bfloat>) return 121;
+  if constexpr (std::is_same_v<T, bool>)
+    return 53;
+  else if constexpr (std::is_same_v<T, char> || std::is_same_v<T, signed char>)
+    return 45;
+  else if constexpr (std::is_same_v<T, uchar>)
+    return 49;
+  else if constexpr (std::is_same_v<T, short>)
+    return 37;
+  else if constexpr (std::is_same_v<T, ushort>)
+    return 41;
+  else if constexpr (std::is_same_v<T, int>)
+    return 29;
+  else if constexpr (std::is_same_v<T, uint>)
+    return 33;
+  else if constexpr (std::is_same_v<T, long>)
+    return 81;
+  else if constexpr (std::is_same_v<T, ulong>)
+    return 85;
+  else if constexpr (std::is_same_v<T, half>)
+    return 16;
+  else if constexpr (std::is_same_v<T, bfloat>)
+    return 121;
   else {
-    static_assert(std::is_same_v<T, float>, "no function constants of this type");
+    static_assert(
+        std::is_same_v<T, float>, "no function constants of this type");
     return 3;
   }
 }
 
-// Takes constant `index` from the dispatch; false where it was set as another type.
+// Takes constant `index` from the dispatch; false where it was set as another
+// type.
 template <class T>
-bool set_constant(const mtlsim_dispatch* d, uint32_t index, const char* name, T& value, bool& defined, const uint32_t at[3], mtlsim_report* report) {
+bool set_constant(
+    const mtlsim_dispatch* d,
+    uint32_t index,
+    const char* name,
+    T& value,
+    bool& defined,
+    const uint32_t at[3],
+    mtlsim_report* report) {
   value = T{};
   defined = false;
   for (uint32_t i = 0; i < d->constant_count; ++i) {
     const auto& c = d->constants[i];
-    if (c.index != index) continue;
+    if (c.index != index)
+      continue;
     if (c.type != data_type<T>()) {
       Text t;
-      t << "function constant " << name << " (" << index << ") was set as MTLDataType " << c.type << "; the kernel declares " << data_type<T>();
+      t << "function constant " << name << " (" << index
+        << ") was set as MTLDataType " << c.type << "; the kernel declares "
+        << data_type<T>();
       return refuse(report, MTLSIM_FAULT_CONSTANT_TYPE, at, -1, t), false;
     }
     __builtin_memcpy(&value, &c.raw, sizeof(T));
@@ -292,6 +387,8 @@ bool set_constant(const mtlsim_dispatch* d, uint32_t index, const char* name, T&
 // instruction for it; older runtime libraries lack it.
 extern "C" [[gnu::visibility("hidden")]] bfloat __truncsfbf2(float x) {
   uint32_t u = __builtin_bit_cast(uint32_t, x);
-  uint16_t r = (u & 0x7fffffff) > 0x7f800000 ? uint16_t(u >> 16 | 0x40) : uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
+  uint16_t r = (u & 0x7fffffff) > 0x7f800000
+      ? uint16_t(u >> 16 | 0x40)
+      : uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
   return __builtin_bit_cast(bfloat, r);
 }

@@ -32,19 +32,26 @@ class Exchange {
  public:
   static constexpr uint32_t kWidth = Scope == MTLSIM_SIMD ? 32 : 4;
 
-  Exchange(const T& mine, const mtlsim_site& site) : lanes_(*here), base_(lanes_.lane & ~(kWidth - 1)) {
-    static_assert(sizeof(T) <= mtlsim_exchange::kSlotBytes, "too large for a lane's slot");
-    generation_ = Scope == MTLSIM_SIMD ? lanes_.simd_generation[base_ / 32] : lanes_.quad_generation[base_ / 4];
+  Exchange(const T& mine, const mtlsim_site& site)
+      : lanes_(*here), base_(lanes_.lane & ~(kWidth - 1)) {
+    static_assert(
+        sizeof(T) <= mtlsim_exchange::kSlotBytes,
+        "too large for a lane's slot");
+    generation_ = Scope == MTLSIM_SIMD ? lanes_.simd_generation[base_ / 32]
+                                       : lanes_.quad_generation[base_ / 4];
     __builtin_memcpy(slot(lanes_.lane), &mine, sizeof(T));
     board().tag[parity()][lanes_.lane] = generation_;
     lanes_.meet(here, Scope, &site);
   }
 
-  uint32_t lane() const { return lanes_.lane - base_; }
+  uint32_t lane() const {
+    return lanes_.lane - base_;
+  }
 
   // Lanes that have returned from the kernel take no part.
   bool has(uint32_t lane) const {
-    return lane < kWidth && base_ + lane < lanes_.lane_count && board().tag[parity()][base_ + lane] == generation_;
+    return lane < kWidth && base_ + lane < lanes_.lane_count &&
+        board().tag[parity()][base_ + lane] == generation_;
   }
 
   T at(uint32_t lane) const {
@@ -84,8 +91,10 @@ class Exchange {
   void once_in_place(F compute) const {
     static_assert(Scope == MTLSIM_SIMD);
     uint32_t& tag = lanes_.simd_result_tag[base_ / 32][parity()];
-    if (tag == generation_) return;
-    compute(reinterpret_cast<unsigned char(*)[mtlsim_exchange::kSlotBytes]>(slot(base_)));
+    if (tag == generation_)
+      return;
+    compute(reinterpret_cast<unsigned char(*)[mtlsim_exchange::kSlotBytes]>(
+        slot(base_)));
     tag = generation_;
   }
   template <class R>
@@ -96,9 +105,15 @@ class Exchange {
   }
 
  private:
-  mtlsim_exchange& board() const { return Scope == MTLSIM_SIMD ? lanes_.simd : lanes_.quad; }
-  uint32_t parity() const { return generation_ & 1; }
-  unsigned char* slot(uint32_t lane) const { return board().slot[parity()][lane]; }
+  mtlsim_exchange& board() const {
+    return Scope == MTLSIM_SIMD ? lanes_.simd : lanes_.quad;
+  }
+  uint32_t parity() const {
+    return generation_ & 1;
+  }
+  unsigned char* slot(uint32_t lane) const {
+    return board().slot[parity()][lane];
+  }
 
   mtlsim_lanes& lanes_;
   uint32_t base_;
@@ -118,12 +133,14 @@ inline uint32_t reserve_local(uint32_t size, uint32_t align) {
 
 template <class T, int Declaration>
 struct Local {
-  static inline const uint32_t offset = reserve_local(sizeof(T), alignof(T) < 16 ? 16 : alignof(T));
+  static inline const uint32_t offset =
+      reserve_local(sizeof(T), alignof(T) < 16 ? 16 : alignof(T));
 };
 
 template <class T, int Declaration>
 [[gnu::always_inline]] inline T& local() {
-  return *reinterpret_cast<T*>(here->threadgroup_memory + Local<T, Declaration>::offset);
+  return *reinterpret_cast<T*>(
+      here->threadgroup_memory + Local<T, Declaration>::offset);
 }
 #endif
 

@@ -28,10 +28,15 @@ struct simdgroup_matrix {
   simdgroup_matrix() = default;
   explicit simdgroup_matrix(T diagonal) {
     auto c = mtlsim::matrix_cell(mtlsim::here->lane % 32);
-    for (uint32_t i = 0; i < 2; ++i) elements_[i] = c.row == c.column + i ? diagonal : T(0);
+    for (uint32_t i = 0; i < 2; ++i)
+      elements_[i] = c.row == c.column + i ? diagonal : T(0);
   }
-  storage_type& thread_elements() { return elements_; }
-  const storage_type& thread_elements() const { return elements_; }
+  storage_type& thread_elements() {
+    return elements_;
+  }
+  const storage_type& thread_elements() const {
+    return elements_;
+  }
 
  private:
   storage_type elements_;
@@ -55,11 +60,17 @@ METAL_FUNC void simdgroup_multiply_accumulate(
     const simdgroup_matrix<B, 8, 8>& b,
     const simdgroup_matrix<C, 8, 8>& c,
     MTLSIM_AT("simdgroup_multiply_accumulate")) {
-  struct Parts { float a[2], b[2], c[2]; };
+  struct Parts {
+    float a[2], b[2], c[2];
+  };
   auto &x = a.thread_elements(), &y = b.thread_elements();
   auto& z = c.thread_elements();
-  mtlsim::Exchange<Parts, MTLSIM_SIMD> all({{float(x[0]), float(x[1])}, {float(y[0]), float(y[1])}, {float(z[0]), float(z[1])}}, site);
-  all.once_in_place([](unsigned char (*slot)[mtlsim_exchange::kSlotBytes]) {
+  mtlsim::Exchange<Parts, MTLSIM_SIMD> all(
+      {{float(x[0]), float(x[1])},
+       {float(y[0]), float(y[1])},
+       {float(z[0]), float(z[1])}},
+      site);
+  all.once_in_place([](unsigned char(*slot)[mtlsim_exchange::kSlotBytes]) {
     float l[8][8], r[8][8], s[8][8];
     for (uint32_t lane = 0; lane < 32; ++lane) {
       Parts p;
@@ -73,13 +84,16 @@ METAL_FUNC void simdgroup_multiply_accumulate(
     }
     for (int i = 0; i < 8; ++i)
       for (int k = 0; k < 8; ++k)
-        for (int j = 0; j < 8; ++j) s[i][j] = l[i][k] * r[k][j] + s[i][j];
+        for (int j = 0; j < 8; ++j)
+          s[i][j] = l[i][k] * r[k][j] + s[i][j];
     for (uint32_t lane = 0; lane < 32; ++lane) {
       auto at = mtlsim::matrix_cell(lane);
       __builtin_memcpy(slot[lane], &s[at.row][at.column], 2 * sizeof(float));
     }
   });
-  struct Result { float v[2]; };
+  struct Result {
+    float v[2];
+  };
   auto sum = all.template mine<Result>();
   d.thread_elements() = vec<D, 2>{D(sum.v[0]), D(sum.v[1])};
 }
@@ -90,12 +104,14 @@ METAL_FUNC void simdgroup_multiply(
     const simdgroup_matrix<A, 8, 8>& a,
     const simdgroup_matrix<B, 8, 8>& b,
     MTLSIM_AT("simdgroup_multiply")) {
-  simdgroup_multiply_accumulate(d, a, b, make_filled_simdgroup_matrix<float, 8, 8>(0.0f), site);
+  simdgroup_multiply_accumulate(
+      d, a, b, make_filled_simdgroup_matrix<float, 8, 8>(0.0f), site);
 }
 
 template <class T>
 METAL_FUNC simdgroup_matrix<T, 8, 8> operator*(
-    const simdgroup_matrix<T, 8, 8>& a, const simdgroup_matrix<T, 8, 8>& b) {
+    const simdgroup_matrix<T, 8, 8>& a,
+    const simdgroup_matrix<T, 8, 8>& b) {
   simdgroup_matrix<T, 8, 8> d;
   simdgroup_multiply(d, a, b);
   return d;
@@ -103,21 +119,33 @@ METAL_FUNC simdgroup_matrix<T, 8, 8> operator*(
 
 template <class T, class U>
 METAL_FUNC void simdgroup_load(
-    simdgroup_matrix<T, 8, 8>& m, const U* source, ulong elements_per_row = 8, ulong2 origin = ulong2{0, 0}, bool transpose = false) {
+    simdgroup_matrix<T, 8, 8>& m,
+    const U* source,
+    ulong elements_per_row = 8,
+    ulong2 origin = ulong2{0, 0},
+    bool transpose = false) {
   auto c = mtlsim::matrix_cell(mtlsim::here->lane % 32);
   for (uint32_t i = 0; i < 2; ++i) {
-    ulong row = transpose ? c.column + i : c.row, column = transpose ? c.row : c.column + i;
-    m.thread_elements()[i] = T(source[(row + origin[1]) * elements_per_row + column + origin[0]]);
+    ulong row = transpose ? c.column + i : c.row,
+          column = transpose ? c.row : c.column + i;
+    m.thread_elements()[i] =
+        T(source[(row + origin[1]) * elements_per_row + column + origin[0]]);
   }
 }
 
 template <class T, class U>
 METAL_FUNC void simdgroup_store(
-    const simdgroup_matrix<T, 8, 8>& m, U* target, ulong elements_per_row = 8, ulong2 origin = ulong2{0, 0}, bool transpose = false) {
+    const simdgroup_matrix<T, 8, 8>& m,
+    U* target,
+    ulong elements_per_row = 8,
+    ulong2 origin = ulong2{0, 0},
+    bool transpose = false) {
   auto c = mtlsim::matrix_cell(mtlsim::here->lane % 32);
   for (uint32_t i = 0; i < 2; ++i) {
-    ulong row = transpose ? c.column + i : c.row, column = transpose ? c.row : c.column + i;
-    target[(row + origin[1]) * elements_per_row + column + origin[0]] = U(m.thread_elements()[i]);
+    ulong row = transpose ? c.column + i : c.row,
+          column = transpose ? c.row : c.column + i;
+    target[(row + origin[1]) * elements_per_row + column + origin[0]] =
+        U(m.thread_elements()[i]);
   }
 }
 

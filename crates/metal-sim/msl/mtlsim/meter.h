@@ -6,7 +6,8 @@
 
 #ifdef MTLSIM_METER
 
-extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start, _end; // of this shared object
+extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start,
+    _end; // of this shared object
 
 namespace mtlsim {
 
@@ -21,9 +22,11 @@ struct Ranges {
   void add(void* start, uint64_t length, uint8_t index) {
     auto at = reinterpret_cast<uintptr_t>(start);
     uint32_t i = count;
-    while (i > 0 && base[i - 1] > at) --i;
+    while (i > 0 && base[i - 1] > at)
+      --i;
     if (i > 0 && base[i - 1] == at) {
-      if (bytes[i - 1] < length) bytes[i - 1] = length;
+      if (bytes[i - 1] < length)
+        bytes[i - 1] = length;
       return;
     }
     for (uint32_t k = count; k > i; --k) {
@@ -38,15 +41,20 @@ struct Ranges {
   }
   void cut() {
     for (uint32_t i = 0; i + 1 < count; ++i)
-      if (bytes[i] > base[i + 1] - base[i]) bytes[i] = base[i + 1] - base[i];
+      if (bytes[i] > base[i + 1] - base[i])
+        bytes[i] = base[i + 1] - base[i];
   }
-  bool contains(uint32_t i, uintptr_t at) const { return at - base[i] < bytes[i]; }
+  bool contains(uint32_t i, uintptr_t at) const {
+    return at - base[i] < bytes[i];
+  }
   // The slot of an address and how far into it, or -1.
   int find(uintptr_t at, uint64_t& offset) {
     if (!(last < count && contains(last, at))) {
       last = 0;
-      while (last < count && !contains(last, at)) ++last;
-      if (last == count) return -1;
+      while (last < count && !contains(last, at))
+        ++last;
+      if (last == count)
+        return -1;
     }
     offset = at - base[last];
     return slot[last];
@@ -62,9 +70,11 @@ inline void start_meter(const Call& c) {
   meter = {};
   const auto& d = *c.dispatch;
   for (uint8_t i = 0; i < MTLSIM_BUFFER_SLOTS; ++i) {
-    if (!d.buffer[i] || c.buffer[i] != d.buffer[i]) continue;
+    if (!d.buffer[i] || c.buffer[i] != d.buffer[i])
+      continue;
     meter.readable.add(d.buffer[i], d.buffer_length[i], i);
-    if (!(c.const_buffers >> i & 1)) meter.writable.add(d.buffer[i], d.buffer_length[i], i);
+    if (!(c.const_buffers >> i & 1))
+      meter.writable.add(d.buffer[i], d.buffer_length[i], i);
   }
   meter.readable.cut();
   meter.writable.cut();
@@ -73,31 +83,40 @@ inline void start_meter(const Call& c) {
 // Memory that a kernel may use and that is no buffer.
 inline bool is_private(uintptr_t at, uint64_t size) {
   auto within = [&](const void* base, uint64_t bytes) {
-    return at - reinterpret_cast<uintptr_t>(base) < bytes && at + size - reinterpret_cast<uintptr_t>(base) <= bytes;
+    return at - reinterpret_cast<uintptr_t>(base) < bytes &&
+        at + size - reinterpret_cast<uintptr_t>(base) <= bytes;
   };
   return within(here->stacks, uint64_t(here->stacks_end - here->stacks)) ||
-      within(here, sizeof(mtlsim_lanes)) || within(&__ehdr_start, uint64_t(&_end - &__ehdr_start)) ||
-      within(&here, sizeof here) || within(&call, sizeof call) || is_constant(reinterpret_cast<void*>(at));
+      within(here, sizeof(mtlsim_lanes)) ||
+      within(&__ehdr_start, uint64_t(&_end - &__ehdr_start)) ||
+      within(&here, sizeof here) || within(&call, sizeof call) ||
+      is_constant(reinterpret_cast<void*>(at));
 }
 
 inline void count(uintptr_t at, uint64_t size, bool store) {
-  if (!call) return; // outside a threadgroup: constructors of the shared object
+  if (!call)
+    return; // outside a threadgroup: constructors of the shared object
   uint64_t offset = 0;
   auto& ranges = store ? meter.writable : meter.readable;
   for (uint64_t done = 0; done < size;) {
     int slot = ranges.find(at + done, offset);
     if (slot < 0) {
       auto local = reinterpret_cast<uintptr_t>(here->threadgroup_memory);
-      if (at - local < here->threadgroup_bytes && at + size - local <= here->threadgroup_bytes) {
-        (store ? call->report->threadgroup_stored : call->report->threadgroup_loaded) += size;
+      if (at - local < here->threadgroup_bytes &&
+          at + size - local <= here->threadgroup_bytes) {
+        (store ? call->report->threadgroup_stored
+               : call->report->threadgroup_loaded) += size;
         return;
       }
-      if (is_private(at, size)) return;
+      if (is_private(at, size))
+        return;
       auto zeros = reinterpret_cast<uintptr_t>(here->zeros);
-      if (!store && at - zeros < here->zeros_bytes) return;
+      if (!store && at - zeros < here->zeros_bytes)
+        return;
       if (store && (slot = meter.readable.find(at + done, offset)) >= 0) {
         Text t;
-        t << "store through an argument that is const (buffer index " << uint64_t(slot) << ", byte " << offset << ")";
+        t << "store through an argument that is const (buffer index "
+          << uint64_t(slot) << ", byte " << offset << ")";
         here->fail(here, MTLSIM_FAULT_CONST_WRITE, slot, offset, t.data);
       }
       here->trap(here, reinterpret_cast<void*>(at + done));
@@ -107,7 +126,8 @@ inline void count(uintptr_t at, uint64_t size, bool store) {
     (store ? call->report->stored : call->report->loaded)[slot] += part;
     if (store)
       if (uint8_t* written = call->dispatch->written[slot])
-        for (uint64_t i = 0; i < part; ++i) __atomic_store_n(written + offset + i, uint8_t(1), __ATOMIC_RELAXED);
+        for (uint64_t i = 0; i < part; ++i)
+          __atomic_store_n(written + offset + i, uint8_t(1), __ATOMIC_RELAXED);
     done += part;
   }
 }
@@ -115,27 +135,38 @@ inline void count(uintptr_t at, uint64_t size, bool store) {
 } // namespace mtlsim
 
 #define MTLSIM_CALLBACK extern "C" [[gnu::used, gnu::visibility("hidden")]] void
-#define MTLSIM_COUNT(bytes)                                                                              \
-  MTLSIM_CALLBACK __mtlsim_load##bytes##_noabort(uintptr_t at) { mtlsim::count(at, bytes, false); } \
-  MTLSIM_CALLBACK __mtlsim_store##bytes##_noabort(uintptr_t at) { mtlsim::count(at, bytes, true); }
+#define MTLSIM_COUNT(bytes)                                       \
+  MTLSIM_CALLBACK __mtlsim_load##bytes##_noabort(uintptr_t at) {  \
+    mtlsim::count(at, bytes, false);                              \
+  }                                                               \
+  MTLSIM_CALLBACK __mtlsim_store##bytes##_noabort(uintptr_t at) { \
+    mtlsim::count(at, bytes, true);                               \
+  }
 MTLSIM_COUNT(1)
 MTLSIM_COUNT(2)
 MTLSIM_COUNT(4)
 MTLSIM_COUNT(8)
 MTLSIM_COUNT(16)
-MTLSIM_CALLBACK __mtlsim_loadN_noabort(uintptr_t at, size_t bytes) { mtlsim::count(at, bytes, false); }
-MTLSIM_CALLBACK __mtlsim_storeN_noabort(uintptr_t at, size_t bytes) { mtlsim::count(at, bytes, true); }
-extern "C" [[gnu::used, gnu::visibility("hidden")]] void* __mtlsim_memcpy(void* to, const void* from, size_t bytes) {
+MTLSIM_CALLBACK __mtlsim_loadN_noabort(uintptr_t at, size_t bytes) {
+  mtlsim::count(at, bytes, false);
+}
+MTLSIM_CALLBACK __mtlsim_storeN_noabort(uintptr_t at, size_t bytes) {
+  mtlsim::count(at, bytes, true);
+}
+extern "C" [[gnu::used, gnu::visibility("hidden")]] void*
+__mtlsim_memcpy(void* to, const void* from, size_t bytes) {
   mtlsim::count(reinterpret_cast<uintptr_t>(from), bytes, false);
   mtlsim::count(reinterpret_cast<uintptr_t>(to), bytes, true);
   return __builtin_memcpy(to, from, bytes);
 }
-extern "C" [[gnu::used, gnu::visibility("hidden")]] void* __mtlsim_memmove(void* to, const void* from, size_t bytes) {
+extern "C" [[gnu::used, gnu::visibility("hidden")]] void*
+__mtlsim_memmove(void* to, const void* from, size_t bytes) {
   mtlsim::count(reinterpret_cast<uintptr_t>(from), bytes, false);
   mtlsim::count(reinterpret_cast<uintptr_t>(to), bytes, true);
   return __builtin_memmove(to, from, bytes);
 }
-extern "C" [[gnu::used, gnu::visibility("hidden")]] void* __mtlsim_memset(void* to, int value, size_t bytes) {
+extern "C" [[gnu::used, gnu::visibility("hidden")]] void*
+__mtlsim_memset(void* to, int value, size_t bytes) {
   mtlsim::count(reinterpret_cast<uintptr_t>(to), bytes, true);
   return __builtin_memset(to, value, bytes);
 }

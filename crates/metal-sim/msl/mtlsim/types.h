@@ -25,31 +25,37 @@ template <class T, int N>
 using vec = T __attribute__((ext_vector_type(N)));
 
 using ::int8_t, ::int16_t, ::int32_t, ::int64_t;
-using ::uint8_t, ::uint16_t, ::uint32_t, ::uint64_t;
 using ::size_t, ::ptrdiff_t;
+using ::uint8_t, ::uint16_t, ::uint32_t, ::uint64_t;
 
 // ---- traits
-using std::bool_constant, std::integral_constant, std::true_type, std::false_type;
+using std::bool_constant, std::integral_constant, std::true_type,
+    std::false_type;
 using std::conditional, std::conditional_t, std::enable_if, std::enable_if_t;
-using std::is_same, std::is_same_v, std::is_convertible, std::is_convertible_v;
-using std::is_integral, std::is_integral_v, std::is_pointer, std::is_pointer_v;
-using std::is_const_v, std::is_reference_v, std::is_constructible_v;
-using std::remove_const_t, std::remove_reference, std::remove_reference_t, std::remove_cv, std::remove_cv_t;
 using std::declval, std::decay_t, std::make_unsigned_t, std::make_signed_t;
-using std::is_enum_v, std::is_void_v, std::is_array_v, std::is_base_of_v, std::is_trivially_copyable_v;
+using std::is_const_v, std::is_reference_v, std::is_constructible_v;
+using std::is_enum_v, std::is_void_v, std::is_array_v, std::is_base_of_v,
+    std::is_trivially_copyable_v;
+using std::is_integral, std::is_integral_v, std::is_pointer, std::is_pointer_v;
+using std::is_same, std::is_same_v, std::is_convertible, std::is_convertible_v;
+using std::remove_const_t, std::remove_reference, std::remove_reference_t,
+    std::remove_cv, std::remove_cv_t;
 
 template <class T>
 inline constexpr bool is_floating_point_v =
-    std::is_same_v<std::remove_cv_t<T>, float> || std::is_same_v<std::remove_cv_t<T>, half> ||
+    std::is_same_v<std::remove_cv_t<T>, float> ||
+    std::is_same_v<std::remove_cv_t<T>, half> ||
     std::is_same_v<std::remove_cv_t<T>, bfloat>;
 template <class T>
 struct is_floating_point : std::bool_constant<is_floating_point_v<T>> {};
 template <class T>
-inline constexpr bool is_arithmetic_v = std::is_integral_v<T> || is_floating_point_v<T>;
+inline constexpr bool is_arithmetic_v =
+    std::is_integral_v<T> || is_floating_point_v<T>;
 template <class T>
 struct is_arithmetic : std::bool_constant<is_arithmetic_v<T>> {};
 template <class T>
-inline constexpr bool is_signed_v = std::is_signed_v<T> || is_floating_point_v<T>;
+inline constexpr bool is_signed_v =
+    std::is_signed_v<T> || is_floating_point_v<T>;
 template <class T>
 inline constexpr bool is_unsigned_v = std::is_unsigned_v<T>;
 template <class... T>
@@ -73,7 +79,8 @@ struct remove_addrspace<const mtlsim_space_device T> : remove_addrspace<T> {};
 template <class T>
 struct remove_addrspace<const mtlsim_space_constant T> : remove_addrspace<T> {};
 template <class T>
-struct remove_addrspace<const mtlsim_space_threadgroup T> : remove_addrspace<T> {};
+struct remove_addrspace<const mtlsim_space_threadgroup T>
+    : remove_addrspace<T> {};
 #endif
 template <class T>
 using remove_addrspace_t = typename remove_addrspace<T>::type;
@@ -87,39 +94,82 @@ struct numeric_limits : std::numeric_limits<T> {};
 namespace mtlsim {
 // A 16-bit float's limits from its bits: the greatest finite value, the
 // smallest normal and subnormal, the distance from 1 to the next.
-template <class T, uint16_t Max, uint16_t Min, uint16_t Denormal, uint16_t Epsilon, uint16_t Infinity, uint16_t NaN, int Digits>
+template <
+    class T,
+    uint16_t Max,
+    uint16_t Min,
+    uint16_t Denormal,
+    uint16_t Epsilon,
+    uint16_t Infinity,
+    uint16_t NaN,
+    int Digits>
 struct Limits16 {
-  static constexpr bool is_specialized = true, is_signed = true, is_integer = false;
+  static constexpr bool is_specialized = true, is_signed = true,
+                        is_integer = false;
   static constexpr bool has_infinity = true, has_quiet_NaN = true;
   static constexpr int digits = Digits, radix = 2;
-  static constexpr T max() { return __builtin_bit_cast(T, Max); }
-  static constexpr T min() { return __builtin_bit_cast(T, Min); }
-  static constexpr T lowest() { return -max(); }
-  static constexpr T denorm_min() { return __builtin_bit_cast(T, Denormal); }
-  static constexpr T epsilon() { return __builtin_bit_cast(T, Epsilon); }
-  static constexpr T infinity() { return __builtin_bit_cast(T, Infinity); }
-  static constexpr T quiet_NaN() { return __builtin_bit_cast(T, NaN); }
+  static constexpr T max() {
+    return __builtin_bit_cast(T, Max);
+  }
+  static constexpr T min() {
+    return __builtin_bit_cast(T, Min);
+  }
+  static constexpr T lowest() {
+    return -max();
+  }
+  static constexpr T denorm_min() {
+    return __builtin_bit_cast(T, Denormal);
+  }
+  static constexpr T epsilon() {
+    return __builtin_bit_cast(T, Epsilon);
+  }
+  static constexpr T infinity() {
+    return __builtin_bit_cast(T, Infinity);
+  }
+  static constexpr T quiet_NaN() {
+    return __builtin_bit_cast(T, NaN);
+  }
 };
 } // namespace mtlsim
 
 namespace metal {
 template <>
-struct numeric_limits<half> : mtlsim::Limits16<half, 0x7bff, 0x0400, 1, 0x1400, 0x7c00, 0x7e00, 11> {};
+struct numeric_limits<half>
+    : mtlsim::Limits16<half, 0x7bff, 0x0400, 1, 0x1400, 0x7c00, 0x7e00, 11> {};
 template <>
-struct numeric_limits<bfloat> : mtlsim::Limits16<bfloat, 0x7f7f, 0x0080, 1, 0x3c00, 0x7f80, 0x7fc0, 8> {};
+struct numeric_limits<bfloat>
+    : mtlsim::Limits16<bfloat, 0x7f7f, 0x0080, 1, 0x3c00, 0x7f80, 0x7fc0, 8> {};
 
 template <class T, size_t N>
 struct array {
   T elements[N];
-  constexpr T& operator[](size_t i) { return elements[i]; }
-  constexpr const T& operator[](size_t i) const { return elements[i]; }
-  constexpr size_t size() const { return N; }
-  constexpr T* data() { return elements; }
-  constexpr const T* data() const { return elements; }
-  constexpr T* begin() { return elements; }
-  constexpr T* end() { return elements + N; }
-  constexpr const T* begin() const { return elements; }
-  constexpr const T* end() const { return elements + N; }
+  constexpr T& operator[](size_t i) {
+    return elements[i];
+  }
+  constexpr const T& operator[](size_t i) const {
+    return elements[i];
+  }
+  constexpr size_t size() const {
+    return N;
+  }
+  constexpr T* data() {
+    return elements;
+  }
+  constexpr const T* data() const {
+    return elements;
+  }
+  constexpr T* begin() {
+    return elements;
+  }
+  constexpr T* end() {
+    return elements + N;
+  }
+  constexpr const T* begin() const {
+    return elements;
+  }
+  constexpr const T* end() const {
+    return elements + N;
+  }
 };
 
 template <class T>
@@ -165,9 +215,13 @@ template <class To, class From>
 [[gnu::always_inline]] constexpr To cast(From from) {
   using F = std::remove_cvref_t<From>;
   using T = std::remove_cvref_t<To>;
-  if constexpr ((std::is_same_v<F, half> && std::is_same_v<T, bfloat>) || (std::is_same_v<F, bfloat> && std::is_same_v<T, half>))
+  if constexpr (
+      (std::is_same_v<F, half> && std::is_same_v<T, bfloat>) ||
+      (std::is_same_v<F, bfloat> && std::is_same_v<T, half>))
     return static_cast<To>(static_cast<float>(from));
-  else if constexpr (VectorOf<F>::size > 1 && VectorOf<T>::size == VectorOf<F>::size && !std::is_same_v<F, T>)
+  else if constexpr (
+      VectorOf<F>::size > 1 && VectorOf<T>::size == VectorOf<F>::size &&
+      !std::is_same_v<F, T>)
     return __builtin_convertvector(from, T);
   else
     return static_cast<To>(from);
@@ -178,7 +232,8 @@ template <class V, class A>
   if constexpr (VectorOf<A>::size == 1)
     v[i++] = cast<typename VectorOf<V>::element>(a);
   else
-    for (int k = 0; k < VectorOf<A>::size; ++k) v[i++] = cast<typename VectorOf<V>::element>(a[k]);
+    for (int k = 0; k < VectorOf<A>::size; ++k)
+      v[i++] = cast<typename VectorOf<V>::element>(a[k]);
 }
 
 // What `float4(...)` means in MSL: a splat, a conversion, or parts in order.
@@ -193,10 +248,13 @@ template <class V, class... A>
       return (V(static_cast<typename VectorOf<V>::element>(a)), ...);
     else
       return (cast<V>(a), ...);
-  } else if constexpr (((VectorOf<A>::size == 1) && ...) && sizeof...(A) == VectorOf<V>::size) {
+  } else if constexpr (
+      ((VectorOf<A>::size == 1) && ...) && sizeof...(A) == VectorOf<V>::size) {
     return V{cast<typename VectorOf<V>::element>(a)...};
   } else {
-    static_assert((VectorOf<A>::size + ...) == VectorOf<V>::size, "too few or too many components");
+    static_assert(
+        (VectorOf<A>::size + ...) == VectorOf<V>::size,
+        "too few or too many components");
     V v{};
     int i = 0;
     (put(v, i, a), ...);
@@ -210,12 +268,17 @@ template <class... A>
 struct List {
   std::tuple<A...> parts;
   template <class T>
-    requires(VectorOf<T>::size == int(sizeof...(A)) || std::is_class_v<T>)
-  constexpr operator T() const {
-    return std::apply([](auto... a) {
-      if constexpr (VectorOf<T>::size > 1) return make<T>(a...);
-      else return T{a...};
-    }, parts);
+  requires(
+      VectorOf<T>::size == int(sizeof...(A)) || std::is_class_v<T>) constexpr
+  operator T() const {
+    return std::apply(
+        [](auto... a) {
+          if constexpr (VectorOf<T>::size > 1)
+            return make<T>(a...);
+          else
+            return T{a...};
+        },
+        parts);
   }
 };
 template <class... A>
@@ -233,7 +296,7 @@ namespace metal {
 using ::as_type;
 }
 
-#define MTLSIM_VECTORS(T)     \
+#define MTLSIM_VECTORS(T)        \
   using T##2 = metal::vec<T, 2>; \
   using T##3 = metal::vec<T, 3>; \
   using T##4 = metal::vec<T, 4>;

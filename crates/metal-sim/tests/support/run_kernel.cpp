@@ -44,7 +44,8 @@ namespace {
 
 std::vector<uint8_t> read(const char* path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) die(std::string("cannot read ") + path);
+  if (!file)
+    die(std::string("cannot read ") + path);
   std::vector<uint8_t> data(std::istreambuf_iterator<char>(file), {});
   data.shrink_to_fit(); // so that a sanitizer sees where it ends
   return data;
@@ -52,27 +53,46 @@ std::vector<uint8_t> read(const char* path) {
 
 void write(const std::string& path, const std::vector<uint8_t>& data) {
   std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(data.data()), std::streamsize(data.size()));
-  if (!file) die("cannot write " + path);
+  file.write(
+      reinterpret_cast<const char*>(data.data()), std::streamsize(data.size()));
+  if (!file)
+    die("cannot write " + path);
 }
 
 void describe(const mtlsim_kernel& k) {
   printf("kernel %s from %s variant %u\n", k.host_name, k.source, k.variant);
-  printf("max_threads %u local_bytes %u\n", k.max_threads, k.static_threadgroup_bytes());
+  printf(
+      "max_threads %u local_bytes %u\n",
+      k.max_threads,
+      k.static_threadgroup_bytes());
   for (uint32_t i = 0; i < k.argument_count; ++i) {
     auto& a = k.arguments[i];
-    printf("argument %s index %u space %u const %u bytes %u reference %u constant %d\n", a.name, a.index, a.address_space, a.is_const, a.minimum_bytes, a.is_reference, a.function_constant);
+    printf(
+        "argument %s index %u space %u const %u bytes %u reference %u constant %d\n",
+        a.name,
+        a.index,
+        a.address_space,
+        a.is_const,
+        a.minimum_bytes,
+        a.is_reference,
+        a.function_constant);
   }
   for (uint32_t i = 0; i < k.constant_count; ++i) {
     auto& c = k.constants[i];
-    printf("constant %s index %u type %u size %u\n", c.name, c.index, c.type, c.size);
+    printf(
+        "constant %s index %u type %u size %u\n",
+        c.name,
+        c.index,
+        c.type,
+        c.size);
   }
 }
 
 thread_local mtlsim_engine* current = nullptr;
 
 void handle(int, siginfo_t* info, void*) {
-  if (current) mtlsim_engine_abandon(current, info->si_addr);
+  if (current)
+    mtlsim_engine_abandon(current, info->si_addr);
   _exit(3);
 }
 
@@ -85,7 +105,7 @@ class Handler {
     stack.ss_sp = memory_.data();
     stack.ss_size = memory_.size();
     sigaltstack(&stack, &previous_);
-    struct sigaction action{};
+    struct sigaction action {};
     action.sa_sigaction = handle;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigaction(SIGSEGV, &action, nullptr);
@@ -104,11 +124,15 @@ class Handler {
 } // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) die("no kernel given");
+  if (argc < 2)
+    die("no kernel given");
   void* handle = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
-  if (!handle) die(dlerror());
-  auto* kernel = static_cast<const mtlsim_kernel*>(dlsym(handle, MTLSIM_KERNEL_SYMBOL));
-  if (!kernel) die("no kernel in the shared object");
+  if (!handle)
+    die(dlerror());
+  auto* kernel =
+      static_cast<const mtlsim_kernel*>(dlsym(handle, MTLSIM_KERNEL_SYMBOL));
+  if (!kernel)
+    die("no kernel in the shared object");
 
   std::map<int, std::string> files, marks;
   std::map<int, std::vector<uint8_t>> data, shadow;
@@ -118,32 +142,69 @@ int main(int argc, char** argv) {
   unsigned workers = 1, repeat = 1;
   uint32_t grid[3] = {1, 1, 1};
   bool in_threads = false;
-  for (auto& n : d.threads_per_threadgroup) n = 1;
+  for (auto& n : d.threads_per_threadgroup)
+    n = 1;
   int at = 2;
-  auto word = [&] { return at < argc ? argv[at++] : (die("an option lacks a value"), nullptr); };
+  auto word = [&] {
+    return at < argc ? argv[at++] : (die("an option lacks a value"), nullptr);
+  };
   auto number = [&] { return uint32_t(strtoul(word(), nullptr, 0)); };
   while (at < argc) {
     std::string option = word();
-    if (option == "buffer") { int i = int(number()); files[i] = word(); data[i] = read(files[i].c_str()); }
-    else if (option == "bytes") {
+    if (option == "buffer") {
+      int i = int(number());
+      files[i] = word();
+      data[i] = read(files[i].c_str());
+    } else if (option == "bytes") {
       auto& bytes = data[int(number())];
       std::string hex = word();
-      for (size_t i = 0; i + 1 < hex.size(); i += 2) bytes.push_back(uint8_t(strtoul(hex.substr(i, 2).c_str(), nullptr, 16)));
-    }
-    else if (option == "local") { auto i = number(); d.threadgroup_length[i] = number(); }
-    else if (option == "constant") { mtlsim_constant c{}; c.index = number(); c.type = number(); c.raw = number(); constants.push_back(c); }
-    else if (option == "groups" || option == "threads") { in_threads = option == "threads"; for (auto& n : grid) n = number(); }
-    else if (option == "group") { for (auto& n : d.threads_per_threadgroup) n = number(); }
-    else if (option == "workers") workers = number();
-    else if (option == "repeat") repeat = number();
-    else if (option == "order") { int o = mtlsim_reduction_from_name(word()); if (o < 0) die("unknown order"); options.reduction = uint32_t(o); }
-    else if (option == "reverse") options.schedule = MTLSIM_SCHEDULE_REVERSE;
-    else if (option == "written") { int i = int(number()); marks[i] = word(); }
-    else if (option == "describe") { describe(*kernel); return 0; }
-    else die("unknown option " + option);
+      for (size_t i = 0; i + 1 < hex.size(); i += 2)
+        bytes.push_back(
+            uint8_t(strtoul(hex.substr(i, 2).c_str(), nullptr, 16)));
+    } else if (option == "local") {
+      auto i = number();
+      d.threadgroup_length[i] = number();
+    } else if (option == "constant") {
+      mtlsim_constant c{};
+      c.index = number();
+      c.type = number();
+      c.raw = number();
+      constants.push_back(c);
+    } else if (option == "groups" || option == "threads") {
+      in_threads = option == "threads";
+      for (auto& n : grid)
+        n = number();
+    } else if (option == "group") {
+      for (auto& n : d.threads_per_threadgroup)
+        n = number();
+    } else if (option == "workers")
+      workers = number();
+    else if (option == "repeat")
+      repeat = number();
+    else if (option == "order") {
+      int o = mtlsim_reduction_from_name(word());
+      if (o < 0)
+        die("unknown order");
+      options.reduction = uint32_t(o);
+    } else if (option == "reverse")
+      options.schedule = MTLSIM_SCHEDULE_REVERSE;
+    else if (option == "written") {
+      int i = int(number());
+      marks[i] = word();
+    } else if (option == "describe") {
+      describe(*kernel);
+      return 0;
+    } else
+      die("unknown option " + option);
   }
-  for (auto& [i, bytes] : data) { d.buffer[i] = bytes.data(); d.buffer_length[i] = bytes.size(); }
-  for (auto& [i, path] : marks) { shadow[i].resize(data[i].size()); d.written[i] = shadow[i].data(); }
+  for (auto& [i, bytes] : data) {
+    d.buffer[i] = bytes.data();
+    d.buffer_length[i] = bytes.size();
+  }
+  for (auto& [i, path] : marks) {
+    shadow[i].resize(data[i].size());
+    d.written[i] = shadow[i].data();
+  }
   d.constants = constants.data();
   d.constant_count = uint32_t(constants.size());
   for (int i = 0; i < 3; ++i) {
@@ -159,34 +220,61 @@ int main(int argc, char** argv) {
     std::atomic<uint32_t> next{0};
     auto work = [&](mtlsim_report& report) {
       auto* engine = mtlsim_engine_create(&options);
-      if (!engine) die("no memory for an engine");
+      if (!engine)
+        die("no memory for an engine");
       Handler handler(engine);
       for (uint32_t g; (g = next++) < total;) {
-        uint32_t position[3] = {g % d.threadgroups[0], g / d.threadgroups[0] % d.threadgroups[1], g / d.threadgroups[0] / d.threadgroups[1]};
-        if (kernel->run(&d, position, engine, &report)) break;
+        uint32_t position[3] = {
+            g % d.threadgroups[0],
+            g / d.threadgroups[0] % d.threadgroups[1],
+            g / d.threadgroups[0] / d.threadgroups[1]};
+        if (kernel->run(&d, position, engine, &report))
+          break;
       }
       mtlsim_engine_destroy(engine);
     };
     auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
-    for (unsigned w = 1; w < workers; ++w) threads.emplace_back(work, std::ref(reports[w]));
+    for (unsigned w = 1; w < workers; ++w)
+      threads.emplace_back(work, std::ref(reports[w]));
     work(reports[0]);
-    for (auto& t : threads) t.join();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    for (auto& t : threads)
+      t.join();
+    best = std::min(
+        best,
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+            .count());
   }
-  if (repeat > 1) printf("seconds %.6f\n", best);
+  if (repeat > 1)
+    printf("seconds %.6f\n", best);
 
-  for (auto& [i, path] : files) write(path, data[i]);
-  for (auto& [i, path] : marks) write(path, shadow[i]);
+  for (auto& [i, path] : files)
+    write(path, data[i]);
+  for (auto& [i, path] : marks)
+    write(path, shadow[i]);
   for (auto& r : reports)
     if (r.fault) {
-      printf("fault %u %u %u %u %u %d %llu %s\n", r.fault, r.lane, r.threadgroup[0], r.threadgroup[1], r.threadgroup[2], r.slot, static_cast<unsigned long long>(r.offset), r.message);
+      printf(
+          "fault %u %u %u %u %u %d %llu %s\n",
+          r.fault,
+          r.lane,
+          r.threadgroup[0],
+          r.threadgroup[1],
+          r.threadgroup[2],
+          r.slot,
+          static_cast<unsigned long long>(r.offset),
+          r.message);
       return 2;
     }
   for (int i = 0; i < MTLSIM_BUFFER_SLOTS; ++i) {
     unsigned long long loaded = 0, stored = 0;
-    for (auto& r : reports) { loaded += r.loaded[i]; stored += r.stored[i]; }
-    if (loaded) printf("loaded %d %llu\n", i, loaded);
-    if (stored) printf("stored %d %llu\n", i, stored);
+    for (auto& r : reports) {
+      loaded += r.loaded[i];
+      stored += r.stored[i];
+    }
+    if (loaded)
+      printf("loaded %d %llu\n", i, loaded);
+    if (stored)
+      printf("stored %d %llu\n", i, stored);
   }
 }
