@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Times apply-overlay and status on the real MLX, against `git apply` and `quilt push -a`, and keeps the raw figures.
 #
 #   ci/bench-apply.sh [folder for the results]
