@@ -42,7 +42,7 @@ pub enum Error {
 #[cfg(not(without_plan))]
 pub fn plan(problem: &Problem, policy: Policy, routes: &[Route]) -> Result<Plan, Error> {
     let raw = problem.to_ffi()?;
-    let raw_routes: Vec<_> = routes.iter().map(Route::to_ffi).collect();
+    let raw_routes: Vec<_> = routes.iter().map(|route| route.to_ffi()).collect();
     let mut plan = std::mem::MaybeUninit::uninit();
     // SAFETY: the pointers are valid for the call, `route_count` is the length behind `routes`, and the layouts are
     // those of the C header.

@@ -294,7 +294,7 @@ pub struct Route {
 
 impl Route {
     #[cfg(not(without_plan))]
-    pub(crate) fn to_ffi(&self) -> ffi::Route {
+    pub(crate) fn to_ffi(self) -> ffi::Route {
         ffi::Route {
             bits: self.bits.map_or(0, i32::from),
             n: self.n,

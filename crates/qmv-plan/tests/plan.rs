@@ -1,5 +1,7 @@
 //! The plan against what MLX 0.32.4 is known to do, and against what the policies promise.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
 use qmv_plan::{Architecture, Dtype, Error, Mode, Op, Path, Plan, Policy, Problem, Route, plan};
 
 const HEAD: (u32, u32) = (248_320, 2_560);
