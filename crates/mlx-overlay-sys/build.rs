@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use prefix::{Prefix, Request};
 
-const BRIDGE: &[&str] = &["src/bridge.cpp", "src/lifetime.cpp"];
-const FAULTS: &str = "src/faults.cpp";
+const BRIDGE: &[&str] = &["src/bridge.cpp", "src/lifetime.cpp", "src/policy.cpp"];
+const FAULTS: &[&str] = &["src/faults.cpp", "src/probe.cpp"];
 
 fn main() {
     // docs.rs has no MLX; documentation needs none.
@@ -72,13 +72,17 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     for define in &prefix.stamp.defines {
         build.define(define, None);
     }
+    // Only the overlay's Metal back-end has policies; the others answer that they have none.
+    if !prefix.stamp.pristine && prefix.stamp.backend != "cpu" {
+        build.define("MLX_OVERLAY_POLICIES", None);
+    }
     // As system headers: MLX's warnings are not ours to fix.
     for include in prefix.include() {
         build.flag("-isystem").flag(include);
     }
     if env::var_os("CARGO_FEATURE_FAULT_INJECTION").is_some() {
         let _: &mut cc::Build = build
-            .file(FAULTS)
+            .files(FAULTS)
             .define("MLX_OVERLAY_FAULT_INJECTION", None);
     }
     if let Some(version) = deployment_target(prefix)? {

@@ -6,6 +6,7 @@ pub mod bump_pin;
 pub mod fetch;
 pub mod host;
 pub mod patch;
+pub mod plan;
 pub mod proc;
 pub mod quickstart;
 pub mod requirements;

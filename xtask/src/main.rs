@@ -5,7 +5,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{Reported, apply_overlay, build, bump_pin, fetch, patch, quickstart, status, test};
+use xtask::{
+    Reported, apply_overlay, build, bump_pin, fetch, patch, plan, quickstart, status, test,
+};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
@@ -28,6 +30,8 @@ enum Command {
     Status(status::Args),
     /// Build MLX with the overlay and install it below target/mlx
     Build(build::Args),
+    /// Say which kernel a quantized product takes as its rows grow
+    Plan(plan::Args),
     /// From nothing to a program that runs on the patched MLX
     Quickstart(quickstart::Args),
     /// Everything that CI checks
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         Command::Patch(args) => patch::run(args),
         Command::Status(args) => status::run(args),
         Command::Build(args) => build::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::Quickstart(args) => quickstart::run(args),
         Command::Test(args) => test::run(args),
         Command::RunCmake(args) => build::cmake::run(args),

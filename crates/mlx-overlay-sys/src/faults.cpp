@@ -8,6 +8,10 @@
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/primitives.h"
 
+#ifdef MLX_OVERLAY_POLICIES
+#include "mlx/backend/metal/qmv_dispatch.h"
+#endif
+
 namespace mlx_overlay {
 
 namespace {
@@ -61,5 +65,46 @@ std::unique_ptr<Array> fails_when_run(const Array& input, RawStream stream) {
       std::make_shared<Fails>(core::Stream(stream.index, device)),
       {like}));
 }
+
+#ifdef MLX_OVERLAY_POLICIES
+
+void hook_answers(std::int32_t answer) {
+  static std::int32_t given;
+  mlx_qmv_set_hook(nullptr, nullptr);
+  given = answer;
+  mlx_qmv_set_hook(
+      [](mlx_qmv_problem, void* context) {
+        return *static_cast<std::int32_t*>(context);
+      },
+      &given);
+}
+
+void hook_throws() {
+  mlx_qmv_set_hook(
+      [](mlx_qmv_problem, void*) -> std::int32_t {
+        throw std::runtime_error("no idea");
+      },
+      nullptr);
+}
+
+void hook_is_gone() {
+  mlx_qmv_set_hook(nullptr, nullptr);
+}
+
+#else
+
+void hook_answers(std::int32_t) {
+  throw std::logic_error("mlx-overlay: the linked MLX has no policies");
+}
+
+void hook_throws() {
+  hook_answers(0);
+}
+
+void hook_is_gone() {
+  hook_answers(0);
+}
+
+#endif
 
 } // namespace mlx_overlay

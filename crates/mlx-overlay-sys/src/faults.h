@@ -12,5 +12,8 @@ void throw_int();
 void throw_text(rust::Str text);
 bool memory_is_owned(const Array& array);
 std::unique_ptr<Array> fails_when_run(const Array& input, RawStream stream);
+void hook_answers(std::int32_t answer);
+void hook_throws();
+void hook_is_gone();
 
 } // namespace mlx_overlay

@@ -136,6 +136,80 @@ mod bridge {
         biases: UniquePtr<Array>,
     }
 
+    /// A product of `m` rows with an affine matrix of `n` rows of `k` values.
+    struct ProductShape {
+        /// Rows of x.
+        m: i32,
+        /// Outputs a row.
+        n: i32,
+        /// Values a row.
+        k: i32,
+        /// Bits a weight.
+        bits: i32,
+        /// Weights that share a scale.
+        group_size: i32,
+        /// Type of x and of the result.
+        dtype: ElementKind,
+    }
+
+    /// `mlx_qmv_plan` in the overlay's `qmv_plan.h`.
+    struct ProductPlan {
+        /// Name of the kernel family.
+        path: String,
+        /// Name of the kernel in the library.
+        kernel: String,
+        /// The policy that it was made under.
+        policy: i32,
+        /// Rows of x that a threadgroup serves.
+        tile: i32,
+        /// Tiles of rows.
+        tiles: i32,
+        /// How often the weights are read.
+        weight_passes: i32,
+        /// Bytes of weights, scales and biases read.
+        weight_bytes: i64,
+        /// Whether every row has the bits of its M = 1 result.
+        identical: bool,
+    }
+
+    /// `mlx_qmv_route` in the overlay's `qmv_plan.h`.
+    struct ProductRoute {
+        /// Bits a weight; 0: any.
+        bits: i32,
+        /// Fewest outputs.
+        n_min: i32,
+        /// Most outputs.
+        n_max: i32,
+        /// Fewest values a row.
+        k_min: i32,
+        /// Most values a row.
+        k_max: i32,
+        /// Fewest rows.
+        m_min: i32,
+        /// Most rows.
+        m_max: i32,
+        /// The kernel family, by its number.
+        path: i32,
+    }
+
+    /// How often a quantized kernel was dispatched.
+    struct KernelCount {
+        /// Its function.
+        kernel: String,
+        /// Dispatches since the last reset.
+        dispatches: u64,
+    }
+
+    /// A quantized product that is not on the stream where it is expected.
+    struct StrayProduct {
+        /// The primitive's name.
+        primitive: String,
+        /// Extents of the product.
+        shape: Vec<i32>,
+        /// Index of the stream that it is on.
+        stream: i32,
+    }
+
     extern "Rust" {
         fn thread_ending() -> &'static str;
         fn process_ending() -> &'static str;
@@ -211,6 +285,32 @@ mod bridge {
         ) -> Result<UniquePtr<Array>>;
     }
 
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/policy.h");
+
+        /// Whether the linked MLX has policies. Where it has none, the functions below fail, but for
+        /// the last.
+        fn has_policies() -> bool;
+        /// Makes a GPU stream for the calling thread with a policy that stays.
+        fn new_policy_stream(policy: i32) -> Result<RawStream>;
+        /// The policy of the stream of that index; -1 if it was made without.
+        fn stream_policy(index: i32) -> Result<i32>;
+        /// The process's policy, from `MLX_QMV_POLICY`.
+        fn process_policy() -> Result<i32>;
+        /// What a product would do on this device and stream.
+        fn plan_product(product: &ProductShape, stream: RawStream) -> Result<ProductPlan>;
+        /// Replaces the routing table.
+        fn set_routes(routes: &[ProductRoute]) -> Result<()>;
+        /// Counters of the kernels that were dispatched at all.
+        fn kernel_counts() -> Result<Vec<KernelCount>>;
+        /// Sets the counters to zero.
+        fn reset_kernel_counts() -> Result<()>;
+        /// The quantized kernel that this thread dispatched last; empty if none.
+        fn last_kernel() -> Result<String>;
+        /// The quantized products that an evaluation of the arrays would run on another stream.
+        fn stray_products(arrays: &[ArrayRef], stream: RawStream) -> Result<Vec<StrayProduct>>;
+    }
+
     #[cfg(feature = "fault-injection")]
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/faults.h");
@@ -224,5 +324,19 @@ mod bridge {
         /// An array like `input` whose evaluation fails on the stream's own thread, after it was
         /// scheduled.
         fn fails_when_run(input: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Registers a policy hook that always answers this.
+        fn hook_answers(answer: i32) -> Result<()>;
+        /// Registers a policy hook that throws.
+        fn hook_throws() -> Result<()>;
+        /// Takes the policy hook away.
+        fn hook_is_gone() -> Result<()>;
+
+        include!("mlx-overlay-sys/src/probe.h");
+
+        /// Names of products of several rows, of every kind that reaches a quantized kernel.
+        fn probe_cases() -> Result<Vec<String>>;
+        /// Computes such a product on a GPU stream, once together and once row by row, and counts
+        /// the outputs whose bits differ.
+        fn probe_rows_that_differ(name: &str, rows: i32, stream: RawStream) -> Result<i64>;
     }
 }

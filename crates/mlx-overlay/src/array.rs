@@ -29,7 +29,7 @@ impl Dtype {
         self != Self::U32
     }
 
-    fn raw(self) -> ElementKind {
+    pub(crate) fn raw(self) -> ElementKind {
         match self {
             Self::F32 => ElementKind::F32,
             Self::F16 => ElementKind::F16,

@@ -75,6 +75,25 @@ pub enum Error {
     #[error("no {0} device: the linked MLX has no back-end for it, or the machine has none")]
     NoDevice(Device),
 
+    /// The linked MLX is pristine, or has the CPU back-end only.
+    #[error(
+        "the linked MLX has no policies: they come with the overlay's Metal back-end (`cargo xtask build --backend metal` or `sim`)"
+    )]
+    NoPolicies,
+
+    /// No policy has this name.
+    #[error("a policy is default, narrow, streamed or exact, found \"{0}\"")]
+    PolicyName(String),
+
+    /// Quantized products that would not run on the stream where they are expected.
+    #[error("quantized products are not on stream {stream}: {}", products.join("; "))]
+    Stray {
+        /// The index of the stream where they were expected.
+        stream: i32,
+        /// The products, each with its shape and stream.
+        products: Vec<String>,
+    },
+
     /// An earlier evaluation on this thread failed, and this array may be part of what it left
     /// behind: MLX marks arrays as evaluated before their kernels have run. Build it anew.
     #[error(

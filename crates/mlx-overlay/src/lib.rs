@@ -38,6 +38,11 @@
 //!   from another thread while the process exits) returns [`Error::ThreadEnding`] or
 //!   [`Error::ProcessEnding`]. The process exits only when calls in progress have returned.
 //!
+//! # Policies
+//!
+//! [`QmvPolicy`] says which quantized products keep, for each row, the bits that the row has alone;
+//! [`Stream::with_policy`] says for which work it holds.
+//!
 //! # Errors
 //!
 //! Whatever MLX throws arrives as [`Error::Mlx`] with MLX's text. Shapes, types and lengths that
@@ -49,6 +54,7 @@ mod error;
 mod evaluated;
 mod info;
 mod ops;
+mod policy;
 mod quantized;
 mod stream;
 
@@ -59,5 +65,9 @@ pub use evaluated::Evaluated;
 pub use half::{bf16, f16};
 pub use info::{Backend, BuildInfo, build_info, mlx_version};
 pub use ops::{eval, matmul, transpose};
+pub use policy::{
+    DispatchPlan, QmvPolicy, Route, RoutePath, dispatch_stats, last_kernel, reset_dispatch_stats,
+    set_routes,
+};
 pub use quantized::{Quantization, QuantizedMatrix, dequantize, quantize, quantized_matmul};
 pub use stream::Stream;

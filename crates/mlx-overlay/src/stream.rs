@@ -102,7 +102,11 @@ impl Stream {
         Ok(sys::synchronize(self.raw)?)
     }
 
-    fn from_raw(raw: RawStream) -> Self {
+    pub(crate) fn raw(&self) -> RawStream {
+        self.raw
+    }
+
+    pub(crate) fn from_raw(raw: RawStream) -> Self {
         Self {
             raw,
             not_send_nor_sync: PhantomData,

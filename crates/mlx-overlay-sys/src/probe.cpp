@@ -1,0 +1,262 @@
+#include "mlx-overlay-sys/src/probe.h"
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "mlx-overlay-sys/src/lib.rs.h"
+#include "mlx/ops.h"
+#include "mlx/random.h"
+#include "mlx/stream.h"
+#include "mlx/transforms.h"
+
+namespace mlx_overlay {
+
+namespace {
+
+namespace core = mlx::core;
+using core::array;
+
+constexpr int outputs = 64;
+constexpr int values = 512;
+
+array noise(core::Shape shape, std::uint64_t seed, float scale = 1) {
+  auto out = core::random::normal(
+      shape, core::float32, 0, scale, core::random::key(seed));
+  out.eval();
+  return out;
+}
+
+// Quantized weights, and how they were quantized.
+struct Weights {
+  std::string mode;
+  int bits;
+  int group_size;
+  std::vector<array> parts;
+
+  std::optional<array> biases() const {
+    return parts.size() > 2 ? std::optional(parts[2]) : std::nullopt;
+  }
+};
+
+Weights quantized(
+    core::Shape shape,
+    const std::string& mode = "affine",
+    core::Dtype dtype = core::float32,
+    std::optional<array> global_scale = std::nullopt) {
+  const int bits = mode == "mxfp8" ? 8 : 4;
+  const int group_size = mode == "affine" ? 64 : mode == "nvfp4" ? 16 : 32;
+  auto w = core::astype(noise(std::move(shape), 1, 0.05f), dtype);
+  auto parts = core::quantize(w, group_size, bits, mode, global_scale);
+  core::eval(parts);
+  return {mode, bits, group_size, std::move(parts)};
+}
+
+array product(const array& x, const Weights& w, bool transpose = true) {
+  return core::quantized_matmul(
+      x,
+      w.parts[0],
+      w.parts[1],
+      w.biases(),
+      transpose,
+      w.group_size,
+      w.bits,
+      w.mode);
+}
+
+array gather(
+    const array& x,
+    const Weights& w,
+    std::optional<array> left,
+    const array& right,
+    bool transpose,
+    bool sorted) {
+  return core::gather_qmm(
+      x,
+      w.parts[0],
+      w.parts[1],
+      w.biases(),
+      std::move(left),
+      right,
+      transpose,
+      w.group_size,
+      w.bits,
+      w.mode,
+      std::nullopt,
+      sorted);
+}
+
+// x, the axis of its rows, and the product of any of them.
+struct Case {
+  array x;
+  int axis;
+  std::function<array(const array&)> multiply;
+};
+
+array indices(std::vector<std::uint32_t> values) {
+  return array(values.data(), {static_cast<int>(values.size())});
+}
+
+using Make = std::function<Case(int rows)>;
+
+Make transposed_weights(int k) {
+  return [k](int rows) {
+    auto w = quantized({k, outputs});
+    return Case{noise({rows, k}, 2), 0, [w](const array& x) {
+                  return product(x, w, false);
+                }};
+  };
+}
+
+Make gathered(bool transpose) {
+  return [transpose](int rows) {
+    auto w = quantized(
+        transpose ? core::Shape{3, outputs, values}
+                  : core::Shape{3, values, outputs});
+    auto left = indices({0, 1, 2, 3});
+    auto right = indices({2, 0, 1, 2});
+    return Case{noise({4, rows, values}, 2), 1, [=](const array& x) {
+                  return gather(x, w, left, right, transpose, false);
+                }};
+  };
+}
+
+Make floating(const std::string& mode) {
+  return [mode](int rows) {
+    auto w = quantized({outputs, values}, mode);
+    return Case{noise({rows, values}, 2), 0, [w](const array& x) {
+                  return product(x, w);
+                }};
+  };
+}
+
+Make quantizing_x(const std::string& mode) {
+  return [mode](int rows) {
+    auto w = quantized({outputs, values}, mode);
+    return Case{noise({rows, values}, 2), 0, [w](const array& x) {
+                  return core::qqmm(
+                      x, w.parts[0], w.parts[1], w.group_size, w.bits, w.mode);
+                }};
+  };
+}
+
+const std::map<std::string, Make>& cases() {
+  static const auto* all = new std::map<std::string, Make>{
+      {"quantized_matmul",
+       [](int rows) {
+         auto w = quantized({outputs, values});
+         return Case{noise({rows, values}, 2), 0, [w](const array& x) {
+                       return product(x, w);
+                     }};
+       }},
+      {"quantized_matmul, x transposed in memory",
+       [](int rows) {
+         auto w = quantized({outputs, values});
+         auto x = core::transpose(noise({values, rows}, 2));
+         return Case{x, 0, [w](const array& x) { return product(x, w); }};
+       }},
+      {"quantized_matmul, gaps between batches of x",
+       [](int rows) {
+         auto w = quantized({outputs, values});
+         auto x = core::slice(
+             noise({2, rows + 3, values}, 2), {0, 0, 0}, {2, rows, values});
+         return Case{x, 1, [w](const array& x) { return product(x, w); }};
+       }},
+      {"quantized_matmul, batched weights",
+       [](int rows) {
+         auto w = quantized({3, outputs, values});
+         return Case{noise({3, rows, values}, 2), 1, [w](const array& x) {
+                       return product(x, w);
+                     }};
+       }},
+      {"quantized_matmul, not transposed, K = 512", transposed_weights(512)},
+      {"quantized_matmul, not transposed, K = 2048", transposed_weights(2048)},
+      {"quantized_matmul, not transposed, K = 10240",
+       transposed_weights(10240)},
+      {"quantized_matmul, mxfp4", floating("mxfp4")},
+      {"quantized_matmul, mxfp8", floating("mxfp8")},
+      {"quantized_matmul, nvfp4", floating("nvfp4")},
+      {"gather_qmm", gathered(true)},
+      {"gather_qmm, not transposed", gathered(false)},
+      {"gather_qmm, right-sorted",
+       [](int rows) {
+         // The rows are the batch: products of one row each, all with the
+         // second matrix.
+         auto w = quantized({3, outputs, values});
+         return Case{noise({64 * rows, 1, values}, 2), 0, [w](const array& x) {
+                       auto right =
+                           indices(std::vector<std::uint32_t>(x.shape(0), 1));
+                       return gather(x, w, std::nullopt, right, true, true);
+                     }};
+       }},
+      {"qqmm, mxfp4", quantizing_x("mxfp4")},
+      {"qqmm, mxfp8", quantizing_x("mxfp8")},
+      {"qqmm, nvfp4", quantizing_x("nvfp4")},
+      {"qqmm, nvfp4 with global scales",
+       [](int rows) {
+         auto scale = array(2.0f);
+         auto w = quantized({outputs, values}, "nvfp4", core::bfloat16, scale);
+         auto x = core::astype(noise({rows, values}, 2), core::bfloat16);
+         return Case{x, 0, [w, scale](const array& x) {
+                       return core::qqmm(
+                           x,
+                           w.parts[0],
+                           w.parts[1],
+                           w.group_size,
+                           w.bits,
+                           w.mode,
+                           array(3.0f),
+                           scale);
+                     }};
+       }},
+  };
+  return *all;
+}
+
+} // namespace
+
+rust::Vec<rust::String> probe_cases() {
+  rust::Vec<rust::String> names;
+  for (const auto& [name, make] : cases()) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::int64_t
+probe_rows_that_differ(rust::Str name, std::int32_t rows, RawStream stream) {
+  auto found = cases().find(std::string(name));
+  if (found == cases().end()) {
+    throw std::invalid_argument("no case is named " + std::string(name));
+  }
+  const auto before = core::default_stream(core::Device::gpu);
+  core::set_default_stream(core::Stream(stream.index, core::Device::gpu));
+  struct Restore {
+    core::Stream stream;
+    ~Restore() {
+      core::set_default_stream(stream);
+    }
+  } restore{before};
+
+  auto [x, axis, multiply] = found->second(rows);
+  auto all = multiply(x);
+  std::vector<array> each;
+  for (int row = 0; row < x.shape(axis); row++) {
+    auto start = core::Shape(x.ndim(), 0);
+    auto stop = x.shape();
+    start[axis] = row;
+    stop[axis] = row + 1;
+    each.push_back(multiply(core::contiguous(core::slice(x, start, stop))));
+  }
+  auto one_by_one = core::concatenate(each, axis);
+  // Bits, not numbers: a sign of zero would count.
+  const auto bits = all.dtype() == core::bfloat16 ? core::uint16 : core::uint32;
+  auto differ = core::sum(
+      core::not_equal(core::view(all, bits), core::view(one_by_one, bits)));
+  return differ.item<std::int32_t>();
+}
+
+} // namespace mlx_overlay

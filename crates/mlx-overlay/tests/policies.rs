@@ -1,0 +1,549 @@
+//! Policies on the GPU, real or simulated. Without one, every test is listed as ignored.
+//!
+//! The simulated GPU is whichever `MTL_SIM_ARCH` says. What holds for one architecture only is tested in a child
+//! process of its own.
+
+use std::process::Command;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use mlx_overlay::{
+    Array, DispatchPlan, Dtype, Element, Error, QmvPolicy, Quantization, QuantizedMatrix, Route,
+    RoutePath, Stream, bf16, build_info, dispatch_stats, f16, last_kernel, quantized_matmul,
+    reset_dispatch_stats, set_routes,
+};
+use mlx_overlay_sys as sys;
+
+type Outcome = Result<(), Failed>;
+
+const ARCHITECTURES: [&str; 5] = [
+    "applegpu_g13s",
+    "applegpu_g13d",
+    "applegpu_g15s",
+    "applegpu_g15d",
+    "applegpu_g17s",
+];
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing = match build_info() {
+        Ok(info) if info.metal_available && QmvPolicy::is_available() => None,
+        Ok(info) => Some(format!(
+            "back-end {} has no GPU with policies",
+            info.backend
+        )),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(why) = &missing {
+        eprintln!("policy tests are ignored: {why}");
+    }
+    let trial = |name: &str, test: fn() -> Outcome| {
+        Trial::test(name, test).with_ignored_flag(missing.is_some())
+    };
+    let mut tests = vec![
+        trial(
+            "each_policy_takes_a_kernel_of_its_own",
+            each_policy_takes_a_kernel_of_its_own,
+        ),
+        trial(
+            "rows_have_the_bits_of_one_row",
+            rows_have_the_bits_of_one_row,
+        ),
+        trial("wide_has_other_bits", wide_has_other_bits),
+        trial(
+            "exact_holds_for_every_kind_of_product",
+            exact_holds_for_every_kind_of_product,
+        ),
+        trial("plans_are_what_runs", plans_are_what_runs),
+        trial(
+            "streams_keep_their_policy_across_threads",
+            streams_keep_their_policy_across_threads,
+        ),
+        trial("a_panic_leaves_the_scope", a_panic_leaves_the_scope),
+        trial("hooks_are_asked_and_checked", hooks_are_asked_and_checked),
+        trial("routes_are_followed", routes_are_followed),
+        trial(
+            "the_environment_sets_the_default",
+            the_environment_sets_the_default,
+        ),
+        trial(
+            "the_environment_must_name_a_policy",
+            the_environment_must_name_a_policy,
+        ),
+    ];
+    if sys::built::BACKEND == "sim" {
+        for architecture in ARCHITECTURES {
+            tests.push(
+                Trial::test(
+                    format!("plans_are_what_runs_on_{architecture}"),
+                    move || child("plans_are_what_runs", &[("MTL_SIM_ARCH", architecture)]),
+                )
+                .with_ignored_flag(missing.is_some()),
+            );
+        }
+    }
+    // One after another: hooks, routes and counters belong to the process.
+    let arguments = Arguments {
+        test_threads: Some(1),
+        ..arguments
+    };
+    libtest_mimic::run(&arguments, tests).exit();
+}
+
+/// Runs one test of this file in a process with an environment of its own.
+fn child(test: &str, environment: &[(&str, &str)]) -> Outcome {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["--exact", test])
+        .envs(environment.iter().copied())
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Err(format!("{test} with {environment:?} failed:\n{text}").into())
+}
+
+/// Numbers without a pattern, the same for a seed.
+struct Noise(u64);
+
+impl Noise {
+    fn bits(&mut self) -> u32 {
+        // Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 32) as u32
+    }
+
+    /// About normal, of this deviation.
+    fn floats(&mut self, count: usize, deviation: f32) -> Vec<f32> {
+        let mut sum = || {
+            (0..6)
+                .map(|_| self.bits() as f32 / u32::MAX as f32)
+                .sum::<f32>()
+                - 3.0
+        };
+        (0..count).map(|_| sum() * deviation * 1.4).collect()
+    }
+}
+
+/// Types of x, with their conversion from f32 and their bits.
+trait Float: Element {
+    fn of(value: f32) -> Self;
+    fn bits(self) -> u32;
+}
+
+impl Float for f32 {
+    fn of(value: f32) -> Self {
+        value
+    }
+    fn bits(self) -> u32 {
+        self.to_bits()
+    }
+}
+
+impl Float for f16 {
+    fn of(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn bits(self) -> u32 {
+        self.to_bits().into()
+    }
+}
+
+impl Float for bf16 {
+    fn of(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn bits(self) -> u32 {
+        self.to_bits().into()
+    }
+}
+
+/// Weights and rows of x.
+struct Layer<T> {
+    weights: QuantizedMatrix,
+    x: Vec<T>,
+    k: usize,
+}
+
+impl<T: Float> Layer<T> {
+    fn new([m, n, k]: [usize; 3], quantization: Quantization, seed: u64) -> Result<Self, Error> {
+        let mut noise = Noise(seed);
+        let (bits, group) = (
+            quantization.bits() as usize,
+            quantization.group_size() as usize,
+        );
+        let packed: Vec<u32> = (0..n * k * bits / 32).map(|_| noise.bits()).collect();
+        let typed = |values: Vec<f32>| values.into_iter().map(T::of).collect::<Vec<_>>();
+        let groups = [n, k / group];
+        let scales = typed(noise.floats(n * k / group, 0.02));
+        let biases = typed(noise.floats(n * k / group, 0.1));
+        Ok(Self {
+            weights: QuantizedMatrix::from_parts(
+                Array::from_slice(&packed, &[n, k * bits / 32])?,
+                Array::from_slice(&scales, &groups)?,
+                Array::from_slice(&biases, &groups)?,
+                quantization,
+            )?,
+            x: typed(noise.floats(m * k, 1.0)),
+            k,
+        })
+    }
+
+    /// The product of the first `m` rows.
+    fn product(&self, m: usize) -> Result<Array, Error> {
+        let x = Array::from_slice(&self.x[..m * self.k], &[m, self.k])?;
+        quantized_matmul(&x, &self.weights)
+    }
+
+    /// The bits of the product of the first `m` rows, and the kernel that made them.
+    fn together(&self, m: usize) -> Result<(Vec<u32>, String), Error> {
+        let bits = self.product(m)?.to_vec::<T>()?;
+        let kernel = last_kernel()?.unwrap_or_default();
+        Ok((bits.into_iter().map(Float::bits).collect(), kernel))
+    }
+
+    /// The bits of the products of the first `m` rows, one by one.
+    fn alone(&self, m: usize) -> Result<Vec<u32>, Error> {
+        let mut bits = Vec::new();
+        for row in self.x[..m * self.k].chunks(self.k) {
+            let x = Array::from_slice(row, &[1, self.k])?;
+            bits.extend(quantized_matmul(&x, &self.weights)?.to_vec::<T>()?);
+        }
+        Ok(bits.into_iter().map(Float::bits).collect())
+    }
+}
+
+fn differing(a: &[u32], b: &[u32]) -> usize {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).filter(|(a, b)| a != b).count()
+}
+
+fn affine(bits: u32, group_size: u32) -> Quantization {
+    Quantization::affine(bits, group_size).unwrap()
+}
+
+fn default_stream() -> Result<Stream, Error> {
+    Stream::with_policy(QmvPolicy::Default)
+}
+
+/// A switch that does nothing would measure one kernel twice.
+fn each_policy_takes_a_kernel_of_its_own() -> Outcome {
+    let layer = Layer::<f32>::new([40, 16, 512], affine(4, 64), 1)?;
+    let kernel =
+        |policy, m| Stream::with_policy(policy)?.scope(|| Ok::<_, Error>(layer.together(m)?.1));
+    let mut below = Vec::new();
+    for policy in QmvPolicy::ALL {
+        assert!(kernel(policy, 1)?.starts_with("affine_qmv_fast_float_gs_64_b_4_batch_0"));
+        below.push(kernel(policy, 6)?);
+    }
+    assert!(below[1].starts_with("affine_qmv_fast_"), "{below:?}");
+    assert!(
+        below[2].starts_with("affine_qmv_streamed_fast_"),
+        "{below:?}"
+    );
+    assert_eq!(below[3], below[2]);
+    let above = QmvPolicy::ALL.map(|policy| kernel(policy, 40).unwrap());
+    assert!(
+        above[..3]
+            .iter()
+            .all(|name| name.starts_with("affine_qmm_t")),
+        "{above:?}"
+    );
+    assert!(
+        above[3].starts_with("affine_qmv_streamed_fast_"),
+        "{above:?}"
+    );
+    Ok(())
+}
+
+/// A core of all cases: each width with each kind of K, in f32 and in one 16-bit type; groups, numbers of outputs and
+/// of rows take turns.
+fn rows_have_the_bits_of_one_row() -> Outcome {
+    let rows = [[2, 9], [3, 16], [4, 7], [5, 20], [4, 11], [5, 13]];
+    let mut case = 0;
+    for bits in [1, 2, 3, 4, 5, 6, 8] {
+        let group = [32, 64, 128][case % 3];
+        // Whole blocks of qmv_fast; whole blocks of qmv; a last block that some lanes have no part of.
+        let fast = if bits == 1 { 2_048 } else { 512 };
+        let whole = if bits == 1 { 1_024 } else { 768 };
+        for k in [fast, whole, fast + group as usize] {
+            let n = [16, 13, 3][(case + case / 3) % 3];
+            let quantization = affine(bits, group);
+            let rows = rows[case % 6];
+            same_bits::<f32>(n, k, quantization, rows)?;
+            if case.is_multiple_of(2) {
+                same_bits::<f16>(n, k, quantization, rows)?;
+            } else {
+                same_bits::<bf16>(n, k, quantization, rows)?;
+            }
+            case += 1;
+        }
+    }
+    Ok(())
+}
+
+/// `rows[0]` is below every batch limit, `rows[1]` any number.
+fn same_bits<T: Float>(
+    n: usize,
+    k: usize,
+    quantization: Quantization,
+    rows: [usize; 2],
+) -> Outcome {
+    let layer = Layer::<T>::new([rows[1], n, k], quantization, (n * k) as u64)?;
+    let alone = default_stream()?.scope(|| layer.alone(rows[1]))?;
+    for (policy, m) in [
+        (QmvPolicy::Narrow, rows[0]),
+        (QmvPolicy::Streamed, rows[0]),
+        (QmvPolicy::Exact, rows[1]),
+    ] {
+        let (together, kernel) = Stream::with_policy(policy)?.scope(|| layer.together(m))?;
+        let differ = differing(&together, &alone[..m * n]);
+        assert_eq!(differ, 0, "{policy}: {kernel}, N = {n}, K = {k}");
+        let streamed = kernel.contains("_streamed_");
+        assert_eq!(streamed, policy != QmvPolicy::Narrow, "{policy}: {kernel}");
+    }
+    Ok(())
+}
+
+/// The comparison can fail: what the policies avoid has other bits.
+fn wide_has_other_bits() -> Outcome {
+    let layer = Layer::<f32>::new([6, 64, 512], affine(4, 64), 1)?;
+    let default = default_stream()?;
+    let (together, kernel) = default.scope(|| layer.together(6))?;
+    let alone = default.scope(|| layer.alone(6))?;
+    let differ = differing(&together, &alone);
+    if kernel.contains("_wide_") {
+        assert!(
+            differ > alone.len() / 2,
+            "{differ} of {} for {kernel}",
+            alone.len()
+        );
+    } else {
+        assert_eq!(differ, 0, "{kernel}");
+    }
+    Ok(())
+}
+
+fn exact_holds_for_every_kind_of_product() -> Outcome {
+    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    let default = default_stream()?;
+    let raw = |stream: &Stream| sys::RawStream {
+        device: sys::DeviceKind::Gpu,
+        index: stream.index(),
+    };
+    for name in sys::probe_cases()? {
+        let mut noticed = false;
+        for rows in [3, 40] {
+            let differ = sys::probe_rows_that_differ(&name, rows, raw(&exact))?;
+            assert_eq!(differ, 0, "{name}, {rows} rows");
+            noticed |= sys::probe_rows_that_differ(&name, rows, raw(&default))? > 0;
+        }
+        // qqmm rounds x to a few bits, and its sums are exact for some modes whatever their order.
+        assert!(
+            noticed || name.starts_with("qqmm"),
+            "{name} is the same without a policy"
+        );
+    }
+    Ok(())
+}
+
+/// The name that the plan gives, and how often the kernel's family was counted, against what was dispatched.
+fn plans_are_what_runs() -> Outcome {
+    for (n, k, bits) in [
+        (16, 512, 4),
+        (13, 512, 3),
+        (16, 576, 8),
+        (16, 128, 4),
+        (16, 128, 5),
+        (16, 64, 1),
+    ] {
+        let quantization = affine(bits, 32);
+        let layer = Layer::<bf16>::new([40, n, k], quantization, 5)?;
+        for policy in QmvPolicy::ALL {
+            let stream = Stream::with_policy(policy)?;
+            for m in [1, 2, 5, 6, 9, 12, 13, 14, 32, 33, 40] {
+                let plan = DispatchPlan::of([m, n, k], quantization, Dtype::Bf16, &stream)?;
+                reset_dispatch_stats()?;
+                let (_, kernel) = stream.scope(|| layer.together(m))?;
+                assert_eq!(
+                    (plan.kernel.as_str(), plan.policy),
+                    (kernel.as_str(), policy),
+                    "M = {m}"
+                );
+                let counted: u64 = dispatch_stats()?.into_iter().map(|(_, count)| count).sum();
+                assert_eq!(counted, 1, "{kernel}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn streams_keep_their_policy_across_threads() -> Outcome {
+    let evaluations = match std::env::var("QMV_SCOPE_EVALUATIONS") {
+        Ok(count) => count.parse()?,
+        Err(_) => 200,
+    };
+    let threads = 4;
+    let workers: Vec<_> = (0..threads)
+        .map(|worker| {
+            std::thread::spawn(move || -> Result<(), Error> {
+                let layer = Layer::<f32>::new([6, 8, 512], affine(4, 64), 3)?;
+                let streams = QmvPolicy::ALL.map(Stream::with_policy);
+                let alone = default_stream()?.scope(|| layer.alone(6))?;
+                for i in 0..evaluations / threads {
+                    let at = (i + worker) % 4;
+                    let stream = streams[at].as_ref().map_err(Clone::clone)?;
+                    assert_eq!(stream.policy()?, Some(QmvPolicy::ALL[at]));
+                    // Built inside the scope, evaluated outside of it.
+                    let product = stream.scope(|| layer.product(6))?;
+                    stream.check_products([&product])?;
+                    let bits: Vec<_> = product
+                        .to_vec::<f32>()?
+                        .into_iter()
+                        .map(f32::to_bits)
+                        .collect();
+                    let kernel = last_kernel()?.unwrap_or_default();
+                    match QmvPolicy::ALL[at] {
+                        QmvPolicy::Default => assert!(!kernel.contains("_streamed_"), "{kernel}"),
+                        QmvPolicy::Narrow => assert!(kernel.contains("_qmv_fast_"), "{kernel}"),
+                        _ => assert!(kernel.contains("_streamed_fast_"), "{kernel}"),
+                    }
+                    if at > 0 {
+                        assert_eq!(differing(&bits, &alone), 0, "{kernel}");
+                    }
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().map_err(|_| "a thread panicked")??;
+    }
+    Ok(())
+}
+
+fn a_panic_leaves_the_scope() -> Outcome {
+    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    let before = Stream::current()?.index();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        exact.scope(|| -> Result<(), Error> { panic!("in the scope") })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(Stream::current()?.index(), before);
+    let layer = Layer::<f32>::new([2, 8, 512], affine(4, 64), 3)?;
+    let error = exact.check_products([&layer.product(2)?]).unwrap_err();
+    assert!(matches!(error, Error::Stray { .. }), "{error}");
+    Ok(())
+}
+
+fn hooks_are_asked_and_checked() -> Outcome {
+    let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
+    let plain = Stream::new(mlx_overlay::Device::Gpu)?;
+    assert_eq!(plain.policy()?, None);
+    let kernel = |stream: &Stream| stream.scope(|| Ok::<_, Error>(layer.together(3)?.1));
+    let without = kernel(&plain)?;
+
+    sys::hook_answers(QmvPolicy::Streamed as i32)?;
+    assert!(kernel(&plain)?.contains("_streamed_"));
+    let narrow = kernel(&Stream::with_policy(QmvPolicy::Narrow)?)?;
+    assert!(
+        narrow.contains("_qmv_fast_"),
+        "the stream's policy comes first: {narrow}"
+    );
+    sys::hook_answers(-1)?;
+    assert_eq!(kernel(&plain)?, without, "a hook that declines");
+    sys::hook_answers(7)?;
+    let nonsense = kernel(&plain).unwrap_err().to_string();
+    assert!(
+        nonsense.ends_with("or -1 to decline, found 7"),
+        "{nonsense}"
+    );
+    sys::hook_throws()?;
+    let thrown = kernel(&plain).unwrap_err().to_string();
+    assert!(
+        thrown.ends_with("The policy hook failed: no idea"),
+        "{thrown}"
+    );
+    sys::hook_is_gone()?;
+    let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
+    assert_eq!(plain.scope(|| layer.together(3))?.1, without);
+    Ok(())
+}
+
+fn routes_are_followed() -> Outcome {
+    let layer = Layer::<f32>::new([6, 8, 512], affine(4, 64), 3)?;
+    let kernel =
+        |policy| Stream::with_policy(policy)?.scope(|| Ok::<_, Error>(layer.together(5)?.1));
+    let without = QmvPolicy::ALL.map(|policy| kernel(policy).unwrap());
+    let route = |path| Route {
+        bits: Some(4),
+        n: 0..=64,
+        k: 0..=1_024,
+        m: 2..=8,
+        path,
+    };
+
+    set_routes(&[route(RoutePath::Qmv)])?;
+    assert!(
+        QmvPolicy::ALL
+            .iter()
+            .all(|&policy| kernel(policy).unwrap().contains("_qmv_fast_"))
+    );
+    set_routes(&[route(RoutePath::Wide), route(RoutePath::Streamed)])?;
+    assert!(kernel(QmvPolicy::Default)?.contains("_qmv_wide_"));
+    assert!(kernel(QmvPolicy::Exact)?.contains("_streamed_"));
+    #[allow(clippy::reversed_empty_ranges)] // the mistake in question
+    let backwards = Route {
+        m: 8..=2,
+        ..route(RoutePath::Qmv)
+    };
+    let error = set_routes(&[route(RoutePath::Qmv), backwards])
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "route 1: a range ends before it starts");
+    set_routes(&[])?;
+    assert_eq!(
+        QmvPolicy::ALL.map(|policy| kernel(policy).unwrap()),
+        without
+    );
+    Ok(())
+}
+
+fn the_environment_sets_the_default() -> Outcome {
+    let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
+    let plain = Stream::new(mlx_overlay::Device::Gpu)?;
+    match std::env::var("MLX_QMV_POLICY").as_deref() {
+        Ok("exact") => {
+            assert_eq!(QmvPolicy::of_process()?, QmvPolicy::Exact);
+            assert!(plain.scope(|| layer.together(3))?.1.contains("_streamed_"));
+            Ok(())
+        }
+        Ok(other) => Err(format!("the test sets MLX_QMV_POLICY itself, found {other}").into()),
+        Err(_) => {
+            assert_eq!(QmvPolicy::of_process()?, QmvPolicy::Default);
+            child(
+                "the_environment_sets_the_default",
+                &[("MLX_QMV_POLICY", "exact")],
+            )
+        }
+    }
+}
+
+fn the_environment_must_name_a_policy() -> Outcome {
+    if std::env::var_os("MLX_QMV_POLICY").is_none() {
+        return child(
+            "the_environment_must_name_a_policy",
+            &[("MLX_QMV_POLICY", "fast")],
+        );
+    }
+    let expected = "[quantized_matmul] MLX_QMV_POLICY must be default, narrow, streamed or exact, found \"fast\"";
+    let plain = Stream::new(mlx_overlay::Device::Gpu)?;
+    let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
+    let error = plain.scope(|| layer.product(3)?.evaluate()).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    // A stream with a policy needs no default.
+    let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
+    Stream::with_policy(QmvPolicy::Exact)?.scope(|| layer.product(3)?.evaluate())?;
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! `cargo xtask plan`: which kernel a quantized product takes as its rows grow, on any Apple GPU, without one.
+
+mod staircase;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use camino::Utf8PathBuf;
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use qmv_plan::{Architecture, Dtype, Mode, Plan, Policy, Problem};
+use serde::Serialize;
+
+/// GPUs of the kinds that MLX tells apart, from the M1 on.
+const ARCHITECTURES: [&str; 10] = [
+    "g13g", "g13s", "g13d", "g14g", "g14s", "g14d", "g15s", "g15d", "g17s", "g17d",
+];
+
+/// Say which kernel a quantized product takes as its rows grow
+///
+/// The answer comes from the code that the dispatch itself runs. Nothing is said about speed, except how often the
+/// weights are read.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The GPU, as Metal names it: applegpu_g15d, or g15d (an M3 Ultra)
+    #[arg(long, value_name = "NAME", required_unless_present = "all_arch")]
+    arch: Option<Architecture>,
+    /// The GPUs that MLX tells apart, side by side
+    #[arg(long, conflicts_with = "arch")]
+    all_arch: bool,
+    /// Outputs a row: the rows of the weight matrix
+    #[arg(long)]
+    n: u32,
+    /// Values a row: the columns of the weight matrix
+    #[arg(long)]
+    k: u32,
+    /// Bits a weight: 1, 2, 3, 4, 5, 6 or 8
+    #[arg(long, default_value_t = 4)]
+    bits: u32,
+    /// Weights that share a scale: 32, 64 or 128 for affine, 32 for mxfp4 and mxfp8, 16 for nvfp4
+    #[arg(long, value_name = "SIZE", default_value_t = 64)]
+    group: u32,
+    /// affine, mxfp4, mxfp8 or nvfp4
+    #[arg(long, default_value_t = Mode::Affine)]
+    mode: Mode,
+    /// Type of x and of the result: float32, float16 or bfloat16
+    #[arg(long, default_value_t = Dtype::Bfloat16)]
+    dtype: Dtype,
+    /// default, narrow, streamed or exact
+    #[arg(long, default_value_t = Policy::Default)]
+    policy: Policy,
+    /// Products of their own rows and weights
+    #[arg(long, default_value_t = 1)]
+    batch: u32,
+    /// The OS lets MLX use the matrix units of generation 17 (macOS 26.2 or later)
+    #[arg(long)]
+    matrix_units: bool,
+    /// The last number of rows
+    #[arg(long, value_name = "M", default_value_t = 40)]
+    rows: u32,
+    /// Print a JSON array with a row for each architecture and M
+    ///
+    /// Fields: architecture, policy, m, path, kernel, tile, tiles, weight_passes, bytes, identical
+    #[arg(long)]
+    json: bool,
+    /// Also draw how often the weights are read, as steps over M
+    #[arg(long, value_name = "FILE")]
+    svg: Option<Utf8PathBuf>,
+}
+
+/// The plans of one architecture for M = 1, 2 and so on.
+struct Ladder {
+    architecture: Architecture,
+    plans: Vec<Plan>,
+}
+
+/// One line of `--json`.
+#[derive(Serialize)]
+struct Row<'a> {
+    architecture: String,
+    policy: &'static str,
+    m: usize,
+    path: &'static str,
+    kernel: &'a str,
+    tile: u32,
+    tiles: u32,
+    weight_passes: u32,
+    bytes: u64,
+    identical: bool,
+}
+
+/// Prints the ladder.
+pub fn run(args: Args) -> Result<()> {
+    ensure!(
+        (1..=4096).contains(&args.rows),
+        "--rows must be 1 to 4096, found {}",
+        args.rows
+    );
+    let architectures = match args.arch {
+        Some(architecture) => vec![architecture],
+        None => ARCHITECTURES
+            .iter()
+            .map(|name| name.parse())
+            .collect::<Result<_, _>>()?,
+    };
+    let ladders = architectures
+        .into_iter()
+        .map(|architecture| ladder(&args, architecture))
+        .collect::<Result<Vec<_>>>()?;
+    if let Some(path) = &args.svg {
+        fs_err::write(path, staircase::draw(&title(&args), &ladders))?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&rows(&args, &ladders))?);
+    } else if let [ladder] = ladders.as_slice() {
+        println!("{} on {}", title(&args), ladder.architecture);
+        println!("{}", table(ladder));
+    } else {
+        println!("{}", title(&args));
+        println!("{}", side_by_side(&ladders));
+        println!(
+            "Kernel and how often it reads the weights; = where every row has the bits of M = 1."
+        );
+    }
+    Ok(())
+}
+
+fn title(args: &Args) -> String {
+    format!(
+        "{} {}-bit, groups of {}, {}, N = {}, K = {}, policy {}",
+        args.mode, args.bits, args.group, args.dtype, args.n, args.k, args.policy
+    )
+}
+
+fn ladder(args: &Args, architecture: Architecture) -> Result<Ladder> {
+    let plans = (1..=args.rows)
+        .map(|m| {
+            let problem = Problem {
+                nax: args.matrix_units && architecture.generation() >= 17,
+                mode: args.mode,
+                dtype: args.dtype,
+                bits: args.bits,
+                group_size: args.group,
+                m,
+                batch: args.batch,
+                ..Problem::new(architecture, args.n, args.k)
+            };
+            Ok(qmv_plan::plan(&problem, args.policy, &[])?)
+        })
+        .collect::<Result<_>>()?;
+    Ok(Ladder {
+        architecture,
+        plans,
+    })
+}
+
+fn rows<'a>(args: &Args, ladders: &'a [Ladder]) -> Vec<Row<'a>> {
+    let mut rows = Vec::new();
+    for ladder in ladders {
+        for (m, plan) in (1..).zip(&ladder.plans) {
+            rows.push(Row {
+                architecture: ladder.architecture.to_string(),
+                policy: args.policy.name(),
+                m,
+                path: plan.path.name(),
+                kernel: &plan.kernel,
+                tile: plan.tile,
+                tiles: plan.tiles,
+                weight_passes: plan.weight_passes,
+                bytes: plan.weight_bytes,
+                identical: plan.identical,
+            });
+        }
+    }
+    rows
+}
+
+fn table(ladder: &Ladder) -> Table {
+    let mut table = plain_table();
+    table.set_header([
+        "M",
+        "path",
+        "tile",
+        "tiles",
+        "passes",
+        "MB read",
+        "bits of M = 1",
+        "kernel",
+    ]);
+    for (m, plan) in (1..).zip(&ladder.plans) {
+        table.add_row([
+            i32::to_string(&m),
+            plan.path.to_string(),
+            plan.tile.to_string(),
+            plan.tiles.to_string(),
+            plan.weight_passes.to_string(),
+            format!("{:.1}", plan.weight_bytes as f64 / 1e6),
+            if plan.identical { "yes" } else { "no" }.to_owned(),
+            plan.kernel.clone(),
+        ]);
+    }
+    for column in [0, 2, 3, 4, 5] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A column for each architecture. Neighbouring rows that say the same are one.
+fn side_by_side(ladders: &[Ladder]) -> Table {
+    let mut table = plain_table();
+    let names = ladders.iter().map(|ladder| ladder.architecture.to_string());
+    table.set_header(std::iter::once("M".to_owned()).chain(names));
+    let mut lines: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for ladder in ladders {
+        for (i, plan) in ladder.plans.iter().enumerate() {
+            let mark = if plan.identical { "=" } else { " " };
+            let cell = format!("{}{} {}", mark, plan.path, plan.weight_passes);
+            lines.entry(i + 1).or_default().push(cell);
+        }
+    }
+    let mut last: Option<(usize, usize, Vec<String>)> = None;
+    let flush = |table: &mut Table, span: Option<(usize, usize, Vec<String>)>| {
+        if let Some((from, to, cells)) = span {
+            let m = if from == to {
+                from.to_string()
+            } else {
+                format!("{from}-{to}")
+            };
+            table.add_row(std::iter::once(m).chain(cells));
+        }
+    };
+    for (m, cells) in lines {
+        match &mut last {
+            Some((_, to, same)) if *same == cells => *to = m,
+            _ => flush(&mut table, last.replace((m, m, cells))),
+        }
+    }
+    flush(&mut table, last);
+    table
+}
+
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table
+}
