@@ -192,13 +192,17 @@ impl Compiler {
             }
             // clang would fuse `llvm.fmuladd` only where the machine has an
             // instruction for the type, and no machine of ours has one for
-            // half and bfloat: so decide it in the intermediate code.
+            // half and bfloat: so decide it in the intermediate code. The
+            // optimiser may split one while it vectorises, and split the same
+            // expression differently in two kernels: so decide before it runs.
             let code = scratch.path().join("kernel.ll");
-            compile.extend(["-S", "-emit-llvm", "-o"].map(OsString::from));
+            compile.extend(
+                ["-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm", "-o"].map(OsString::from),
+            );
             compile.push(code.clone().into());
             self.toolchain.compile(name, &compile)?;
             cache::write_new(&code, fuse(&fs_err::read_to_string(&code)?).as_bytes())?;
-            let mut finish: Vec<OsString> = self.link_flags();
+            let mut finish: Vec<OsString> = self.code_flags();
             finish.extend(["-x".into(), "ir".into(), code.into()]);
             link(&mut finish);
             self.toolchain.compile(name, &finish)
@@ -206,19 +210,13 @@ impl Compiler {
         Ok(target)
     }
 
-    /// The intermediate code is optimised already: only code generation is left.
-    fn link_flags(&self) -> Vec<OsString> {
-        let keep = |flag: &String| {
-            flag.starts_with("-march") || flag == "-O2" || flag == "-fPIC" || flag == "-w"
-        };
-        let mut flags: Vec<OsString> = self
-            .flags()
+    /// Flags of a kernel's intermediate code: those of its source but the language's.
+    fn code_flags(&self) -> Vec<OsString> {
+        self.flags()
             .iter()
-            .filter(|flag| keep(flag))
+            .filter(|flag| !flag.starts_with("-std="))
             .map(OsString::from)
-            .collect();
-        flags.extend(["-Xclang", "-disable-llvm-passes"].map(OsString::from));
-        flags
+            .collect()
     }
 }
 
