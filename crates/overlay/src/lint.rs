@@ -1,8 +1,6 @@
 //! What is wrong with `patches/`, all of it at once: headers, series and folder and lock, the budget, the canonical
 //! bytes, and the format of the lines that we add.
 
-use std::process::Command;
-
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
 use git2::{Oid, Repository};
@@ -115,7 +113,7 @@ fn check_format(
             .push(format!("the format was not checked: MLX has no {SETTINGS}"));
         return Ok(());
     };
-    let version = process::run(Command::new(program).arg("--version"), QUIET)?;
+    let version = process::run(process::command(program).arg("--version"), QUIET)?;
     let wanted = blob(repo, base, ".pre-commit-config.yaml")?
         .and_then(|text| wanted_version(&String::from_utf8_lossy(&text)));
     if let Some(wanted) = wanted.filter(|wanted| !version.contains(wanted.as_str())) {
@@ -139,7 +137,7 @@ fn check_format(
         };
         let file = folder.join(Utf8Path::new(&path).file_name().unwrap_or(&path));
         fs::write(&file, &bytes)?;
-        let mut command = Command::new(program);
+        let mut command = process::command(program);
         command
             .arg("--style=file")
             .args(

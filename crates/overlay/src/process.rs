@@ -1,6 +1,7 @@
-//! Programs that the engine runs: `git` and `cargo`.
+//! Programs that the engine runs: `git` and `cargo`. Every one is started here, so that its errors name the command.
 
-use std::io::{BufReader, Read};
+use std::ffi::OsStr;
+use std::io::{BufReader, ErrorKind, Read};
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
@@ -8,6 +9,11 @@ use crate::progress::{Event, Progress};
 
 /// Lines of stderr that an error repeats.
 const KEPT_LINES: usize = 12;
+
+/// A command for `program`, found on `PATH` unless it is a path.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    Command::new(program)
+}
 
 /// Runs a command to its end; gives its stdout and passes its stderr on, line by line.
 ///
@@ -25,7 +31,13 @@ pub(crate) fn run(command: &mut Command, progress: Progress<'_>) -> Result<Strin
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(format!("could not be started: {error}"), String::new()))?;
+        .map_err(|error| {
+            let reason = match error.kind() {
+                ErrorKind::NotFound => "there is no such program; install it".to_owned(),
+                _ => error.to_string(),
+            };
+            failed(format!("could not be started: {reason}"), String::new())
+        })?;
     let stdout = child.stdout.take();
     let stderr = child.stderr.take();
     // Both pipes are drained at once: a program that fills the one not read would wait for ever.
@@ -85,4 +97,20 @@ fn shown(command: &Command) -> String {
         .map(|word| word.to_string_lossy())
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::QUIET;
+
+    #[test]
+    fn a_program_that_is_not_there_is_named_with_what_to_do() {
+        let error = run(command("no-such-program-here").arg("now"), QUIET).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("`no-such-program-here now`") && text.contains("install it"),
+            "{text}"
+        );
+    }
 }

@@ -2,7 +2,6 @@
 //! mirror and proxy settings, or from cargo's cache when offline); nothing of them is ever compiled.
 
 use std::env;
-use std::process::Command;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use diffy::patch_set::{FileOperation, ParseOptions, PatchSet};
@@ -57,7 +56,8 @@ impl Package {
             .join(format!("{name}-{version}"));
         write_manifest(&folder, name, version)?;
         let cargo = |subcommand: &[&str]| {
-            let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            let mut command =
+                process::command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
             command.args(subcommand).current_dir(&folder);
             if offline {
                 command.arg("--offline");

@@ -1,8 +1,6 @@
 //! A git repository. The `git` program transports (it knows the user's proxies, keys and certificates, and building
 //! xtask needs no TLS headers for it); libgit2 reads what came.
 
-use std::process::Command;
-
 use git2::Oid;
 
 use crate::error::{Error, Result};
@@ -53,7 +51,7 @@ pub(crate) fn fetch_name(
     progress: Progress<'_>,
 ) -> Result<(Oid, Oid)> {
     let local = format!("refs/fetched/{}", remote.trim_start_matches("refs/tags/"));
-    let mut command = Command::new("git");
+    let mut command = process::command("git");
     command
         .arg(format!("--git-dir={}", store.folder()))
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
