@@ -56,8 +56,10 @@ pub struct Limits {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pin {
     /// The version, as MLX's `version.h` gives it.
+    #[serde(deserialize_with = "name")]
     pub version: String,
     /// The upstream tag, where there is one.
+    #[serde(default, deserialize_with = "some_name")]
     pub tag: Option<String>,
     /// The upstream commit, or its first digits where no more is known.
     #[serde(default, deserialize_with = "commit")]
@@ -109,9 +111,10 @@ pub struct GitSource {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Carrier {
     /// The package.
-    #[serde(rename = "crate")]
+    #[serde(rename = "crate", deserialize_with = "name")]
     pub name: String,
     /// Its exact version.
+    #[serde(deserialize_with = "name")]
     pub version: String,
     /// An archive inside the package, where the files are not unpacked in it.
     pub archive: Option<PinnedFile>,
@@ -154,8 +157,10 @@ pub struct ArchiveSource {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Input {
     /// Its name, and that of its folder: `fmt`, `json`, `metal-cpp`.
+    #[serde(deserialize_with = "name")]
     pub name: String,
     /// Its version.
+    #[serde(deserialize_with = "name")]
     pub version: String,
     /// The licence, as an SPDX expression.
     pub licence: String,
@@ -176,9 +181,10 @@ pub struct Input {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct InputCarrier {
     /// The package.
-    #[serde(rename = "crate")]
+    #[serde(rename = "crate", deserialize_with = "name")]
     pub name: String,
     /// Its exact version.
+    #[serde(deserialize_with = "name")]
     pub version: String,
     /// The archive's path in it.
     #[serde(deserialize_with = "relative")]
@@ -297,6 +303,23 @@ fn sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
 fn is_lower_hex(text: &str) -> bool {
     text.bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// A name or a version. They become parts of paths, references and a generated manifest, so nothing in them may mean
+/// something there.
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
+    if text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.bytes().all(plain) {
+        return Ok(text);
+    }
+    Err(D::Error::custom(format!(
+        "expected letters, digits and any of `._+-`, a letter or digit first, found {text:?}"
+    )))
+}
+
+fn some_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    name(deserializer).map(Some)
 }
 
 fn relative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

@@ -51,6 +51,24 @@ fn faults_carry_the_line_and_what_was_expected() {
             14,
             "unsafe path",
         ),
+        (
+            "tag = \"v1.0.0\"",
+            "tag = \"-v1\"",
+            6,
+            "a letter or digit first, found \"-v1\"",
+        ),
+        (
+            "licence = \"MIT\"",
+            "licence = \"MIT\"\n[[mlx.source]]\n[mlx.source.carrier]\ncrate = \"x/../../y\"\nversion = \"1\"\npath = \"x\"",
+            12,
+            "expected letters, digits",
+        ),
+        (
+            "licence = \"MIT\"",
+            "licence = \"MIT\"\n[[input]]\nname = \"../../x\"\nversion = \"1\"",
+            11,
+            "expected letters, digits",
+        ),
         ("[mlx]", "[mlx", 4, ""),
     ];
     let fixture = Fixture::new();
