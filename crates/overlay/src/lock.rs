@@ -119,16 +119,20 @@ impl Lock {
         if !file.exists() {
             return Ok(None);
         }
-        let lock: Self = read_toml(file)?;
+        let unusable = |line, message| Error::Format {
+            file: file.file_name().unwrap_or_default().into(),
+            line,
+            message: format!(
+                "{message}; take the committed file back, or delete it and run `cargo xtask apply-overlay --update-lock`"
+            ),
+        };
+        let lock: Self = read_toml(file).map_err(|error| match error {
+            Error::Format { line, message, .. } => unusable(line, message),
+            other => other,
+        })?;
         if lock.format != FORMAT {
-            return Err(Error::Format {
-                file: file.file_name().unwrap_or_default().into(),
-                line: 1,
-                message: format!(
-                    "expected format = {FORMAT}, found {}; it was written by another version",
-                    lock.format
-                ),
-            });
+            let message = format!("expected format = {FORMAT}, found {}", lock.format);
+            return Err(unusable(1, message));
         }
         Ok(Some(lock))
     }

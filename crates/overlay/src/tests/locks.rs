@@ -197,3 +197,16 @@ fn another_commit_at_the_tag_is_refused() {
         None
     );
 }
+
+/// A merge leaves such a file behind; even `--update-lock` reads it first.
+#[test]
+fn a_lock_that_does_not_read_says_how_to_get_another() {
+    let fixture = Fixture::new();
+    let file = fixture.workspace.lock_path();
+    fs::write(&file, "<<<<<<< HEAD\n").unwrap();
+    let text = fixture.apply().unwrap_err().to_string();
+    assert!(
+        text.contains("mlx.lock:1") && text.contains("delete it and run"),
+        "{text}"
+    );
+}
