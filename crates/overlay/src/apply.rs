@@ -75,6 +75,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     progress(Event::Working("comparing vendor/mlx with the lock"));
     if let Some(lock) = &old
         && !options.update_lock
+        && options.source.is_none()
         && lock.differences(pin, &series).is_empty()
     {
         let found = inspect(workspace, lock, &series)?;
@@ -202,13 +203,15 @@ fn replace(
 ) -> Result<()> {
     let replaced = build(vendor, repo, old, new, wanted)
         .and_then(|()| vendor.remember(wanted, new))
-        .and_then(|()| vendor.swap())
-        .and_then(|()| vendor.forget_others(wanted));
+        .and_then(|()| vendor.swap());
     if replaced.is_err() {
         // What was begun is of no use; if it cannot be removed now, the next run does it.
         let _ = steps::remove_tree(&vendor.next());
+        return replaced;
     }
-    replaced
+    // The new tree is in place, and an error would say that it is not; an old listing that stays does no harm.
+    let _ = vendor.forget_others(wanted);
+    Ok(())
 }
 
 /// Builds the tree beside the old one. Equal files are linked, so they keep their times; others are written now, so

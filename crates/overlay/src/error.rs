@@ -21,7 +21,10 @@ pub enum Error {
     Io(#[from] io::Error),
 
     /// libgit2 failed.
-    #[error("git objects: {}", .0.message())]
+    #[error(
+        "git objects: {}; if those below target/overlay are damaged, delete that folder, and they are fetched anew",
+        .0.message()
+    )]
     Git(#[from] git2::Error),
 
     /// No `mlx.toml` in this folder or above.
@@ -151,6 +154,12 @@ pub enum Error {
         edits(.0)
     )]
     Tampered(Box<Difference>),
+
+    /// A file or a link lies where `vendor/mlx` should be.
+    #[error(
+        "{0} is a file or a link, expected a folder that xtask makes; move it away, then run `cargo xtask apply-overlay`"
+    )]
+    NotAFolder(Utf8PathBuf),
 
     /// `--check`: the overlay is not applied.
     #[error("vendor/mlx is {0}, expected applied; run `cargo xtask apply-overlay`")]

@@ -43,9 +43,12 @@ pub(crate) fn hard_link(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     Ok(fs::hard_link(from, to)?)
 }
 
-/// Copies content, permissions and time.
+/// Copies content, permissions and time; of a link the link itself, wherever it leads.
 pub(crate) fn copy_with_time(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     step();
+    if fs::symlink_metadata(from)?.is_symlink() {
+        return Ok(fs::os::unix::fs::symlink(fs::read_link(from)?, to)?);
+    }
     fs::copy(from, to)?;
     let modified = fs::metadata(from)?.modified()?;
     step();

@@ -1,11 +1,15 @@
 //! What `vendor/mlx` holds. Every file is hashed; times are never trusted.
 
 use std::fmt;
+use std::fs::File;
+use std::io::ErrorKind;
 
+use camino::Utf8Path;
+use fs_err as fs;
 use git2::Oid;
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::manifest::Manifest;
 use crate::patch::Patch;
@@ -91,13 +95,22 @@ pub struct Inspection {
     pub patches: Vec<PatchState>,
 }
 
+/// Holds off runs that would change `vendor/mlx`, until the guard is dropped. A guard of nothing where no run ever
+/// changed it.
+///
+/// # Errors
+/// The lock's file cannot be opened or locked.
+pub fn hold(workspace: &Workspace, progress: Progress<'_>) -> Result<Option<File>> {
+    Vendor::lock_to_read(workspace, progress)
+}
+
 /// Hashes `vendor/mlx` and compares it with the lock.
 ///
 /// # Errors
-/// Files that cannot be read.
+/// Files that cannot be read, and a file or link where the folder should be.
 pub fn inspect(workspace: &Workspace, lock: &Lock, series: &Series) -> Result<Inspection> {
     let folder = workspace.tree();
-    if !folder.is_dir() {
+    if !is_folder(&folder)? {
         let patches = vec![PatchState::NotApplied; series.patches.len()];
         return Ok(Inspection {
             state: State::Absent,
@@ -115,6 +128,16 @@ pub fn inspect(workspace: &Workspace, lock: &Lock, series: &Series) -> Result<In
         tree: Some(tree),
         patches,
     })
+}
+
+/// Whether the folder is there. What else may lie in its place is not ours to replace.
+fn is_folder(path: &Utf8Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Ok(true),
+        Ok(_) => Err(Error::NotAFolder(path.to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn classify(

@@ -7,6 +7,7 @@
 //! - `mlx-edits-<n>/` edited files that `--discard-edits` took out
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
@@ -60,8 +61,10 @@ impl Vendor {
         workspace: &Workspace,
         progress: Progress<'_>,
     ) -> Result<Option<File>> {
-        let Ok(file) = File::open(workspace.vendor().join(LOCK)) else {
-            return Ok(None);
+        let file = match fs::File::open(workspace.vendor().join(LOCK)) {
+            Ok(file) => file.into_parts().0,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
         match file.try_lock_shared() {
             Ok(()) => {}

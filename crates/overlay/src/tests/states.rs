@@ -161,6 +161,87 @@ fn edits_are_named_refused_and_kept() {
     assert!(!kept.join("a.txt").exists(), "only edited files are kept");
 }
 
+/// A link that leads nowhere or to a folder has no content to copy.
+#[test]
+fn links_put_in_by_hand_are_kept_as_links() {
+    let fixture = Fixture::new();
+    fixture.apply().unwrap();
+    for (path, target) in [("b.txt", "/nowhere/at/all"), ("mine", "dir")] {
+        let _ = fs::remove_file(fixture.vendored(path));
+        fs_err::os::unix::fs::symlink(target, fixture.vendored(path)).unwrap();
+    }
+    let options = Options {
+        discard_edits: true,
+        offline: true,
+        ..Options::default()
+    };
+    let outcome = apply(&fixture.workspace, &options, QUIET).unwrap();
+    let kept = outcome.kept_edits.unwrap();
+    assert_eq!(fs::read_link(kept.join("mine")).unwrap().as_os_str(), "dir");
+    assert_eq!(
+        fs::read_link(kept.join("b.txt")).unwrap().as_os_str(),
+        "/nowhere/at/all"
+    );
+    assert_eq!(fixture.state(), State::Applied);
+}
+
+#[test]
+fn a_file_or_link_in_the_trees_place_is_refused_and_stays() {
+    let fixture = Fixture::new();
+    let place = fixture.workspace.tree();
+    let elsewhere = fixture.upstream();
+    let put: [&dyn Fn(); 3] = [
+        &|| fs::write(&place, "mine\n").unwrap(),
+        &|| fs_err::os::unix::fs::symlink(&elsewhere, &place).unwrap(),
+        &|| fs_err::os::unix::fs::symlink("/nowhere/at/all", &place).unwrap(),
+    ];
+    for put in put {
+        put();
+        for error in [
+            fixture.apply().unwrap_err(),
+            status(&fixture.workspace, QUIET).unwrap_err(),
+        ] {
+            assert!(matches!(&error, Error::NotAFolder(_)), "{error}");
+        }
+        assert!(!fs::symlink_metadata(&place).unwrap().is_dir());
+        fs::remove_file(&place).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(elsewhere.join("b.txt"))
+            .unwrap()
+            .lines()
+            .count(),
+        5
+    );
+}
+
+/// Also where the tree is in place already: a source that was named is looked at.
+#[test]
+fn a_source_for_an_applied_tree_is_checked_all_the_same() {
+    let fixture = Fixture::new();
+    fixture.apply().unwrap();
+    let options = |source: &str| Options {
+        offline: true,
+        source: Some(source.into()),
+        ..Options::default()
+    };
+    let error = apply(&fixture.workspace, &options("/nowhere"), QUIET).unwrap_err();
+    assert!(error.to_string().contains("/nowhere"), "{error}");
+    let good = fixture.upstream();
+    let outcome = apply(&fixture.workspace, &options(good.as_str()), QUIET).unwrap();
+    assert_eq!((outcome.written, outcome.removed), (0, 0));
+}
+
+/// The swap is done then; an error would claim that the old tree is in place.
+#[test]
+fn clutter_beside_the_listings_does_not_fail_an_apply() {
+    let fixture = Fixture::new();
+    fixture.revert().unwrap();
+    fs::create_dir(fixture.workspace.vendor().join(".mlx-placed/clutter")).unwrap();
+    fixture.apply().unwrap();
+    assert_eq!(fixture.state(), State::Applied);
+}
+
 #[test]
 fn one_mode_bit_is_an_edit() {
     let fixture = Fixture::new();
