@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use overlay::lock::Lock;
+use overlay::series::Series;
 use overlay::tree::Listing;
 use overlay::{Manifest, Workspace};
 
@@ -49,6 +50,10 @@ pub fn run(args: Args) -> Result<()> {
     let host = Host::current();
     let workspace = Workspace::discover()?;
     let manifest = Manifest::load(&workspace.manifest_path())?;
+    let line = Line::new();
+    // Until the end: a tree that another run swaps while it compiles would get the stamp of this one.
+    let _held = overlay::state::hold(&workspace, &|event| line.show(event))?;
+    drop(line);
     let source = source(&workspace, &manifest, args.pristine)?;
     let backend = args.backend.unwrap_or_else(|| Backend::default_for(&host));
     let built = prefix::build(&Job {
@@ -88,8 +93,8 @@ pub fn run(args: Args) -> Result<()> {
 /// The tree to build. What is built is exactly the lock's final tree, or its base tree: a program may
 /// link nothing else.
 fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool) -> Result<Source> {
-    let lock = Lock::load(&workspace.lock_path())?
-        .context("mlx.lock is missing; `cargo xtask apply-overlay --update-lock` writes it")?;
+    let series = Series::load(&workspace.patches())?;
+    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
     let base_tree = lock.base_tree.to_string();
     let (path, final_tree) = if pristine {
         (
