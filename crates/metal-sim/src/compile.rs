@@ -27,6 +27,9 @@ pub struct Compiler {
     options: Options,
 }
 
+/// How kernels are compiled: this file. A kernel compiled another way is another kernel.
+const RECIPE: &str = include_str!("compile.rs");
+
 impl Compiler {
     /// A compiler with fixed options.
     pub fn new(toolchain: Toolchain, options: Options) -> Self {
@@ -128,11 +131,11 @@ impl Compiler {
 
     fn key(&self, parts: &[&str]) -> String {
         let mut hash = Sha256::new();
-        for part in parts
-            .iter()
-            .copied()
-            .chain([shim::digest().as_str(), self.toolchain.identity()])
-        {
+        for part in parts.iter().copied().chain([
+            shim::digest().as_str(),
+            self.toolchain.identity(),
+            RECIPE,
+        ]) {
             hash.update(part);
             hash.update([0]);
         }
