@@ -1,0 +1,334 @@
+// Evaluates quantized products on the simulated device of one MLX build.
+//
+// Reads cases from standard input, one a line:
+//
+//   bits group dtype n k batch seed record alone m m ...
+//
+// and answers each with one line of JSON: the bits of `alone` rows one by one,
+// then for every m the first m of them in one product ("together"): how many
+// outputs differ, which kernels ran. With record 1 also the bits of every
+// product, and with 2 its dispatches in full.
+//
+// The settings of the device and of the policy come from the environment, so
+// this needs nothing that pristine MLX lacks.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "metal_sim.h"
+#include "mlx/backend/metal/metal.h"
+#include "mlx/mlx.h"
+
+namespace mx = mlx::core;
+
+namespace {
+
+struct Case {
+  int bits{}, group{};
+  std::string dtype;
+  int n{}, k{}, batch{};
+  std::uint64_t seed{};
+  int record{};
+  int alone{};
+  std::vector<int> rows;
+};
+
+Case parse(const std::string& line) {
+  std::istringstream in(line);
+  Case c;
+  in >> c.bits >> c.group >> c.dtype >> c.n >> c.k >> c.batch >> c.seed >>
+      c.record >> c.alone;
+  if (!in) {
+    throw std::invalid_argument("not a case: " + line);
+  }
+  for (int m; in >> m;) {
+    c.rows.push_back(m);
+  }
+  for (int m : c.rows) {
+    if (m < 1 || m > c.alone) {
+      throw std::invalid_argument("as many rows as `alone` at most: " + line);
+    }
+  }
+  if (!in.eof()) {
+    throw std::invalid_argument(
+        "a case must end with numbers of rows: " + line);
+  }
+  return c;
+}
+
+mx::Dtype dtype_of(const std::string& name) {
+  if (name == "float32") {
+    return mx::float32;
+  }
+  if (name == "float16") {
+    return mx::float16;
+  }
+  if (name == "bfloat16") {
+    return mx::bfloat16;
+  }
+  throw std::invalid_argument("not a type: " + name);
+}
+
+// What is left of a value in the type.
+float rounded(float value, mx::Dtype dtype) {
+  if (dtype == mx::float16) {
+    return static_cast<float>(static_cast<mx::float16_t>(value));
+  }
+  if (dtype == mx::bfloat16) {
+    return static_cast<float>(static_cast<mx::bfloat16_t>(value));
+  }
+  return value;
+}
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  // splitmix64
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+
+  float real(float low, float high) {
+    const float unit = static_cast<float>(next() >> 40) * 0x1p-24f;
+    return low + (high - low) * unit;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+struct Problem {
+  Case c;
+  mx::Dtype dtype;
+  int m; // rows of x for each matrix
+  std::vector<std::uint32_t> w;
+  std::vector<float> scales, biases, x;
+
+  explicit Problem(const Case& of)
+      : c(of), dtype(dtype_of(of.dtype)), m(of.alone) {
+    Random random(c.seed);
+    const std::size_t weights = std::size_t(c.batch) * c.n * c.k;
+    w.resize(weights * c.bits / 32);
+    for (auto& word : w) {
+      word = static_cast<std::uint32_t>(random.next());
+    }
+    auto fill =
+        [&](std::vector<float>& values, std::size_t count, float a, float b) {
+          values.resize(count);
+          for (auto& value : values) {
+            value = rounded(random.real(a, b), dtype);
+          }
+        };
+    // As quantized weights have them: values around zero.
+    const float top = static_cast<float>((1 << c.bits) - 1);
+    fill(scales, weights / c.group, 0.5f / top, 1.5f / top);
+    fill(biases, weights / c.group, -0.9f, -0.1f);
+    fill(x, std::size_t(c.batch) * m * c.k, -1.0f, 1.0f);
+  }
+
+  mx::Shape shape(int rows, int columns) const {
+    return c.batch > 1 ? mx::Shape{c.batch, rows, columns}
+                       : mx::Shape{rows, columns};
+  }
+
+  // The product of rows [first, first + count) of x, of each batch.
+  mx::array product(int first, int count) const {
+    std::vector<float> some;
+    for (int b = 0; b < c.batch; b++) {
+      auto start = x.begin() + (std::size_t(b) * m + first) * c.k;
+      some.insert(some.end(), start, start + std::size_t(count) * c.k);
+    }
+    return mx::quantized_matmul(
+        mx::array(some.begin(), shape(count, c.k), dtype),
+        mx::array(w.begin(), shape(c.n, c.k * c.bits / 32), mx::uint32),
+        mx::array(scales.begin(), shape(c.n, c.k / c.group), dtype),
+        mx::array(biases.begin(), shape(c.n, c.k / c.group), dtype),
+        true,
+        c.group,
+        c.bits,
+        "affine",
+        mx::Device::gpu);
+  }
+
+  // The largest error of the rows, given as bits, against a float64 product,
+  // as a part of the sum of the magnitudes.
+  double error(const std::vector<std::uint32_t>& bits, int rows) const {
+    double worst = 0;
+    for (int b = 0; b < c.batch; b++) {
+      for (int n = 0; n < c.n; n++) {
+        const std::size_t row = std::size_t(b) * c.n + n;
+        std::vector<double> weight(c.k);
+        auto bytes = reinterpret_cast<const std::uint8_t*>(w.data()) +
+            row * c.k * c.bits / 8;
+        for (int k = 0; k < c.k; k++) {
+          int q = 0;
+          for (int bit = 0; bit < c.bits; bit++) {
+            const int at = k * c.bits + bit;
+            q |= (bytes[at / 8] >> (at % 8) & 1) << bit;
+          }
+          const std::size_t group = (row * c.k + k) / c.group;
+          weight[k] = double(scales[group]) * q + biases[group];
+        }
+        for (int r = 0; r < rows; r++) {
+          double sum = 0;
+          double size = 0;
+          for (int k = 0; k < c.k; k++) {
+            const double term =
+                weight[k] * x[(std::size_t(b) * m + r) * c.k + k];
+            sum += term;
+            size += std::abs(term);
+          }
+          const std::size_t at = (std::size_t(b) * rows + r) * c.n + n;
+          const double found = value(bits[at]);
+          const double relative = std::abs(found - sum) / size;
+          // A NaN is the worst of all.
+          worst = relative <= worst ? worst : relative;
+        }
+      }
+    }
+    return worst;
+  }
+
+  double value(std::uint32_t bits) const {
+    if (dtype == mx::float32) {
+      float value;
+      std::memcpy(&value, &bits, sizeof(value));
+      return value;
+    }
+    const auto low = static_cast<std::uint16_t>(bits);
+    if (dtype == mx::bfloat16) {
+      mx::bfloat16_t value;
+      std::memcpy(static_cast<void*>(&value), &low, sizeof(low));
+      return static_cast<float>(value);
+    }
+    mx::float16_t value;
+    std::memcpy(static_cast<void*>(&value), &low, sizeof(low));
+    return static_cast<float>(value);
+  }
+};
+
+std::vector<std::uint32_t> bits_of(mx::array& array) {
+  std::vector<std::uint32_t> bits(array.size());
+  if (array.itemsize() == 4) {
+    std::memcpy(bits.data(), array.data<float>(), array.nbytes());
+  } else {
+    auto narrow = array.data<std::uint16_t>();
+    bits.assign(narrow, narrow + array.size());
+  }
+  return bits;
+}
+
+std::string hex(const std::vector<std::uint32_t>& bits, int digits) {
+  std::string text;
+  char word[9];
+  for (auto value : bits) {
+    std::snprintf(word, sizeof(word), "%0*x", digits, value);
+    text += word;
+  }
+  return text;
+}
+
+std::string take(char* text) {
+  std::string taken(text);
+  metal_sim_free(text);
+  return taken;
+}
+
+// The records of a trace as one JSON array.
+std::string as_array(const std::string& lines) {
+  std::string array;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) {
+    array += (array.empty() ? "" : ",") + line;
+  }
+  return "[" + array + "]";
+}
+
+void answer(const Case& c, std::ostream& out) {
+  const Problem problem(c);
+  const int digits = problem.dtype == mx::float32 ? 8 : 4;
+
+  metal_sim_reset_counts();
+  std::vector<mx::array> rows;
+  for (int r = 0; r < problem.m; r++) {
+    rows.push_back(problem.product(r, 1));
+  }
+  mx::eval(rows);
+  // Laid out as [batch, m, n], as the products of several rows are.
+  std::vector<std::uint32_t> alone(std::size_t(c.batch) * problem.m * c.n);
+  for (int r = 0; r < problem.m; r++) {
+    const auto row = bits_of(rows[r]);
+    for (int b = 0; b < c.batch; b++) {
+      std::copy_n(
+          row.begin() + std::size_t(b) * c.n,
+          c.n,
+          alone.begin() + (std::size_t(b) * problem.m + r) * c.n);
+    }
+  }
+  out << "{\"alone\":{\"kernels\":" << take(metal_sim_dispatch_counts())
+      << ",\"error\":" << problem.error(alone, problem.m) << ",\"bits\":\""
+      << hex(alone, digits) << "\"},\"together\":[";
+
+  bool first = true;
+  for (int m : c.rows) {
+    auto product = problem.product(0, m);
+    metal_sim_reset_counts();
+    if (c.record == 2) {
+      metal_sim_trace_start();
+    }
+    mx::eval(product);
+    const auto bits = bits_of(product);
+    std::size_t differing = 0;
+    for (int b = 0; b < c.batch; b++) {
+      for (std::size_t i = 0; i < std::size_t(m) * c.n; i++) {
+        differing += bits[std::size_t(b) * m * c.n + i] !=
+            alone[std::size_t(b) * problem.m * c.n + i];
+      }
+    }
+    out << (first ? "" : ",") << "{\"m\":" << m
+        << ",\"kernels\":" << take(metal_sim_dispatch_counts())
+        << ",\"outputs\":" << bits.size() << ",\"differing\":" << differing
+        << ",\"error\":" << problem.error(bits, m);
+    if (c.record >= 1) {
+      out << ",\"bits\":\"" << hex(bits, digits) << "\"";
+    }
+    if (c.record == 2) {
+      out << ",\"dispatches\":" << as_array(take(metal_sim_trace_take()));
+      metal_sim_trace_stop();
+    }
+    out << "}";
+    first = false;
+  }
+  out << "]}" << std::endl;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  std::string line;
+  try {
+    if (argc == 2) {
+      mx::metal::set_metallib_path(argv[1]);
+    }
+    while (std::getline(std::cin, line)) {
+      answer(parse(line), std::cout);
+    }
+  } catch (const std::exception& error) {
+    std::cerr << line << ": " << error.what() << std::endl;
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,16 @@
+//! What the quantized kernels and their dispatch promise, tried on the simulated device.
+//!
+//! A device and a policy belong to a process and are fixed at their first use, so products are
+//! evaluated by a small program ([`Driver`]), one process for each setting, linked to the build that
+//! is asked about: patched or pristine. What is expected of them is told by the plan (`qmv-plan`)
+//! and by rules stated here; `tests/proofs.rs` holds both against what ran.
+
+mod case;
+mod identity;
+mod prefix;
+mod report;
+
+pub use case::{BITS, Case, GROUPS, Kind, Record};
+pub use identity::{Group, Outcome, Tally, Tier, check, groups, kernels, run};
+pub use prefix::{Alone, Answer, Driver, How, Prefix, Stamp, Together};
+pub use report::render;

@@ -1,0 +1,44 @@
+//! Proofs of what the quantized kernels and their dispatch promise. They need `cargo xtask build
+//! --backend sim`; without it they are listed as ignored. The whole matrix of row identity, which takes
+//! hours of processor time, is a command: `cargo run -p qmv-proof -- --help`.
+
+mod canary;
+mod closure;
+mod dispatch;
+mod identity;
+mod mutants;
+mod traffic;
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Trial};
+use qmv_proof::Prefix;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let patched = Prefix::patched();
+    if let Err(error) = &patched {
+        eprintln!("ignored: {error:#}");
+    }
+    let trial = |name: &str, test: fn() -> Result<()>| {
+        Trial::test(name, move || {
+            Ok(test().map_err(|error| format!("{error:#}"))?)
+        })
+        .with_ignored_flag(patched.is_err())
+    };
+    let trials = vec![
+        trial("rows_have_the_bits_they_have_alone", identity::core),
+        trial("default_does_not_keep_them", identity::negative_control),
+        trial("a_kernel_in_another_order_is_caught", mutants::caught),
+        trial("weights_are_read_as_often_as_planned", traffic::counted),
+        trial("one_row_has_the_bits_it_had", canary::same_bits),
+        trial(
+            "every_name_a_dispatch_can_ask_for_exists",
+            closure::complete,
+        ),
+        trial(
+            "each_architecture_takes_the_planned_kernels",
+            dispatch::as_planned,
+        ),
+    ];
+    libtest_mimic::run(&arguments, trials).exit();
+}

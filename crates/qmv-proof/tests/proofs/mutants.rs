@@ -1,0 +1,190 @@
+//! Copies of the streamed kernel that differ from it in the order of sums, one each: the
+//! comparison must catch every one, and accuracy must not, or the mutant would be no mere reorder.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use metal_sim::{Device, Toolchain, default_cache_folder, metal, metallib};
+use qmv_plan::Policy;
+use qmv_proof::{Case, Driver, How, Kind, Prefix};
+
+const KERNELS: &str = "mlx/backend/metal/kernels";
+
+struct Mutant {
+    name: &'static str,
+    /// Text, how often it is there, and what takes its place.
+    edits: &'static [(&'static str, usize, &'static str)],
+}
+
+const MUTANTS: [Mutant; 5] = [
+    Mutant {
+        name: "another lane takes a chunk of K",
+        // The bits of the lane's number rotated: the tree of simd_sum must not map onto itself.
+        edits: &[
+            (
+                "simd_lid * packs_per_thread",
+                1,
+                "((simd_lid << 1 | simd_lid >> 4) & 31) * packs_per_thread",
+            ),
+            (
+                "simd_lid / scale_step_per_thread",
+                2,
+                "((simd_lid << 1 | simd_lid >> 4) & 31) / scale_step_per_thread",
+            ),
+            (
+                "simd_lid * values_per_thread",
+                1,
+                "((simd_lid << 1 | simd_lid >> 4) & 31) * values_per_thread",
+            ),
+            (
+                "static_cast<int>(simd_lid) * values_per_thread",
+                1,
+                "static_cast<int>((simd_lid << 1 | simd_lid >> 4) & 31) * values_per_thread",
+            ),
+        ],
+    },
+    Mutant {
+        name: "16 lanes take the chunks of 32",
+        edits: &[(
+            "    qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n        k, tile);\n  }\n",
+            1,
+            "    if (simd_lid < 16) {\n\
+             qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(k, tile);\n\
+             qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n\
+             k + 16 * values_per_thread, tile);\n}\n  }\n",
+        )],
+    },
+    Mutant {
+        name: "half a chunk is added at a time",
+        edits: &[(
+            "    qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n        k, tile);\n  }\n",
+            1,
+            "    qmv_streamed_chunk<T, group_size, bits, values_per_thread / 2, rows, V>(k, tile);\n\
+             qmv_streamed_chunk<T, group_size, bits, values_per_thread / 2, rows, V>(\n\
+             k + values_per_thread / 2, tile);\n  }\n",
+        )],
+    },
+    Mutant {
+        name: "neighbouring lanes are added first",
+        edits: &[(
+            "const float total = simd_sum(tile.result[v][row]);",
+            1,
+            "float total = tile.result[v][row];\n\
+             for (ushort s = 1; s < 32; s *= 2) { total += simd_shuffle_xor(total, s); }",
+        )],
+    },
+    Mutant {
+        name: "weights are dequantized before they are multiplied",
+        edits: &[
+            ("(ws[i] & 0x000f)", 1, "(scale * (ws[i] & 0x000f) + bias)"),
+            (
+                "(ws[i] & 0x00f0)",
+                1,
+                "(scale * (ws[i] & 0x00f0) + bias * 16)",
+            ),
+            (
+                "(ws[i] & 0x0f00)",
+                1,
+                "(scale * (ws[i] & 0x0f00) + bias * 256)",
+            ),
+            (
+                "(ws[i] & 0xf000)",
+                1,
+                "(scale * (ws[i] & 0xf000) + bias * 4096)",
+            ),
+            ("return scale * accum + sum * bias;", 1, "return accum;"),
+        ],
+    },
+];
+
+pub(crate) fn caught() -> Result<()> {
+    let prefix = Prefix::patched()?;
+    let driver = Driver::build(&prefix)?;
+    // The halves of a chunk exist at 4 bits and 16 values a lane: qmv_fast.
+    let cases = Vec::from_iter(Case::new(4, 64, Kind::Fast, [8]));
+    let run = |metallib: Option<PathBuf>| -> Result<(u64, f64)> {
+        let how = How {
+            device: Device::new(),
+            policy: Policy::Streamed,
+            metallib,
+        };
+        let answer = driver.run(&how, &cases)?;
+        let together = answer.first().and_then(|answer| answer.together.first());
+        let together = together.context("no answer")?;
+        ensure!(
+            together
+                .kernels
+                .keys()
+                .all(|name| name.contains("streamed")),
+            "{:?}",
+            together.kernels
+        );
+        Ok((together.differing, together.error))
+    };
+    let folder = tempfile::tempdir()?;
+    // Built the same way, without an edit: what differs below differs because of one.
+    let unedited = Mutant {
+        name: "unedited",
+        edits: &[],
+    };
+    let (differing, error) = run(Some(unedited.plant(&prefix, folder.path())?))?;
+    ensure!(differing == 0, "unedited: {differing} outputs differ");
+    let mut missed = Vec::new();
+    for mutant in &MUTANTS {
+        let (differing, found) =
+            run(Some(mutant.plant(&prefix, folder.path())?)).with_context(|| mutant.name)?;
+        ensure!(
+            found < 2e-7,
+            "{}: error {found:e} (unedited {error:e}): not only another order",
+            mutant.name
+        );
+        if differing == 0 {
+            missed.push(mutant.name);
+        }
+        println!("{}: {differing} of 128 outputs differ", mutant.name);
+    }
+    ensure!(missed.is_empty(), "not caught: {missed:?}");
+    Ok(())
+}
+
+impl Mutant {
+    /// Makes a library of it, with the build's own kernels for all else.
+    fn plant(&self, prefix: &Prefix, folder: &Path) -> Result<PathBuf> {
+        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../patches/files");
+        let folder = folder.join(self.name);
+        fs_err::create_dir_all(folder.join(KERNELS))?;
+        let mut header = fs_err::read_to_string(files.join(KERNELS).join("qmv_streamed.h"))?;
+        for (text, times, other) in self.edits {
+            let found = header.matches(text).count();
+            ensure!(
+                found == *times,
+                "{}: expected {text:?} {times} times in qmv_streamed.h, found it {found} times; \
+                 bring the mutant up to date",
+                self.name
+            );
+            header = header.replace(text, other);
+        }
+        fs_err::write(folder.join(KERNELS).join("qmv_streamed.h"), header)?;
+        let source = folder.join(KERNELS).join("qmv_streamed.metal");
+        fs_err::copy(files.join(KERNELS).join("qmv_streamed.metal"), &source)?;
+        let air = folder.join("mutant.air").display().to_string();
+        let arguments = [
+            "-x".to_owned(),
+            "metal".to_owned(),
+            "-fno-fast-math".to_owned(),
+            "-c".to_owned(),
+            source.display().to_string(),
+            format!("-I{}", folder.display()),
+            format!("-I{}", prefix.include().display()),
+            "-o".to_owned(),
+            air.clone(),
+        ];
+        let toolchain = Toolchain::find(default_cache_folder())?;
+        metal(&toolchain, &arguments, &mut Vec::new(), &mut Vec::new())?;
+        let library = folder.join("mutant.metallib");
+        // Of a name that both have, the first stays.
+        let base = prefix.metallib()?.display().to_string();
+        metallib(&[air, base, "-o".to_owned(), library.display().to_string()])?;
+        Ok(library)
+    }
+}
