@@ -12,6 +12,7 @@ pub mod quickstart;
 pub mod requirements;
 pub mod status;
 pub mod test;
+pub mod verify;
 
 mod demonstration;
 mod progress;

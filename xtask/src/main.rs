@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    Reported, apply_overlay, build, bump_pin, fetch, patch, plan, quickstart, status, test,
+    Reported, apply_overlay, build, bump_pin, fetch, patch, plan, quickstart, status, test, verify,
 };
 
 #[derive(Parser)]
@@ -36,6 +36,8 @@ enum Command {
     Quickstart(quickstart::Args),
     /// Everything that CI checks
     Test(test::Args),
+    /// Check properties of the patched sources that no build shows
+    Verify(verify::Args),
     #[command(hide = true)]
     RunCmake(build::cmake::Args),
 }
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Quickstart(args) => quickstart::run(args),
         Command::Test(args) => test::run(args),
+        Command::Verify(args) => verify::run(args),
         Command::RunCmake(args) => build::cmake::run(args),
     };
     match result {

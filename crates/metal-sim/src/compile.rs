@@ -23,7 +23,7 @@ pub struct Options {
 /// Compiles kernels of libraries into the toolchain's cache.
 #[derive(Debug)]
 pub struct Compiler {
-    toolchain: Toolchain,
+    pub(crate) toolchain: Toolchain,
     options: Options,
 }
 
@@ -64,56 +64,6 @@ impl Compiler {
             .collect())
     }
 
-    /// Compiles kernels with Metal's address spaces as spaces of their own and
-    /// reports what the compiler refuses: a `device`, `constant` or
-    /// `threadgroup` that is missing or wrong.
-    ///
-    /// # Errors
-    /// Where the library cannot be read or lacks a name.
-    pub fn check(&self, path: &Path, names: &[String]) -> Result<Vec<Finding>, Error> {
-        let library = Library::read(path)?;
-        let checker = Compiler {
-            toolchain: self.toolchain.clone().with_flags(["-DMTLSIM_CHECK"]),
-            options: Options::default(),
-        };
-        checker.precompiled_shim()?;
-        let found: Result<Vec<_>, Error> = names
-            .par_iter()
-            .map(|name| checker.check_one(&library, path, name))
-            .collect();
-        Ok(found?.into_iter().flatten().collect())
-    }
-
-    fn check_one(&self, library: &Library, path: &Path, name: &str) -> Result<Vec<Finding>, Error> {
-        let entry = library
-            .entry(name)
-            .ok_or_else(|| missing(library, path, name))?;
-        let source = &library.sources()[entry.source];
-        let parsed = Source::parse(&source.text)?;
-        let text = lower::for_check(&parsed, &source.file, name, &entry.expression)?;
-        let cache = self.toolchain.cache();
-        let clean = cache.join(format!("checked-{}", self.key(&[&text])));
-        if clean.is_file() {
-            return Ok(Vec::new());
-        }
-        let shim = shim::folder(cache)?;
-        let prelude = self.precompiled_shim()?;
-        let scratch = cache::scratch(cache)?;
-        let file = scratch.path().join("kernel.cpp");
-        cache::write_new(&file, text.as_bytes())?;
-        let mut arguments = self.arguments(&shim);
-        arguments.extend(["-fsyntax-only", "-ferror-limit=0", "-include-pch"].map(OsString::from));
-        arguments.extend([prelude.into(), file.into()]);
-        match self.toolchain.compile(name, &arguments) {
-            Ok(()) => {
-                cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?))?;
-                Ok(Vec::new())
-            }
-            Err(Error::Compile { diagnostics, .. }) => Ok(findings(name, &diagnostics)),
-            Err(error) => Err(error),
-        }
-    }
-
     fn kernel_of(&self, library: &Library, path: &Path, name: &str) -> Result<PathBuf, Error> {
         let entry = library
             .entry(name)
@@ -129,7 +79,7 @@ impl Compiler {
             .kernel_flags(self.options.contraction, self.options.variant)
     }
 
-    fn key(&self, parts: &[&str]) -> String {
+    pub(crate) fn key(&self, parts: &[&str]) -> String {
         let mut hash = Sha256::new();
         for part in parts.iter().copied().chain([
             shim::digest().as_str(),
@@ -146,7 +96,7 @@ impl Compiler {
         cache::short_hex(hash)
     }
 
-    fn precompiled_shim(&self) -> Result<PathBuf, Error> {
+    pub(crate) fn precompiled_shim(&self) -> Result<PathBuf, Error> {
         let cache = self.toolchain.cache();
         let target = cache.join(format!("prelude-{}.pch", self.key(&["prelude"])));
         if !target.is_file() {
@@ -164,7 +114,7 @@ impl Compiler {
         Ok(target)
     }
 
-    fn arguments(&self, shim: &Path) -> Vec<OsString> {
+    pub(crate) fn arguments(&self, shim: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = self.flags().into_iter().map(OsString::from).collect();
         arguments.extend(["-I".into(), shim.join("abi").into()]);
         arguments
@@ -223,38 +173,7 @@ impl Compiler {
     }
 }
 
-/// Something that a check found in a kernel.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    /// Host name of the kernel.
-    pub kernel: String,
-    /// Source file, as the library's maker named it.
-    pub file: String,
-    /// Line of that file.
-    pub line: u32,
-    /// The compiler's words.
-    pub message: String,
-}
-
-/// The errors among a compiler's diagnostics: `file:line:column: error: text`.
-fn findings(kernel: &str, diagnostics: &str) -> Vec<Finding> {
-    diagnostics
-        .lines()
-        .filter_map(|line| {
-            let (place, message) = line.split_once(": error: ")?;
-            let mut parts = place.rsplitn(3, ':');
-            let (_column, line, file) = (parts.next()?, parts.next()?, parts.next()?);
-            Some(Finding {
-                kernel: kernel.to_owned(),
-                file: file.to_owned(),
-                line: line.parse().ok()?,
-                message: message.to_owned(),
-            })
-        })
-        .collect()
-}
-
-fn missing(library: &Library, path: &Path, name: &str) -> Error {
+pub(crate) fn missing(library: &Library, path: &Path, name: &str) -> Error {
     Error::NoKernel {
         name: name.to_owned(),
         library: path.to_owned(),

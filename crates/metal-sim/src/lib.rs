@@ -8,9 +8,11 @@
 //! it by content.
 
 mod cache;
+mod check;
 mod compile;
 mod device;
 mod error;
+mod items;
 mod lexer;
 mod library;
 mod lower;
@@ -21,9 +23,10 @@ mod toolchain;
 pub mod trace;
 
 pub use cache::default_folder as default_cache_folder;
-pub use compile::{Compiler, Finding, Options};
+pub use check::{Finding, Verdict};
+pub use compile::{Compiler, Options};
 pub use device::{Architecture, Device, Reduction, SizeClass};
 pub use error::Error;
 pub use library::{Entry, Library, SourceText};
-pub use metal::{library_from_text, metal, metallib};
+pub use metal::{library_from_text, library_of_tree, metal, metallib};
 pub use toolchain::{Contraction, Toolchain, Variant};

@@ -20,6 +20,9 @@ use std::path::Path;
 use crate::Error;
 use crate::parse::Source;
 
+/// Stands in sources that need hardware that is not simulated.
+pub(crate) const UNSUPPORTED: &str = "#pragma mtlsim unsupported ";
+
 const MAGIC: &str = "mtlsim-metallib 1";
 
 /// A kernel's place in a library.
@@ -89,6 +92,35 @@ impl Library {
     /// The entry of a host name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.names.get(name)
+    }
+
+    /// One name of each kernel function: its instantiation for `float` where
+    /// there is one. Sources for hardware that is not simulated are left out.
+    pub fn representatives(&self) -> Vec<&str> {
+        let mut chosen: BTreeMap<(usize, &str), (&str, u32)> = BTreeMap::new();
+        for (name, entry) in &self.names {
+            if self.sources[entry.source].text.contains(UNSUPPORTED) {
+                continue;
+            }
+            let (function, arguments) = entry.expression.split_at(
+                entry
+                    .expression
+                    .find(['<', '('])
+                    .unwrap_or(entry.expression.len()),
+            );
+            let rank = match arguments {
+                _ if arguments.contains("complex") => 2,
+                _ if arguments.starts_with("<float") => 0,
+                _ => 1,
+            };
+            let best = chosen
+                .entry((entry.source, function))
+                .or_insert((name, rank));
+            if rank < best.1 {
+                *best = (name, rank);
+            }
+        }
+        chosen.into_values().map(|(name, _)| name).collect()
     }
 
     /// The sources, in the order of their numbers.

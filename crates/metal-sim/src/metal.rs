@@ -7,6 +7,9 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
 use crate::library::Library;
 use crate::toolchain::Toolchain;
 use crate::{Error, cache};
@@ -189,13 +192,76 @@ pub fn metallib(arguments: &[String]) -> Result<(), Error> {
     link(&parse(arguments)?)
 }
 
+/// Makes a library of every `.metal` file of an MLX tree, as its build does,
+/// and returns its path in the cache. The same sources give the same file.
+///
+/// # Errors
+/// Where the tree has no kernels, or a source cannot be preprocessed.
+pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Error> {
+    let kernels = tree.join("mlx/backend/metal/kernels");
+    let mut sources = Vec::new();
+    find_sources(&kernels, &mut sources)?;
+    if sources.is_empty() {
+        return Err(Error::Usage(format!(
+            "no .metal files below {}",
+            kernels.display()
+        )));
+    }
+    let include = format!("-I{}", tree.display());
+    let parts: Result<Vec<_>, Error> = sources
+        .par_iter()
+        .map(|source| {
+            let arguments = [OsString::from(&include), source.into()];
+            let text = toolchain
+                .preprocess(&source.to_string_lossy(), &arguments, None)?
+                .text;
+            Library::from_source(
+                &source.file_name().unwrap_or_default().to_string_lossy(),
+                &text,
+            )
+        })
+        .collect();
+    let mut library = Library::default();
+    for part in parts? {
+        library.merge(part);
+    }
+    let bytes = library.to_bytes();
+    let cache = toolchain.cache();
+    let target = cache.join(format!(
+        "tree-{}.metallib",
+        cache::short_hex(Sha256::new_with_prefix(&bytes))
+    ));
+    if !target.is_file() {
+        cache::publish_file(cache, &target, |made| Ok(fs_err::write(made, bytes)?))?;
+    }
+    Ok(target)
+}
+
+fn find_sources(folder: &Path, sources: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let mut paths = Vec::new();
+    for entry in fs_err::read_dir(folder)? {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            find_sources(&path, sources)?;
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "metal")
+        {
+            sources.push(path);
+        }
+    }
+    Ok(())
+}
+
 /// Compiles source text that a program made at run time into a library in the
 /// cache and returns its path. The same text gives the same file.
 ///
 /// # Errors
 /// [`Error::Compile`] and [`Error::Syntax`], with the text's own line numbers.
 pub fn library_from_text(toolchain: &Toolchain, source: &str) -> Result<PathBuf, Error> {
-    use sha2::{Digest, Sha256};
     let mut hash = Sha256::new();
     hash.update(source);
     hash.update([0]);

@@ -5,12 +5,13 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use metal_sim::{Compiler, Contraction, Library, Options, metal, metallib};
+use metal_sim::{
+    Compiler, Contraction, Library, Options, Verdict, library_of_tree, metal, metallib,
+};
 use support::{Outcome, Run, cache, toolchain};
 
 fn mlx() -> PathBuf {
@@ -20,58 +21,67 @@ fn mlx() -> PathBuf {
     )
 }
 
-/// All of MLX's `.metal` files as one library, made as its CMake does.
+/// All of MLX's `.metal` files as one library.
 fn library() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let kernels = mlx().join("mlx/backend/metal/kernels");
-        let folder = cache().join(format!("air-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let mut sources = Vec::new();
-        find(&kernels, &mut sources);
-        assert_eq!(sources.len(), 50);
-        let mut airs = Vec::new();
-        for (i, source) in sources.iter().enumerate() {
-            let air = folder
-                .join(format!("{i}.air"))
-                .to_string_lossy()
-                .into_owned();
-            let source = source.to_string_lossy();
-            let include = format!("-I{}", mlx().display());
-            let call = [
-                "-x",
-                "metal",
-                "-Wall",
-                "-fno-fast-math",
-                "-c",
-                &source,
-                &include,
-                "-o",
-                &air,
-            ];
-            let call = call.map(str::to_owned);
-            metal(&toolchain(), &call, &mut Vec::new(), &mut Vec::new()).unwrap();
-            airs.push(air);
-        }
-        let target = folder.join("mlx.metallib");
-        airs.extend(["-o".to_owned(), target.to_string_lossy().into_owned()]);
-        metallib(&airs).unwrap();
-        target
-    })
+    MADE.get_or_init(|| library_of_tree(&toolchain(), &mlx()).unwrap())
 }
 
-fn find(folder: &Path, sources: &mut Vec<PathBuf>) {
-    let mut entries: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .collect();
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            find(&path, sources);
-        } else if path.extension().is_some_and(|e| e == "metal") {
-            sources.push(path);
-        }
+#[test]
+#[ignore = "needs MLX's tree"]
+fn the_calls_of_mlx_cmake_make_the_same_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernels = mlx().join("mlx/backend/metal/kernels");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    for source in ["arange", "gemv"] {
+        let file = kernels.join(format!("{source}.metal"));
+        let (file, include, air) = (
+            file.to_string_lossy(),
+            format!("-I{}", mlx().display()),
+            path(source),
+        );
+        let call = [
+            "-x",
+            "metal",
+            "-Wall",
+            "-fno-fast-math",
+            "-c",
+            &file,
+            &include,
+            "-o",
+            &air,
+        ];
+        metal(
+            &toolchain(),
+            &call.map(str::to_owned),
+            &mut Vec::new(),
+            &mut Vec::new(),
+        )
+        .unwrap();
+    }
+    // In any order, and through either tool.
+    let target = path("both.metallib");
+    let link = |airs: [&str; 2]| [airs[0], airs[1], "-o", &target].map(str::to_owned);
+    metal(
+        &toolchain(),
+        &link([&path("gemv"), &path("arange")]),
+        &mut Vec::new(),
+        &mut Vec::new(),
+    )
+    .unwrap();
+    let one = std::fs::read(&target).unwrap();
+    metallib(&link([&path("arange"), &path("gemv")])).unwrap();
+    assert_eq!(one, std::fs::read(&target).unwrap());
+    let (both, all) = (
+        Library::read(Path::new(&target)).unwrap(),
+        Library::read(library()).unwrap(),
+    );
+    assert_eq!(both.sources().len(), 2);
+    for name in both.names() {
+        assert_eq!(
+            both.entry(name).unwrap().expression,
+            all.entry(name).unwrap().expression
+        );
     }
 }
 
@@ -114,30 +124,33 @@ fn the_table_has_every_host_name_of_the_pin() {
     assert!(library.entry("naive_unfold_Nd").is_none());
 }
 
-/// One name of each kernel function.
-fn families(library: &Library) -> Vec<String> {
-    let mut first = BTreeMap::new();
-    for name in library.names() {
-        let entry = library.entry(name).unwrap();
-        let nax = library.sources()[entry.source].file.contains("nax");
-        let function = entry.expression.split(['<', '(']).next().unwrap();
-        if !nax {
-            first
-                .entry((entry.source, function.to_owned()))
-                .or_insert_with(|| name.to_owned());
-        }
-    }
-    first.into_values().collect()
-}
-
 #[test]
 #[ignore = "needs MLX's tree"]
 fn a_kernel_of_every_family_compiles() {
-    let names = families(&Library::read(library()).unwrap());
+    let all = Library::read(library()).unwrap();
+    let names: Vec<String> = all
+        .representatives()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
     assert_eq!(names.len(), 170);
     let compiler = Compiler::new(toolchain(), Options::default());
     let failures = compiler.warm(library(), &names).unwrap();
     assert!(failures.is_empty(), "{failures:?}");
+}
+
+#[test]
+#[ignore = "needs MLX's tree"]
+fn address_spaces_are_as_the_baseline_says() {
+    let all = Library::read(library()).unwrap();
+    let names: Vec<String> = all
+        .representatives()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let compiler = Compiler::new(toolchain(), Options::default());
+    let verdict = Verdict::of(compiler.check(library(), &names).unwrap());
+    assert_eq!((verdict.new, verdict.stale), (vec![], vec![]));
 }
 
 #[test]

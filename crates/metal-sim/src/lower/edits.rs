@@ -7,8 +7,9 @@ use std::ops::Range;
 use super::spaces::{ADDRESS_SPACES, Spaces};
 use super::vectors::is_vector_name;
 use crate::Error;
+use crate::items::{Item, ItemKind, members};
 use crate::lexer::{Kind, Tokens};
-use crate::parse::{FunctionConstant, Item, ItemKind, Kernel, members};
+use crate::parse::{FunctionConstant, Kernel};
 
 /// Attributes that mean the same on the host.
 const KEPT_ATTRIBUTES: [&str; 5] = ["maybe_unused", "nodiscard", "fallthrough", "clang", "gnu"];

@@ -15,8 +15,10 @@ mod vectors;
 use std::ops::Range;
 
 use crate::Error;
+use crate::items::ItemKind;
 use crate::lexer::{Kind, Tokens};
-use crate::parse::{ItemKind, Kernel, Source};
+use crate::library::UNSUPPORTED;
+use crate::parse::{Kernel, Source};
 use descriptor::{Function, append_descriptor};
 use edits::Edits;
 pub(crate) use spaces::Spaces;
@@ -166,7 +168,7 @@ fn refuse_unsupported(source: &Source<'_>, file: &str) -> Result<(), Error> {
     let t = &source.tokens;
     let marker = (0..t.tokens.len())
         .filter(|&i| t.kind(i) == Some(Kind::Directive))
-        .find_map(|i| t.at(i).strip_prefix("#pragma mtlsim unsupported "));
+        .find_map(|i| t.at(i).strip_prefix(UNSUPPORTED));
     match marker {
         Some(header) => Err(Error::Unsupported {
             file: file.to_owned(),

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use super::edits::Edits;
 use crate::Error;
+use crate::items::{Item, ItemKind, members};
 use crate::lexer::place;
-use crate::parse::{Item, ItemKind, members};
 
 pub(super) const ADDRESS_SPACES: [&str; 6] = [
     "device",

@@ -31,6 +31,11 @@ pub fn runner() -> &'static Path {
 
 /// Builds `run_kernel` with more flags; `tag` tells the files apart.
 pub fn build_runner(tag: &str, flags: &[&str]) -> PathBuf {
+    build_runner_in(&crate_folder().join("engine"), tag, flags)
+}
+
+/// Builds `run_kernel` with the engine in another folder.
+pub fn build_runner_in(engine: &Path, tag: &str, flags: &[&str]) -> PathBuf {
     let root = crate_folder();
     // One program of several that run at once may use it while another builds.
     let process = std::process::id();
@@ -52,15 +57,9 @@ pub fn build_runner(tag: &str, flags: &[&str]) -> PathBuf {
         .arg("-I")
         .arg(root.join("abi"))
         .arg("-I")
-        .arg(root.join("engine"))
-        .args(
-            [
-                "tests/support/run_kernel.cpp",
-                "engine/engine.cpp",
-                "engine/context.cpp",
-            ]
-            .map(|f| root.join(f)),
-        )
+        .arg(engine)
+        .arg(root.join("tests/support/run_kernel.cpp"))
+        .args(["engine.cpp", "context.cpp"].map(|file| engine.join(file)))
         .args(["-ldl", "-o"])
         .arg(&target)
         .output()

@@ -157,6 +157,7 @@ int main(int argc, char** argv) {
       data[i] = read(files[i].c_str());
     } else if (option == "bytes") {
       auto& bytes = data[int(number())];
+      bytes.clear();
       std::string hex = word();
       for (size_t i = 0; i + 1 < hex.size(); i += 2)
         bytes.push_back(
