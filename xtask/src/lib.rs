@@ -12,6 +12,7 @@ pub mod quickstart;
 pub mod requirements;
 pub mod status;
 pub mod test;
+pub mod upstream;
 pub mod verify;
 
 mod demonstration;

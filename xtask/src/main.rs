@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    Reported, apply_overlay, build, bump_pin, fetch, patch, plan, quickstart, status, test, verify,
+    Reported, apply_overlay, build, bump_pin, fetch, patch, plan, quickstart, status, test,
+    upstream, verify,
 };
 
 #[derive(Parser)]
@@ -26,6 +27,8 @@ enum Command {
     BumpPin(bump_pin::Args),
     /// Edit, export, list and check the patches
     Patch(patch::Args),
+    /// Make the bundle of a pull request to MLX; pushes and opens nothing
+    Upstream(upstream::Args),
     /// Say what vendor/mlx holds, patch by patch
     Status(status::Args),
     /// Build MLX with the overlay and install it below target/mlx
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::ApplyOverlay(args) => apply_overlay::run(args),
         Command::BumpPin(args) => bump_pin::run(args),
         Command::Patch(args) => patch::run(args),
+        Command::Upstream(args) => upstream::run(args),
         Command::Status(args) => status::run(args),
         Command::Build(args) => build::run(args),
         Command::Plan(args) => plan::run(args),

@@ -75,11 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             println!("{}", table(&Series::load(&workspace.patches())?));
         }
         Command::Lint { clang_format } => {
-            let program = clang_format.or_else(|| {
-                which::which("clang-format")
-                    .ok()
-                    .and_then(|path| path.try_into().ok())
-            });
+            let program = clang_format.or_else(self::clang_format);
             let findings = lint::lint(&workspace, program.as_deref(), progress)?;
             drop(line);
             for note in &findings.notes {
@@ -95,6 +91,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The clang-format on PATH.
+pub(crate) fn clang_format() -> Option<Utf8PathBuf> {
+    which::which("clang-format").ok()?.try_into().ok()
 }
 
 fn print_opened(opened: &Opened) {

@@ -110,7 +110,7 @@ fn faults_in_the_engine() {
             "uint32_t slot = uint32_t(offset / l.kUnboundBytes);",
             "uint32_t slot = 1;",
         ),
-        ("context.cpp", "kFrameWords = 9", "kFrameWords = 8"),
+        ("context.cpp", "kFrameWords =\n    9;", "kFrameWords = 8;"),
     ];
     let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("engine");
     for (i, (file, from, to)) in mutations.into_iter().enumerate() {

@@ -10,9 +10,7 @@
 namespace mlx_overlay {
 
 rust::Vec<rust::String> probe_cases();
-std::int64_t probe_rows_that_differ(
-    rust::Str name,
-    std::int32_t rows,
-    RawStream stream);
+std::int64_t
+probe_rows_that_differ(rust::Str name, std::int32_t rows, RawStream stream);
 
 } // namespace mlx_overlay

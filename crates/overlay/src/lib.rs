@@ -24,6 +24,7 @@ pub mod source;
 pub mod state;
 pub mod store;
 pub mod tree;
+pub mod upstream;
 pub mod watch;
 pub mod workspace;
 

@@ -99,7 +99,7 @@ pub fn lint(
 }
 
 /// Has clang-format look at the lines that the overlay adds, with MLX's own settings.
-fn check_format(
+pub(crate) fn check_format(
     program: &Utf8Path,
     repo: &Repository,
     base: Oid,

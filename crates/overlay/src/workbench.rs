@@ -57,7 +57,18 @@ impl Workbench {
 
     /// Makes a commit of a tree. Nobody's name and no time: the same trees give the same commits.
     pub(crate) fn commit(&self, message: &str, tree: Oid, parent: Option<Oid>) -> Result<Oid> {
-        let who = Signature::new("mlx-overlay", "mlx-overlay@localhost", &Time::new(0, 0))?;
+        self.commit_as(&Who::nobody(), message, tree, parent)
+    }
+
+    /// Makes a commit in a person's name.
+    pub(crate) fn commit_as(
+        &self,
+        who: &Who,
+        message: &str,
+        tree: Oid,
+        parent: Option<Oid>,
+    ) -> Result<Oid> {
+        let who = Signature::new(&who.name, &who.email, &Time::new(0, 0))?;
         let tree = self.repo.find_tree(tree)?;
         let parent = parent
             .map(|parent| self.repo.find_commit(parent))
@@ -114,5 +125,39 @@ impl Workbench {
         let snapshot = Snapshot::of_dir(&self.folder)?;
         let listing = snapshot.listing()?;
         Ok((snapshot, listing))
+    }
+}
+
+/// In whose name a commit is made.
+pub(crate) struct Who {
+    name: String,
+    email: String,
+    known: bool,
+}
+
+impl Who {
+    fn nobody() -> Self {
+        Self {
+            name: "mlx-overlay".to_owned(),
+            email: "mlx-overlay@localhost".to_owned(),
+            known: false,
+        }
+    }
+
+    /// The person whom git's settings name.
+    pub(crate) fn of_this_person(repo: &Repository) -> Self {
+        let named = repo.signature().ok().and_then(|who| {
+            Some(Self {
+                name: who.name().ok()?.to_owned(),
+                email: who.email().ok()?.to_owned(),
+                known: true,
+            })
+        });
+        named.unwrap_or_else(Self::nobody)
+    }
+
+    /// Whether git's settings name a person.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known
     }
 }

@@ -1,5 +1,4 @@
 //! Moving the pin, on a small upstream made for it.
-
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
 mod support;

@@ -1,5 +1,4 @@
 //! Editing patches as commits, and checking them.
-
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
 mod support;

@@ -2,7 +2,6 @@
 //!
 //! The patch is affine-tile-cap as it was written for v0.32.0 and for v0.32.4, kept in `fixtures/`, so that these tests
 //! say the same whatever the series holds today.
-
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
 use std::net::TcpListener;

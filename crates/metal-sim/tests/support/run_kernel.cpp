@@ -11,6 +11,7 @@
 //     workers N                operating-system threads
 //     order NAME               of simd_sum
 //     reverse                  schedule
+//     limit SECONDS            of processor time, then the program dies
 //     written INDEX FILE       bytes marked as written (metered kernels)
 //     describe                 print the descriptor instead of running
 //     repeat N                 run the grid N times and print the best time
@@ -19,6 +20,7 @@
 // a threadgroup faults; else `loaded INDEX BYTES` and `stored INDEX BYTES`.
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -178,6 +180,10 @@ int main(int argc, char** argv) {
     } else if (option == "group") {
       for (auto& n : d.threads_per_threadgroup)
         n = number();
+    } else if (option == "limit") {
+      rlimit limit{};
+      limit.rlim_cur = limit.rlim_max = number();
+      setrlimit(RLIMIT_CPU, &limit);
     } else if (option == "workers")
       workers = number();
     else if (option == "repeat")

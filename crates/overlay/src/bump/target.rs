@@ -99,34 +99,44 @@ fn fetch_known(
         );
         return Err(Error::source("--tree", message));
     }
-    let mut pin = pin.clone();
     let mut request = Request {
-        pin: &pin,
+        pin,
         lock: None,
         offline: options.offline,
         refresh: false,
         source: None,
     };
-    let fetched = match options.source.as_deref() {
-        Some(url) if !Utf8Path::new(url).exists() => {
-            pin.sources = vec![Source::Git(GitSource {
-                url: url.to_owned(),
-            })];
-            request = Request {
-                pin: &pin,
-                lock: None,
-                offline: options.offline,
-                refresh: true,
-                source: None,
-            };
-            source::fetch(workspace, store, request, progress)?
-        }
-        path => {
-            request.source = path.map(Utf8Path::new);
-            source::fetch(workspace, store, request, progress)?
-        }
+    let Some(url) = options
+        .source
+        .as_deref()
+        .filter(|source| !Utf8Path::new(source).exists())
+    else {
+        request.source = options.source.as_deref().map(Utf8Path::new);
+        let fetched = source::fetch(workspace, store, request, progress)?;
+        return Ok((fetched.tree, fetched.source, fetched.confirmed));
     };
-    Ok((fetched.tree, fetched.source, fetched.confirmed))
+    let sources = vec![Source::Git(GitSource {
+        url: url.to_owned(),
+    })];
+    let from_url = Pin {
+        sources,
+        ..pin.clone()
+    };
+    let request = Request {
+        pin: &from_url,
+        refresh: true,
+        ..request
+    };
+    let fetched = source::fetch(workspace, store, request, progress)?;
+    // Only the pin's own sources may overrule a reconstructed id; seven digits of a commit are quickly forged.
+    if fetched.tree != pin.tree {
+        return Err(Error::TreeMismatch {
+            expected: pin.tree,
+            found: fetched.tree,
+            difference: None,
+        });
+    }
+    Ok((fetched.tree, fetched.source, None))
 }
 
 fn fetch_unknown(

@@ -1,0 +1,56 @@
+//! `cargo xtask upstream`: makes of a patch what upstream wants to see. It pushes nothing and opens nothing.
+
+use anyhow::bail;
+use camino::Utf8PathBuf;
+use overlay::Workspace;
+use overlay::upstream::{self, Options};
+
+use crate::progress::Line;
+
+/// Make the bundle of a pull request to MLX; pushes and opens nothing.
+///
+/// The description and the commit messages are a person's to write, in upstream/<patch>/. While a placeholder or a table
+/// from an Apple GPU is missing, the bundle is made but not called ready, and the command fails.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The patch
+    patch: String,
+    /// Put the branch on `main` of this repository instead of the pin
+    #[arg(long, value_name = "URL")]
+    main_of: Option<String>,
+    /// The clang-format to check with; the one on PATH without this
+    #[arg(long, value_name = "PROGRAM")]
+    clang_format: Option<Utf8PathBuf>,
+}
+
+/// Makes the bundle and prints its checklist.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let workspace = Workspace::discover()?;
+    let line = Line::new();
+    let clang_format = args.clang_format.or_else(crate::patch::clang_format);
+    let options = Options {
+        patch: args.patch,
+        main_of: args.main_of,
+        clang_format,
+    };
+    let bundle = upstream::bundle(&workspace, &options, &|event| line.show(event))?;
+    drop(line);
+    for point in &bundle.points {
+        let mark = if point.missing.is_none() {
+            "done   "
+        } else {
+            "MISSING"
+        };
+        println!("{mark}  {}", point.what);
+    }
+    println!("the bundle is in {}", bundle.folder);
+    let missing: Vec<_> = bundle
+        .missing()
+        .filter_map(|point| point.missing.as_deref())
+        .collect();
+    if !missing.is_empty() {
+        bail!("the bundle is not ready:\n  - {}", missing.join("\n  - "));
+    }
+    println!("it is ready for a person to send");
+    Ok(())
+}
