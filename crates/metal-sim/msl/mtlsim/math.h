@@ -78,52 +78,66 @@ template <class V, class F, class... A>
 
 } // namespace mtlsim
 
+// clang-format off: one function a line
 // name in MSL, name of the intrinsic behind it, the host's function
-#define MTLSIM_MATH_1(M)                                                       \
-  M(fabs, fabs, __builtin_fabsf)                                               \
-  M(acos, acos, __builtin_acosf)                                               \
-  M(acosh, acosh, __builtin_acoshf)                                            \
-  M(asin, asin, __builtin_asinf) M(asinh, asinh, __builtin_asinhf)             \
-      M(atan, atan, __builtin_atanf) M(atanh, atanh, __builtin_atanhf) M(      \
-          ceil, ceil, __builtin_ceilf) M(floor, floor, __builtin_floorf)       \
-          M(cos, cos, __builtin_cosf) M(cosh, cosh, __builtin_coshf) M(        \
-              cospi, cospi, mtlsim::cospi) M(exp, exp, __builtin_expf)         \
-              M(exp2, exp2, __builtin_exp2f) M(exp10, exp10, mtlsim::exp10) M( \
-                  log, log, __builtin_logf) M(log2, log2, __builtin_log2f)     \
-                  M(log10, log10, __builtin_log10f)                            \
-                      M(rint, rint, __builtin_rintf) M(                        \
-                          round, round, __builtin_roundf)                      \
-                          M(rsqrt, rsqrt, mtlsim::rsqrt) M(                    \
-                              sqrt, sqrt, __builtin_sqrtf)                     \
-                              M(sin, sin, __builtin_sinf) M(                   \
-                                  sinh, sinh, __builtin_sinhf)                 \
-                                  M(sinpi, sinpi, mtlsim::sinpi) M(            \
-                                      tan, tan, __builtin_tanf)                \
-                                      M(tanh, tanh, __builtin_tanhf) M(        \
-                                          tanpi, tanpi, mtlsim::tanpi)         \
-                                          M(trunc, trunc, __builtin_truncf) M( \
-                                              fract, fract, mtlsim::fract)     \
-                                              M(saturate,                      \
-                                                saturate,                      \
-                                                mtlsim::saturate)              \
-                                                  M(sign, sign, mtlsim::sign)
-#define MTLSIM_MATH_2(M)                                                   \
-  M(atan2, atan2, __builtin_atan2f)                                        \
-  M(pow, pow, __builtin_powf)                                              \
-  M(powr, powr, __builtin_powf) M(copysign, copysign, __builtin_copysignf) \
-      M(fdim, fdim, __builtin_fdimf) M(fmod, fmod, __builtin_fmodf)        \
-          M(fmax, fmax, __builtin_fmaxf) M(fmin, fmin, __builtin_fminf)    \
-              M(max, fmax, __builtin_fmaxf) M(min, fmin, __builtin_fminf)  \
-                  M(divide, divide, mtlsim::divide)                        \
-                      M(step, step, mtlsim::step)
-#define MTLSIM_MATH_3(M)                                                     \
-  M(fma, fma, __builtin_fmaf)                                                \
-  M(mix, mix, mtlsim::mix)                                                   \
-  M(clamp, clamp, mtlsim::clamp) M(fmax3, fmax3, mtlsim::fmax3)              \
-      M(fmin3, fmin3, mtlsim::fmin3) M(fmedian3, fmedian3, mtlsim::fmedian3) \
-          M(smoothstep, smoothstep, mtlsim::smoothstep)                      \
-              M(max3, fmax3, mtlsim::fmax3) M(min3, fmin3, mtlsim::fmin3)    \
-                  M(median3, fmedian3, mtlsim::fmedian3)
+#define MTLSIM_MATH_1(M)                  \
+  M(fabs, fabs, __builtin_fabsf)          \
+  M(acos, acos, __builtin_acosf)          \
+  M(acosh, acosh, __builtin_acoshf)       \
+  M(asin, asin, __builtin_asinf)          \
+  M(asinh, asinh, __builtin_asinhf)       \
+  M(atan, atan, __builtin_atanf)          \
+  M(atanh, atanh, __builtin_atanhf)       \
+  M(ceil, ceil, __builtin_ceilf)          \
+  M(floor, floor, __builtin_floorf)       \
+  M(cos, cos, __builtin_cosf)             \
+  M(cosh, cosh, __builtin_coshf)          \
+  M(cospi, cospi, mtlsim::cospi)          \
+  M(exp, exp, __builtin_expf)             \
+  M(exp2, exp2, __builtin_exp2f)          \
+  M(exp10, exp10, mtlsim::exp10)          \
+  M(log, log, __builtin_logf)             \
+  M(log2, log2, __builtin_log2f)          \
+  M(log10, log10, __builtin_log10f)       \
+  M(rint, rint, __builtin_rintf)          \
+  M(round, round, __builtin_roundf)       \
+  M(rsqrt, rsqrt, mtlsim::rsqrt)          \
+  M(sqrt, sqrt, __builtin_sqrtf)          \
+  M(sin, sin, __builtin_sinf)             \
+  M(sinh, sinh, __builtin_sinhf)          \
+  M(sinpi, sinpi, mtlsim::sinpi)          \
+  M(tan, tan, __builtin_tanf)             \
+  M(tanh, tanh, __builtin_tanhf)          \
+  M(tanpi, tanpi, mtlsim::tanpi)          \
+  M(trunc, trunc, __builtin_truncf)       \
+  M(fract, fract, mtlsim::fract)          \
+  M(saturate, saturate, mtlsim::saturate) \
+  M(sign, sign, mtlsim::sign)
+#define MTLSIM_MATH_2(M)                     \
+  M(atan2, atan2, __builtin_atan2f)          \
+  M(pow, pow, __builtin_powf)                \
+  M(powr, powr, __builtin_powf)              \
+  M(copysign, copysign, __builtin_copysignf) \
+  M(fdim, fdim, __builtin_fdimf)             \
+  M(fmod, fmod, __builtin_fmodf)             \
+  M(fmax, fmax, __builtin_fmaxf)             \
+  M(fmin, fmin, __builtin_fminf)             \
+  M(max, fmax, __builtin_fmaxf)              \
+  M(min, fmin, __builtin_fminf)              \
+  M(divide, divide, mtlsim::divide)          \
+  M(step, step, mtlsim::step)
+#define MTLSIM_MATH_3(M)                        \
+  M(fma, fma, __builtin_fmaf)                   \
+  M(mix, mix, mtlsim::mix)                      \
+  M(clamp, clamp, mtlsim::clamp)                \
+  M(fmax3, fmax3, mtlsim::fmax3)                \
+  M(fmin3, fmin3, mtlsim::fmin3)                \
+  M(fmedian3, fmedian3, mtlsim::fmedian3)       \
+  M(smoothstep, smoothstep, mtlsim::smoothstep) \
+  M(max3, fmax3, mtlsim::fmax3)                 \
+  M(min3, fmin3, mtlsim::fmin3)                 \
+  M(median3, fmedian3, mtlsim::fmedian3)
+// clang-format on
 
 #define MTLSIM_DEFINE_1(name, intrinsic, host)                              \
   METAL_FUNC float name(float x) {                                          \

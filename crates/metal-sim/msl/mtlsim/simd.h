@@ -214,11 +214,16 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
         site);                                                                \
   }
 
-#define MTLSIM_REDUCTIONS(M)                                             \
-  M(sum, mtlsim::add)                                                    \
-  M(product, mtlsim::multiply)                                           \
-  M(min, mtlsim::least) M(max, mtlsim::greatest) M(and, mtlsim::bit_and) \
-      M(or, mtlsim::bit_or) M(xor, mtlsim::bit_xor)
+// clang-format off: one operation a line
+#define MTLSIM_REDUCTIONS(M)   \
+  M(sum, mtlsim::add)          \
+  M(product, mtlsim::multiply) \
+  M(min, mtlsim::least)        \
+  M(max, mtlsim::greatest)     \
+  M(and, mtlsim::bit_and)      \
+  M(or, mtlsim::bit_or)        \
+  M(xor, mtlsim::bit_xor)
+// clang-format on
 #define MTLSIM_REDUCE(name, op)                             \
   template <class T>                                        \
   METAL_FUNC T simd_##name(T x, MTLSIM_AT("simd_" #name)) { \
