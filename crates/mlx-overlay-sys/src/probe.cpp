@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mlx-overlay-sys/src/lib.rs.h"
+#include "mlx/compile.h"
 #include "mlx/ops.h"
 #include "mlx/random.h"
 #include "mlx/stream.h"
@@ -143,6 +144,30 @@ Make quantizing_x(const std::string& mode) {
   };
 }
 
+// Bits, not numbers: a sign of zero would count.
+std::int64_t differing(const array& a, const array& b) {
+  const auto bits = a.dtype() == core::bfloat16 ? core::uint16 : core::uint32;
+  auto differ = core::not_equal(core::view(a, bits), core::view(b, bits));
+  return core::sum(differ).item<std::int32_t>();
+}
+
+// Makes a stream the thread's default for as long as it lives.
+class Default {
+ public:
+  explicit Default(RawStream stream)
+      : before_(core::default_stream(core::Device::gpu)) {
+    core::set_default_stream(core::Stream(stream.index, core::Device::gpu));
+  }
+  ~Default() {
+    core::set_default_stream(before_);
+  }
+  Default(const Default&) = delete;
+  Default& operator=(const Default&) = delete;
+
+ private:
+  core::Stream before_;
+};
+
 const std::map<std::string, Make>& cases() {
   static const auto* all = new std::map<std::string, Make>{
       {"quantized_matmul",
@@ -232,14 +257,7 @@ probe_rows_that_differ(rust::Str name, std::int32_t rows, RawStream stream) {
   if (found == cases().end()) {
     throw std::invalid_argument("no case is named " + std::string(name));
   }
-  const auto before = core::default_stream(core::Device::gpu);
-  core::set_default_stream(core::Stream(stream.index, core::Device::gpu));
-  struct Restore {
-    core::Stream stream;
-    ~Restore() {
-      core::set_default_stream(stream);
-    }
-  } restore{before};
+  Default scope(stream);
 
   auto [x, axis, multiply] = found->second(rows);
   auto all = multiply(x);
@@ -252,11 +270,27 @@ probe_rows_that_differ(rust::Str name, std::int32_t rows, RawStream stream) {
     each.push_back(multiply(core::contiguous(core::slice(x, start, stop))));
   }
   auto one_by_one = core::concatenate(each, axis);
-  // Bits, not numbers: a sign of zero would count.
-  const auto bits = all.dtype() == core::bfloat16 ? core::uint16 : core::uint32;
-  auto differ = core::sum(
-      core::not_equal(core::view(all, bits), core::view(one_by_one, bits)));
-  return differ.item<std::int32_t>();
+  return differing(all, one_by_one);
+}
+
+rust::Vec<std::int64_t> probe_compiled(RawStream first, RawStream second) {
+  auto w = quantized({outputs, values});
+  auto both = [&](const std::vector<array>& inputs) {
+    std::vector<array> products;
+    for (auto stream : {first, second}) {
+      Default scope(stream);
+      products.push_back(product(inputs[0], w));
+    }
+    return products;
+  };
+  const std::vector<array> x = {noise({6, values}, 2)};
+  auto plain = both(x);
+  auto compiled = core::compile(both)(x);
+  rust::Vec<std::int64_t> differ;
+  differ.push_back(differing(plain[0], compiled[0]));
+  differ.push_back(differing(plain[1], compiled[1]));
+  differ.push_back(differing(plain[0], plain[1]));
+  return differ;
 }
 
 } // namespace mlx_overlay

@@ -55,6 +55,10 @@ fn main() {
             "exact_holds_for_every_kind_of_product",
             exact_holds_for_every_kind_of_product,
         ),
+        trial(
+            "compiling_keeps_streams_apart",
+            compiling_keeps_streams_apart,
+        ),
         trial("plans_are_what_runs", plans_are_what_runs),
         trial(
             "streams_keep_their_policy_across_threads",
@@ -327,13 +331,28 @@ fn wide_has_other_bits() -> Outcome {
     Ok(())
 }
 
+fn raw(stream: &Stream) -> sys::RawStream {
+    sys::RawStream {
+        device: sys::DeviceKind::Gpu,
+        index: stream.index(),
+    }
+}
+
+/// mx.compile takes equal products for one; on streams with different policies they are not.
+fn compiling_keeps_streams_apart() -> Outcome {
+    let default = default_stream()?;
+    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    let differ = sys::probe_compiled(raw(&default), raw(&exact))?;
+    assert_eq!(differ[..2], [0, 0], "plain against compiled");
+    let (_, kernel) =
+        default.scope(|| Layer::<f32>::new([6, 64, 512], affine(4, 64), 1)?.together(6))?;
+    assert_eq!(differ[2] > 0, kernel.contains("_wide_"), "{kernel}");
+    Ok(())
+}
+
 fn exact_holds_for_every_kind_of_product() -> Outcome {
     let exact = Stream::with_policy(QmvPolicy::Exact)?;
     let default = default_stream()?;
-    let raw = |stream: &Stream| sys::RawStream {
-        device: sys::DeviceKind::Gpu,
-        index: stream.index(),
-    };
     for name in sys::probe_cases()? {
         let mut noticed = false;
         for rows in [3, 40] {
