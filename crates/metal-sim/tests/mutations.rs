@@ -52,7 +52,10 @@ fn behaviour(runner: &Path) -> String {
         (past, "group 1 1 1 local 0 40000"),
         (deep, "group 1 1 1"),
     ] {
-        let run = kernel(source, runner).buffer(0, &[0.5f32; 576]).with(how);
+        let run = kernel(source, runner)
+            .buffer(0, &[0.5f32; 576])
+            .with(how)
+            .with("limit 5");
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.go()));
         match outcome.map(|outcome| (outcome.fault.is_some(), outcome)) {
             Ok((true, outcome)) => text += &format!("{:?}\n", outcome.fault()),
