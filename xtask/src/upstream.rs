@@ -9,8 +9,8 @@ use crate::progress::Line;
 
 /// Make the bundle of a pull request to MLX; pushes and opens nothing.
 ///
-/// The description and the commit messages are a person's to write, in upstream/<patch>/. While a placeholder or a table
-/// from an Apple GPU is missing, the bundle is made but not called ready, and the command fails.
+/// The description and the commit messages are a person's to write, in the patch's folder below `upstream/`. While a
+/// placeholder or a table from an Apple GPU is missing, the bundle is made but not called ready, and the command fails.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The patch

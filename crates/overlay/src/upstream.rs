@@ -357,12 +357,17 @@ fn format_point(
 
 fn test_point(test: &Test) -> Point {
     let expected = if test.fails_without_the_change {
-        "it fails without the change and passes with it"
+        "it is to fail without the change and to pass with it"
     } else {
-        "it guards equality: the change alters no number, so it passes without the change and with it"
+        "the change alters no number, so it guards equality and is to pass on both"
     };
-    let what = format!("the test {} in {}; {expected}", test.name, test.file);
-    point(what, None)
+    let (name, file) = (&test.name, &test.file);
+    point(
+        format!(
+            "a test in upstream's own layout, {name} in {file}; written, to be run by hand (below): {expected}"
+        ),
+        None,
+    )
 }
 
 /// A table counts if it states its hardware, and that is Apple's.

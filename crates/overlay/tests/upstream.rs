@@ -167,7 +167,8 @@ fn it_is_not_ready_before_a_person_wrote_and_the_hardware_was_there() {
     assert!(!missing(&last).contains("tables/"), "{}", missing(&last));
     let text = fs::read_to_string(last.folder.join("CHECKLIST.md")).unwrap();
     assert!(
-        text.contains("- [x] raw table from Apple M3\n") && text.contains("it guards equality"),
+        text.contains("- [x] raw table from Apple M3\n")
+            && text.contains("it guards equality and is to pass on both"),
         "{text}"
     );
     assert!(
