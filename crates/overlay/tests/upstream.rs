@@ -95,7 +95,8 @@ fn git(folder: &Utf8Path, args: &[&str]) -> String {
 #[test]
 fn the_branch_holds_the_change_with_its_files_and_the_test_and_nothing_else() {
     let upstream = Upstream::new();
-    let bundle = bundle(&project(&upstream));
+    let project = project(&upstream);
+    let bundle = bundle(&project);
     let mlx = bundle.folder.join("mlx");
     assert_eq!(
         git(&mlx, &["log", "--format=%s"]),
