@@ -54,7 +54,7 @@ impl Group {
     /// The device and policy.
     ///
     /// # Panics
-    /// Never: [`ARCHITECTURE`] is one.
+    /// Never: `ARCHITECTURE` is one.
     pub fn how(&self) -> How {
         let device = Device::new()
             .contraction(self.contraction)
