@@ -347,6 +347,7 @@ METAL_FUNC float sincos(float x, float& cosine) {
   return __builtin_sinf(x);
 }
 
+// None for integers: MLX declares its own.
 #define MTLSIM_CLASSIFY(name, test)                         \
   METAL_FUNC constexpr bool name(float x) {                 \
     return test(x);                                         \
@@ -355,10 +356,6 @@ METAL_FUNC float sincos(float x, float& cosine) {
     return test(float(x));                                  \
   }                                                         \
   METAL_FUNC constexpr bool name(bfloat x) {                \
-    return test(float(x));                                  \
-  }                                                         \
-  template <class T, class = enable_if_t<is_integral_v<T>>> \
-  METAL_FUNC constexpr bool name(T x) {                     \
     return test(float(x));                                  \
   }
 MTLSIM_CLASSIFY(isnan, __builtin_isnan)

@@ -63,7 +63,8 @@ METAL_FUNC void simdgroup_multiply_accumulate(
   struct Parts {
     float a[2], b[2], c[2];
   };
-  auto &x = a.thread_elements(), &y = b.thread_elements();
+  auto& x = a.thread_elements();
+  auto& y = b.thread_elements();
   auto& z = c.thread_elements();
   mtlsim::Exchange<Parts, MTLSIM_SIMD> all(
       {{float(x[0]), float(x[1])},

@@ -46,7 +46,9 @@ impl Edits<'_, '_> {
     /// no such form for the compiler's vectors.
     pub(super) fn vector(&mut self, start: usize, at: usize, end: usize) {
         let t = self.t;
-        if t.at(end) == "(" && t.at(end + 1) != "*" && t.at(start.wrapping_sub(1)) != "operator" {
+        // `vec<T, 2> (*)(...)` is the type of a function.
+        let is_pointer = t.at(end + 1) == "*" && t.at(end + 2) == ")";
+        if t.at(end) == "(" && !is_pointer && t.at(start.wrapping_sub(1)) != "operator" {
             self.insert_before(start, "mtlsim::make<".to_owned());
             let close = t.tokens[end - 1].end;
             self.list.push((close..close, ">".to_owned()));
