@@ -348,15 +348,15 @@ METAL_FUNC float sincos(float x, float& cosine) {
 }
 
 // None for integers: MLX declares its own.
-#define MTLSIM_CLASSIFY(name, test)                         \
-  METAL_FUNC constexpr bool name(float x) {                 \
-    return test(x);                                         \
-  }                                                         \
-  METAL_FUNC constexpr bool name(half x) {                  \
-    return test(float(x));                                  \
-  }                                                         \
-  METAL_FUNC constexpr bool name(bfloat x) {                \
-    return test(float(x));                                  \
+#define MTLSIM_CLASSIFY(name, test)          \
+  METAL_FUNC constexpr bool name(float x) {  \
+    return test(x);                          \
+  }                                          \
+  METAL_FUNC constexpr bool name(half x) {   \
+    return test(float(x));                   \
+  }                                          \
+  METAL_FUNC constexpr bool name(bfloat x) { \
+    return test(float(x));                   \
   }
 MTLSIM_CLASSIFY(isnan, __builtin_isnan)
 MTLSIM_CLASSIFY(isinf, __builtin_isinf)
