@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures `xtask build`: cold, with nothing changed, and after touching one patched file.
+# Measures `xtask build`: cold, with nothing changed, after touching one patched file, and cold with the CPU back-end.
 # usage: ci/bench-build.sh [FILE], FILE below vendor/mlx; writes docs/benchmarks/build-<date>/
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,16 +17,20 @@ mkdir -p "$out"
 raw=$out/raw.tsv
 printf 'case\trun\twall_s\tuser_s\tsys_s\n' >"$raw"
 
-# measure CASE RUN: one build, its times appended to the table.
+# measure CASE RUN [OPTION]...: one build, its times appended to the table.
 measure() {
     local TIMEFORMAT=$'%R\t%U\t%S' times
-    times=$({ time "$xtask" build >"$out/last.log" 2>&1; } 2>&1)
+    times=$({ time "$xtask" build "${@:3}" >"$out/last.log" 2>&1; } 2>&1)
     printf '%s\t%s\t%s\n' "$1" "$2" "$times" >>"$raw"
 }
 
-if [[ -L target/mlx/current ]]; then
+# forget [OPTION]...: removes the build with these options.
+forget() {
+    env -u CCACHE_DISABLE "$xtask" build "$@" >"$out/last.log" 2>&1
     rm -rf "$(dirname "$(readlink -f target/mlx/current)")"
-fi
+}
+
+forget
 measure cold 1
 for run in $(seq "$runs"); do
     measure unchanged "$run"
@@ -35,15 +39,26 @@ for run in $(seq "$runs"); do
     touch "vendor/mlx/$touched"
     measure touched "$run"
 done
+forget --cpu
+measure cold-cpu 1 --cpu
 rm "$out/last.log"
 
+# shellcheck disable=SC2016 # the backquotes are Markdown's
 {
-    echo "command: ci/bench-build.sh $touched"
-    echo "commit: $(git rev-parse HEAD)"
-    echo "cpu: $(nproc) x $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)"
-    echo "memory: $(sed -n 's/^MemTotal: *//p' /proc/meminfo)"
-    echo "system: $(sed -n 's/^PRETTY_NAME=//p' /etc/os-release), Linux $(uname -r)"
-    echo "load before the end: $(cut -d ' ' -f 1-3 /proc/loadavg)"
-    cat target/mlx/current/mlx-overlay.toml
-} >"$out/machine.txt"
-column -t "$raw"
+    printf '# xtask build, measured\n\n'
+    printf '    processor  %s, %s cores\n' "$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc)"
+    printf '    memory     %s\n' "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)"
+    printf '    system     %s, Linux %s\n' "$(sed -n 's/^PRETTY_NAME=//p' /etc/os-release | tr -d '"')" "$(uname -r)"
+    printf '    compiler   %s\n' "$(c++ --version | head -n 1)"
+    printf '    load       %s at the end (1 minute)\n' "$(cut -d ' ' -f 1 /proc/loadavg)"
+    printf '    tree       %s\n\n' "$(sed -n 's/^final_tree = "\(.*\)"/\1/p' target/mlx/current/mlx-overlay.toml)"
+    printf '`ci/bench-build.sh %s`, release binary, back-end for the simulated device, ccache off; every run in `raw.tsv`. ' "$touched"
+    printf '`touched` changes the time of that file below `vendor/mlx`; `cold-cpu` is `--cpu`, the CPU back-end beside the GPU one.\n\n'
+    printf '| case | runs | median s | processor s |\n|---|--:|--:|--:|\n'
+    for name in $(sed 1d "$raw" | cut -f 1 | uniq); do
+        sed 1d "$raw" | awk -F '\t' -v name="$name" '$1 == name' | sort -n -k 3 | awk -F '\t' '
+            { name = $1; wall[NR] = $3; cpu[NR] = $4 + $5 }
+            END { i = int((NR + 1) / 2); printf "| %s | %d | %.2f | %.2f |\n", name, NR, wall[i], cpu[i] }'
+    done
+} >"$out/README.md"
+cat "$out/README.md"
