@@ -1,8 +1,9 @@
 //! Steps that run one after another; all failures are collected and told once, at the end.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::Reported;
 use crate::proc::Cmd;
@@ -46,6 +47,57 @@ struct Outcome {
     failure: Option<String>,
 }
 
+/// What of a failed command's output is told again at the end, where whoever reads a long log looks first.
+#[derive(Default)]
+struct Excerpt {
+    /// The `failures:` sections of tests.
+    failures: Vec<String>,
+    in_failures: bool,
+    /// The last lines, for commands that are no tests.
+    last: VecDeque<String>,
+}
+
+impl Excerpt {
+    /// Lines of a section's beginning that are kept: a backtrace is longer.
+    const FAILURES: usize = 150;
+    const LAST: usize = 15;
+
+    fn add(&mut self, line: &str) {
+        self.in_failures |= line == "failures:";
+        if self.in_failures && self.failures.len() < Self::FAILURES {
+            self.failures.push(line.to_owned());
+        }
+        self.in_failures &= !line.starts_with("test result:");
+        if self.last.len() == Self::LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back(line.to_owned());
+    }
+
+    fn text(self) -> String {
+        if self.failures.is_empty() {
+            Vec::from(self.last).join("\n")
+        } else {
+            self.failures.join("\n")
+        }
+    }
+}
+
+/// Runs a command, its output shown as it comes.
+fn run_shown(command: Cmd) -> Result<()> {
+    let shown = command.to_string();
+    let mut excerpt = Excerpt::default();
+    let status = command.stream(|line| {
+        println!("{line}");
+        excerpt.add(line);
+        Ok(())
+    })?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status})\n{}", excerpt.text());
+    }
+    Ok(())
+}
+
 /// Runs all steps, prints a table and, as the last line, `N passed, N failed`.
 pub(super) fn run(steps: Vec<Step>) -> Result<()> {
     let outcomes = outcomes(steps);
@@ -76,11 +128,11 @@ fn outcomes(steps: Vec<Step>) -> Vec<Outcome> {
             _ => step
                 .commands
                 .into_iter()
-                .find_map(|c| c.run().err())
-                .map(|e| format!("{e:#}")),
+                .find_map(|command| run_shown(command).err())
+                .map(|error| format!("{error:#}")),
         };
         if let Some(text) = &failure {
-            println!("{text}");
+            println!("{}", text.lines().next().unwrap_or_default());
         }
         outcomes.push(Outcome {
             name: step.name,
@@ -138,6 +190,33 @@ mod tests {
             "{table}"
         );
         assert!(table.contains("not run: it needs `first`"), "{table}");
+    }
+
+    #[test]
+    fn the_reasons_are_told_again_at_the_end() {
+        let script = "echo 'test good ... ok'; echo failures:; echo '---- bad ----'; echo 'left: 1'; \
+                      echo 'test result: FAILED'; for i in $(seq 40); do echo line $i; done; exit 1";
+        let outcomes = outcomes(vec![
+            Step::new("tests", sh(script)),
+            Step::new(
+                "other",
+                sh("for i in $(seq 40); do echo line $i; done; exit 1"),
+            ),
+        ]);
+        // The first line is the command.
+        let told = |outcome: &Outcome| {
+            let text = outcome.failure.as_deref().unwrap();
+            text.split_once('\n').unwrap().1.to_owned()
+        };
+        assert_eq!(
+            told(&outcomes[0]),
+            "failures:\n---- bad ----\nleft: 1\ntest result: FAILED"
+        );
+        let last = told(&outcomes[1]);
+        assert!(
+            last.starts_with("line 26\n") && last.ends_with("\nline 40"),
+            "{last}"
+        );
     }
 
     #[test]
