@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use metal_sim::{Device, Toolchain, default_cache_folder, metal, metallib};
+use metal_sim::{Device, Library, Toolchain, default_cache_folder, metal};
 use qmv_plan::Policy;
 use qmv_proof::{Case, Driver, How, Kind, Prefix};
 
@@ -182,9 +182,10 @@ impl Mutant {
         let toolchain = Toolchain::find(default_cache_folder())?;
         metal(&toolchain, &arguments, &mut Vec::new(), &mut Vec::new())?;
         let library = folder.join("mutant.metallib");
-        // Of a name that both have, the first stays.
-        let base = prefix.metallib()?.display().to_string();
-        metallib(&[air, base, "-o".to_owned(), library.display().to_string()])?;
+        // Of a name that both have, the first stays: the linker would take them by their paths.
+        let mut linked = Library::read(Path::new(&air))?;
+        linked.merge(Library::read(&prefix.metallib()?)?);
+        fs_err::write(&library, linked.to_bytes())?;
         Ok(library)
     }
 }
