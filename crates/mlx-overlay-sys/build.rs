@@ -10,7 +10,12 @@ use std::path::{Path, PathBuf};
 
 use prefix::{Prefix, Request};
 
-const BRIDGE: &[&str] = &["src/bridge.cpp", "src/lifetime.cpp", "src/policy.cpp"];
+const BRIDGE: &[&str] = &[
+    "src/bridge.cpp",
+    "src/lifetime.cpp",
+    "src/metallib.cpp",
+    "src/policy.cpp",
+];
 const FAULTS: &[&str] = &["src/faults.cpp", "src/probe.cpp"];
 
 fn main() {
@@ -75,6 +80,10 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     // Only the overlay's Metal back-end has policies; the others answer that they have none.
     if !prefix.stamp.pristine && prefix.stamp.backend != "cpu" {
         build.define("MLX_OVERLAY_POLICIES", None);
+    }
+    if let Some(path) = prefix.metallib() {
+        let literal = format!("{:?}", path.display().to_string());
+        build.define("MLX_OVERLAY_METALLIB", literal.as_str());
     }
     // As system headers: MLX's warnings are not ours to fix.
     for include in prefix.include() {

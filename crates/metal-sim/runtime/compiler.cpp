@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <mutex>
 #include <system_error>
 
 #include "runtime/options.h"
@@ -142,16 +144,59 @@ class NoSigpipe {
   sigset_t before_;
 };
 
+struct Beside {
+  std::mutex mutex;
+  std::vector<std::string> places;
+};
+
+Beside& beside() {
+  static auto* instance = new Beside;
+  return *instance;
+}
+
+// MTL_SIM_COMPILER; else beside the first library that was opened; else where
+// this library was installed.
+std::vector<std::string> places() {
+  if (!options().compiler.empty()) {
+    return {options().compiler};
+  }
+  std::vector<std::string> all;
+  {
+    std::lock_guard lock(beside().mutex);
+    all = beside().places;
+  }
+#ifdef METALSIM_COMPILER
+  all.push_back(METALSIM_COMPILER);
+#endif
+  return all;
+}
+
 } // namespace
+
+void look_beside(const std::string& library) {
+  auto folder = std::filesystem::absolute(library).parent_path();
+  std::lock_guard lock(beside().mutex);
+  if (beside().places.empty()) {
+    beside().places = {
+        folder / "metal-simc", folder.parent_path() / "bin" / "metal-simc"};
+  }
+}
 
 CompilerAnswer ask_compiler(
     const std::vector<std::string>& arguments,
     const std::string& input) {
   CompilerAnswer answer{-1, {}, {}};
-  auto program = options().compiler;
+  std::string program, tried;
+  for (auto& place : places()) {
+    if (::access(place.c_str(), X_OK) == 0) {
+      program = place;
+      break;
+    }
+    tried += (tried.empty() ? "" : ", ") + place;
+  }
   if (program.empty()) {
-    answer.message =
-        "there is no kernel compiler: set MTL_SIM_COMPILER to metal-simc";
+    answer.message = "there is no kernel compiler (tried: " + tried +
+        "): set MTL_SIM_COMPILER to metal-simc";
     return answer;
   }
   NoSigpipe quiet;

@@ -13,6 +13,10 @@ struct CompilerAnswer {
   std::string message; // what it complained about
 };
 
+// A library was opened: the compiler that made it may lie beside it, so that a
+// folder with both can be moved.
+void look_beside(const std::string& library);
+
 // Runs it with these arguments; `input` becomes its standard input.
 CompilerAnswer ask_compiler(
     const std::vector<std::string>& arguments,

@@ -85,6 +85,7 @@ MTL::Library* open_library(const std::string& path, NS::Error** error) {
     set_error(error, 1, reason);
     return nullptr;
   }
+  look_beside(path);
   return new LibraryObject(std::move(container));
 }
 

@@ -173,9 +173,6 @@ Options read_options(const std::map<std::string, std::string>& configured) {
   made.threads = std::max(1u, std::thread::hardware_concurrency());
   made.memory = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
       static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-#ifdef METALSIM_COMPILER
-  made.compiler = METALSIM_COMPILER;
-#endif
   for (auto& [name, setting] : settings()) {
     std::string value;
     if (auto it = configured.find(name); it != configured.end()) {

@@ -29,6 +29,13 @@
 //! - `MACOSX_DEPLOYMENT_TARGET`: the oldest macOS to compile the bridge for; without it, the one
 //!   that MLX was built for.
 //!
+//! # Where the kernels are found
+//!
+//! When a program first uses MLX, the bridge looks for the compiled kernels (`mlx.metallib`): in the
+//! file that the environment variable `MLX_OVERLAY_METALLIB` names, else beside the program, else in
+//! `Resources` beside it, else in the prefix that the program was linked with, else where MLX was
+//! built. An error names every place that was tried.
+//!
 //! A prefix is linked only if it was built from the tree that `mlx.lock` names.
 //!
 //! # What the bridge promises

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "mlx-overlay-sys/src/lib.rs.h"
+#include "mlx-overlay-sys/src/metallib.h"
 #include "mlx/device.h"
 #include "mlx/memory.h"
 #include "mlx/stream.h"
@@ -62,6 +63,25 @@ Gate& gate() {
   return *instance;
 }
 
+// Makes the allocator and the devices; a GPU's loads the kernels.
+void make_devices() {
+  auto places = choose_metallib();
+  try {
+    core::get_memory_limit(); // makes the allocator
+    for (auto type : {core::Device::cpu, core::Device::gpu}) {
+      if (core::is_available(type)) {
+        core::device_info(type);
+      }
+    }
+  } catch (const std::exception& error) {
+    std::string text = error.what();
+    if (places.empty() || text.find("metallib") == text.npos) {
+      throw;
+    }
+    throw std::runtime_error(text + " (mlx-overlay " + places + ")");
+  }
+}
+
 // Exit handlers and static destructors run in the reverse order of their
 // registration. So what MLX destroys at exit is made first, and closing the
 // gate comes before its destruction.
@@ -75,12 +95,7 @@ void prepare_process() {
           ": run `cargo xtask build` again");
     }
     core::get_streams();
-    core::get_memory_limit(); // makes the allocator
-    for (auto type : {core::Device::cpu, core::Device::gpu}) {
-      if (core::is_available(type)) {
-        core::device_info(type);
-      }
-    }
+    make_devices();
     if (std::atexit([] { gate().close(); }) != 0) {
       throw std::runtime_error("mlx-overlay: atexit failed");
     }
