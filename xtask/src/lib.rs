@@ -3,6 +3,7 @@
 pub mod apply_overlay;
 pub mod build;
 pub mod bump_pin;
+pub mod bundle;
 pub mod fetch;
 pub mod host;
 pub mod patch;
@@ -16,6 +17,7 @@ pub mod upstream;
 pub mod verify;
 
 mod demonstration;
+mod files;
 mod progress;
 
 use std::fmt;

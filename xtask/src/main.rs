@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    Reported, apply_overlay, build, bump_pin, fetch, patch, plan, quickstart, status, test,
-    upstream, verify,
+    Reported, apply_overlay, build, bump_pin, bundle, fetch, patch, plan, quickstart,
+    status, test, upstream, verify,
 };
 
 #[derive(Parser)]
@@ -33,6 +33,8 @@ enum Command {
     Status(status::Args),
     /// Build MLX with the overlay and install it below target/mlx
     Build(build::Args),
+    /// Make a built MLX a folder or archive that can be moved
+    Bundle(bundle::Args),
     /// Say which kernel a quantized product takes as its rows grow
     Plan(plan::Args),
     /// From nothing to a program that runs on the patched MLX
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Upstream(args) => upstream::run(args),
         Command::Status(args) => status::run(args),
         Command::Build(args) => build::run(args),
+        Command::Bundle(args) => bundle::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Quickstart(args) => quickstart::run(args),
         Command::Test(args) => test::run(args),

@@ -92,7 +92,7 @@ pub fn run(args: Args) -> Result<()> {
 
 /// The tree to build. What is built is exactly the lock's final tree, or its base tree: a program may
 /// link nothing else.
-fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool) -> Result<Source> {
+pub(crate) fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool) -> Result<Source> {
     let series = Series::load(&workspace.patches())?;
     let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
     let base_tree = lock.base_tree.to_string();
@@ -126,7 +126,7 @@ fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool) -> Result<
 }
 
 /// The unpacked folder of a pinned input, fetched and checked by the engine.
-fn input(workspace: &Workspace, manifest: &Manifest, name: &str) -> Result<Utf8PathBuf> {
+pub(crate) fn input(workspace: &Workspace, manifest: &Manifest, name: &str) -> Result<Utf8PathBuf> {
     let wanted: Vec<_> = manifest
         .inputs
         .iter()

@@ -263,7 +263,7 @@ fn remove_prefix(prefix: &Utf8Path) -> Result<()> {
 }
 
 /// One build at a time in a folder; the lock ends with the file, also when the process is killed.
-fn lock(dir: &Utf8Path) -> Result<File> {
+pub(crate) fn lock(dir: &Utf8Path) -> Result<File> {
     let path = dir.join("lock");
     let file = File::create(&path)?;
     match file.file().try_lock() {

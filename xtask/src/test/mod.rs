@@ -171,7 +171,13 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
     };
     let ours = tracked(
         root,
-        &["crates/*.h", "crates/*.hpp", "crates/*.cpp", "crates/*.cc"],
+        &[
+            "crates/*.h",
+            "crates/*.hpp",
+            "crates/*.cpp",
+            "crates/*.cc",
+            "examples/*.cpp",
+        ],
     )?;
     if !ours.is_empty() {
         steps.push(Step::new(
@@ -212,6 +218,9 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
         Step::new("example", example("4"))
             .then(example("8"))
             .needs("build"),
+        Step::new("packages", command("ci/packages.sh")),
+        // Last: it hides the builds for a while.
+        Step::new("downstream", command("ci/downstream.sh")).needs("build"),
     ]);
     Ok(steps)
 }

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Builds what people outside this repository build: bundles the last build, moves the bundle, hides target/mlx, and
+# links and runs the examples against it (docs/downstream.md). Needs a finished `cargo xtask build`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+root=$PWD
+builds=$root/target/mlx
+hidden=$root/target/mlx.hidden
+work=$(mktemp -d)
+
+restore() {
+    if [[ -d $hidden ]]; then
+        rm -rf "$builds"
+        mv "$hidden" "$builds"
+    fi
+}
+# A run that was killed may have left it hidden.
+restore
+trap 'restore; rm -rf "$work"' EXIT
+
+# expect TEXT COMMAND…: the command prints the text.
+expect() {
+    local text=$1 output
+    shift
+    output=$("$@" 2>&1) || { printf '%s\n%s failed\n' "$output" "$*" >&2; exit 1; }
+    grep --fixed-strings --quiet -- "$text" <<<"$output" || {
+        printf '%s\nexpected: %s\n' "$output" "$text" >&2
+        exit 1
+    }
+}
+
+# expect_failure COMMAND… -- TEXT…: the command fails, and prints each text.
+expect_failure() {
+    local command=() output text
+    while [[ $1 != -- ]]; do
+        command+=("$1")
+        shift
+    done
+    shift
+    if output=$("${command[@]}" 2>&1); then
+        printf '%s\n%s succeeded\n' "$output" "${command[*]}" >&2
+        exit 1
+    fi
+    for text in "$@"; do
+        grep --fixed-strings --quiet -- "$text" <<<"$output" || {
+            printf '%s\nexpected: %s\n' "$output" "$text" >&2
+            exit 1
+        }
+    done
+}
+
+sum=sha256sum
+command -v $sum >/dev/null || sum="shasum -a 256"
+
+echo "== bundle, move, hide the build"
+cargo xtask bundle --output "$work/made"
+mv "$work/made" "$work/moved"
+(cd "$work/moved" && $sum -c MANIFEST.sha256 >/dev/null)
+mv "$builds" "$hidden"
+export MLX_OVERLAY_PREFIX=$work/moved
+
+echo "== Rust"
+cd examples/downstream
+# Cargo compiles the registry's packages once for both workspaces.
+export CARGO_TARGET_DIR=$root/target
+cargo fmt --all --check
+cargo build --quiet --locked
+expect "Streamed: 6 of 6 rows have the bits" "$CARGO_TARGET_DIR/debug/rows"
+expect "4-bit quantization is off by 0." "$CARGO_TARGET_DIR/debug/own-cpp"
+
+echo "== CMake and pkg-config"
+cmake -S "$root/examples/cmake" -B "$work/cmake" -G Ninja -DMLX_DIR="$MLX_OVERLAY_PREFIX/share/cmake/MLX" >"$work/log" ||
+    { cat "$work/log"; exit 1; }
+cmake --build "$work/cmake" >"$work/log" || { cat "$work/log"; exit 1; }
+expect "4-bit quantization is off by 0." "$work/cmake/step"
+if command -v pkg-config >/dev/null; then
+    PKG_CONFIG_PATH=$MLX_OVERLAY_PREFIX/lib/pkgconfig expect "-lmlx" pkg-config --static --libs mlx
+fi
+
+echo "== the bundle moves after the programs were linked"
+mv "$work/moved" "$work/elsewhere"
+expect "4-bit quantization is off by 0." "$work/cmake/step"
+expect_failure "$CARGO_TARGET_DIR/debug/rows" -- \
+    "$CARGO_TARGET_DIR/debug/mlx.metallib" "$CARGO_TARGET_DIR/debug/Resources/mlx.metallib" \
+    "$work/moved/lib/mlx.metallib" "$builds" MLX_OVERLAY_METALLIB
+MLX_OVERLAY_METALLIB=$work/elsewhere/lib/mlx.metallib expect "Streamed: 6 of 6" "$CARGO_TARGET_DIR/debug/rows"
+MLX_OVERLAY_METALLIB=$work/none expect_failure "$CARGO_TARGET_DIR/debug/rows" -- "names $work/none"
+
+echo "== nothing prepared"
+MLX_OVERLAY_PREFIX=$work/none expect_failure cargo check --quiet --locked -p rows -- \
+    "no built MLX in \`$work/none\`" "cargo xtask build"
+MLX_OVERLAY_PREFIX=$work/none DOCS_RS=1 cargo doc --quiet --locked --no-deps -p mlx-overlay -p mlx-overlay-sys

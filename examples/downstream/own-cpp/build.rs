@@ -1,0 +1,22 @@
+//! Compiles this package's C++ against the headers that mlx-overlay-sys found. Linking needs nothing more: the
+//! libraries come with that package.
+
+use std::env;
+
+fn main() {
+    let found = |name: &str| env::var(format!("DEP_MLX_{name}")).unwrap_or_default();
+    let mut build = cc::Build::new();
+    build
+        .cpp(true)
+        .file("src/own.cpp")
+        .std(&found("CXX_STD"))
+        .define("OWN_METALLIB", format!("{:?}", found("METALLIB")).as_str());
+    for define in found("DEFINES").split_whitespace() {
+        build.define(define, None);
+    }
+    for folder in env::split_paths(&found("INCLUDE")) {
+        build.flag("-isystem").flag(folder);
+    }
+    build.compile("own");
+    println!("cargo::rerun-if-changed=src/own.cpp");
+}

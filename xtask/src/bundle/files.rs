@@ -1,0 +1,196 @@
+//! The bundle's files: copied, listed with their sums, packed, put in place.
+
+use std::fmt::Write;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::{Context, Result, bail};
+use camino::Utf8Path;
+use fs_err::File;
+use sha2::{Digest, Sha256};
+
+use crate::build::stamp;
+use crate::files::{copy_tree, walk};
+
+/// The list of all files with their sums, in the form that `sha256sum -c` reads.
+pub(super) const MANIFEST: &str = "MANIFEST.sha256";
+
+const ARCHIVE: &str = ".tar.zst";
+
+/// zstd's own default is 3; the libraries come to half a percent less above 9.
+const LEVEL: i32 = 9;
+
+pub(super) fn is_archive(output: &Utf8Path) -> bool {
+    output.as_str().ends_with(ARCHIVE)
+}
+
+/// Refuses to replace anything but an earlier bundle.
+pub(super) fn check_output(output: &Utf8Path) -> Result<()> {
+    let empty = || Ok::<_, io::Error>(fs_err::read_dir(output)?.next().is_none());
+    if output.is_dir() && !output.join(MANIFEST).is_file() && !empty()? {
+        bail!("{output} is there and is no bundle (it has no {MANIFEST}); name another place");
+    }
+    Ok(())
+}
+
+/// Copies what an install put into the prefix.
+pub(super) fn copy_prefix(prefix: &Utf8Path, bundle: &Utf8Path) -> Result<()> {
+    for name in ["include", "lib", "bin", "share"] {
+        let from = prefix.join(name);
+        if from.exists() {
+            copy_tree(&from, &bundle.join(name))?;
+        }
+    }
+    fs_err::copy(prefix.join(stamp::FILE_NAME), bundle.join(stamp::FILE_NAME))?;
+    Ok(())
+}
+
+/// The sum of all files' sizes in bytes.
+pub(super) fn size(folder: &Utf8Path) -> Result<u64> {
+    let mut sum = 0;
+    for path in walk(folder)? {
+        sum += fs_err::metadata(path)?.len();
+    }
+    Ok(sum)
+}
+
+/// Refuses a text file that names the folder the prefix was built in: it would be read from there, or not at all. The
+/// library itself knows that path as the last place where it looks for its kernels.
+pub(super) fn refuse_traces(bundle: &Utf8Path, prefix: &Utf8Path) -> Result<()> {
+    for path in walk(bundle)? {
+        let text = matches!(path.extension(), Some("cmake" | "pc" | "toml" | "h" | "md"));
+        if text && fs_err::read_to_string(&path)?.contains(prefix.as_str()) {
+            bail!("{path} names {prefix}: it cannot be moved");
+        }
+    }
+    Ok(())
+}
+
+/// Writes [`MANIFEST`] and returns the number of files in it.
+pub(super) fn write_manifest(bundle: &Utf8Path) -> Result<usize> {
+    let mut text = String::new();
+    let files = walk(bundle)?;
+    for path in &files {
+        for byte in Sha256::digest(fs_err::read(path)?) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        let _ = writeln!(text, "  {}", path.strip_prefix(bundle)?);
+    }
+    fs_err::write(bundle.join(MANIFEST), text)?;
+    Ok(files.len())
+}
+
+/// Packs the bundle, below a folder of its name. The bytes depend on the files alone, not on when or by whom it is run.
+pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Result<()> {
+    let encoder = zstd::Encoder::new(File::create(archive)?, LEVEL)?;
+    let mut tar = tar::Builder::new(encoder);
+    for path in walk(bundle)? {
+        let mut file = File::open(&path)?;
+        let metadata = file.metadata()?;
+        let mut header = tar::Header::new_gnu();
+        header.set_size(metadata.len());
+        let executable = metadata.permissions().mode() & 0o111 != 0;
+        header.set_mode(if executable { 0o755 } else { 0o644 });
+        // Not 0, the tar format's "unknown": some programs warn of it.
+        header.set_mtime(1);
+        let inside = Utf8Path::new(name).join(path.strip_prefix(bundle)?);
+        tar.append_data(&mut header, inside, &mut file)
+            .with_context(|| format!("cannot pack {path}"))?;
+    }
+    tar.into_inner()?.finish()?;
+    Ok(())
+}
+
+/// Renames what was made to where it belongs. An earlier bundle goes to `aside`, whole.
+pub(super) fn put(made: &Utf8Path, output: &Utf8Path, aside: &Utf8Path) -> Result<()> {
+    if output.exists() {
+        fs_err::rename(output, aside)?;
+    }
+    fs_err::rename(made, output)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use camino::Utf8PathBuf;
+
+    use super::*;
+
+    /// A folder with a text and a program.
+    fn folder() -> (tempfile::TempDir, Utf8PathBuf) {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = Utf8Path::from_path(scratch.path()).unwrap().to_owned();
+        let bundle = path.join("bundle");
+        fs_err::create_dir_all(bundle.join("bin")).unwrap();
+        fs_err::write(bundle.join("a.cmake"), "set(x /home/one/prefix)").unwrap();
+        fs_err::write(bundle.join("bin/run"), "#!/bin/sh").unwrap();
+        let mode = PermissionsExt::from_mode(0o700);
+        fs_err::set_permissions(bundle.join("bin/run"), mode).unwrap();
+        (scratch, path)
+    }
+
+    #[test]
+    fn an_archive_depends_on_the_files_alone_and_unpacks_to_them() {
+        let (_scratch, path) = folder();
+        let bundle = path.join("bundle");
+        assert_eq!(write_manifest(&bundle).unwrap(), 2);
+        archive(&bundle, "name", &path.join("one")).unwrap();
+        // Times are no part of it.
+        fs_err::write(bundle.join("a.cmake"), "set(x /home/one/prefix)").unwrap();
+        archive(&bundle, "name", &path.join("two")).unwrap();
+        let one = fs_err::read(path.join("one")).unwrap();
+        assert_eq!(one, fs_err::read(path.join("two")).unwrap());
+
+        let plain = zstd::Decoder::new(one.as_slice()).unwrap();
+        tar::Archive::new(plain).unpack(&path).unwrap();
+        let unpacked = path.join("name");
+        for file in ["a.cmake", "bin/run", MANIFEST] {
+            let bytes = |folder: &Utf8Path| fs_err::read(folder.join(file)).unwrap();
+            assert_eq!(bytes(&unpacked), bytes(&bundle), "{file}");
+        }
+        let run = fs_err::metadata(unpacked.join("bin/run")).unwrap();
+        assert_eq!(run.permissions().mode() & 0o777, 0o755);
+    }
+
+    #[test]
+    fn the_manifest_has_the_sum_of_every_file() {
+        let (_scratch, path) = folder();
+        let bundle = path.join("bundle");
+        write_manifest(&bundle).unwrap();
+        let text = fs_err::read_to_string(bundle.join(MANIFEST)).unwrap();
+        // printf '#!/bin/sh' | sha256sum
+        let sum = "3af71adb278ad4af33c144b78fa1ae708da03b773d98324ae991a7daedb53ca2";
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.contains(sum), "{text}");
+    }
+
+    #[test]
+    fn a_path_of_the_builder_and_a_link_are_refused() {
+        let (_scratch, path) = folder();
+        let bundle = path.join("bundle");
+        refuse_traces(&bundle, Utf8Path::new("/home/two/prefix")).unwrap();
+        let error = refuse_traces(&bundle, Utf8Path::new("/home/one/prefix")).unwrap_err();
+        assert!(error.to_string().contains("a.cmake names /home/one/prefix"));
+        fs_err::os::unix::fs::symlink("/etc/hosts", bundle.join("link")).unwrap();
+        let error = write_manifest(&bundle).unwrap_err();
+        assert!(error.to_string().contains("neither a file nor a folder"));
+    }
+
+    #[test]
+    fn only_a_bundle_is_replaced() {
+        let (_scratch, path) = folder();
+        let output = path.join("bundle");
+        let error = check_output(&output).unwrap_err().to_string();
+        assert!(error.contains("name another place"), "{error}");
+        write_manifest(&output).unwrap();
+        check_output(&output).unwrap();
+        check_output(&path.join("not-there")).unwrap();
+        fs_err::create_dir(path.join("empty")).unwrap();
+        check_output(&path.join("empty")).unwrap();
+
+        fs_err::create_dir(path.join("made")).unwrap();
+        put(&path.join("made"), &output, &path.join("aside")).unwrap();
+        assert!(path.join("aside/bin/run").exists() && !output.join("bin").exists());
+    }
+}

@@ -1,0 +1,134 @@
+//! `cargo xtask bundle`: an installed prefix that can be moved, with all that is needed to pass it on.
+
+mod files;
+mod licences;
+mod package;
+
+use anyhow::{Context, Result, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+use overlay::lock::Lock;
+use overlay::series::Series;
+use overlay::{Manifest, Workspace};
+
+use crate::build::stamp::{self, Stamp};
+use crate::build::{self, prefix};
+use crate::host::Host;
+
+/// Make a built MLX a folder or archive that can be moved to another place or machine
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask bundle                                    a folder below target/bundle
+  cargo xtask bundle --output /opt/mlx-overlay          a folder at that place
+  cargo xtask bundle --output mlx-overlay.tar.zst       an archive
+  cargo xtask bundle --prefix target/mlx/KEY/prefix     of another build than the last
+
+Use it from Rust with MLX_OVERLAY_PREFIX=<folder>, from CMake with -DMLX_DIR=<folder>/share/cmake/MLX,
+with pkg-config from <folder>/lib/pkgconfig. docs/downstream.md shows each.")]
+pub struct Args {
+    /// The installed prefix [default: that of the last patched build]
+    #[arg(long, value_name = "FOLDER")]
+    prefix: Option<Utf8PathBuf>,
+    /// Where it goes: a folder, or an archive whose name ends in .tar.zst [default: target/bundle/<name>]
+    #[arg(long, short, value_name = "PATH")]
+    output: Option<Utf8PathBuf>,
+}
+
+/// Bundles the prefix.
+pub fn run(args: Args) -> Result<()> {
+    let host = Host::current();
+    let workspace = Workspace::discover()?;
+    let wanted = args
+        .prefix
+        .unwrap_or_else(|| prefix::builds_dir(workspace.root()).join("current"));
+    let stamp = Stamp::read(&wanted).with_context(|| {
+        format!(
+            "no built MLX in {wanted} (looked for {}); `cargo xtask build` makes one",
+            stamp::FILE_NAME
+        )
+    })?;
+    let prefix = wanted.canonicalize_utf8()?;
+    // Until the end: a build in the same folder would change what is copied.
+    let _lock = prefix.parent().map(prefix::lock).transpose()?;
+    check(&workspace, &prefix, &stamp)?;
+
+    let name = name(&host, &stamp);
+    let output = match args.output {
+        Some(output) => std::path::absolute(&output)
+            .map(Utf8PathBuf::try_from)
+            .with_context(|| format!("{output} is no path"))??,
+        None => workspace.root().join("target/bundle").join(&name),
+    };
+    files::check_output(&output)?;
+    let parent = output.parent().context("the output has no folder")?;
+    fs_err::create_dir_all(parent)?;
+    // Made beside its place and renamed: a killed run leaves no bundle that looks whole.
+    let scratch = tempfile::Builder::new()
+        .prefix(".mlx-overlay-bundle")
+        .tempdir_in(parent)?;
+    let scratch =
+        Utf8Path::from_path(scratch.path()).context("the output's folder is not UTF-8")?;
+    let bundle = scratch.join(&name);
+
+    files::copy_prefix(&prefix, &bundle)?;
+    package::relocate(&bundle, &stamp)?;
+    package::write_guide(&bundle, &stamp)?;
+    licences::collect(&host, &workspace, &stamp, &bundle.join("licences"))?;
+    files::refuse_traces(&bundle, &prefix)?;
+    let count = files::write_manifest(&bundle)?;
+    let size = if files::is_archive(&output) {
+        let archive = scratch.join("archive");
+        files::archive(&bundle, &name, &archive)?;
+        files::put(&archive, &output, &scratch.join("earlier"))?;
+        fs_err::metadata(&output)?.len()
+    } else {
+        files::put(&bundle, &output, &scratch.join("earlier"))?;
+        files::size(&output)?
+    };
+    println!(
+        "MLX {} ({} back-end, tree {}): {count} files, {} MB in {output}",
+        stamp.version,
+        stamp.backend,
+        stamp.final_tree,
+        size.div_ceil(1_000_000)
+    );
+    Ok(())
+}
+
+/// What goes to other people is what the lock names, or the pin itself.
+fn check(workspace: &Workspace, prefix: &Utf8Path, stamp: &Stamp) -> Result<()> {
+    let manifest = Manifest::load(&workspace.manifest_path())?;
+    let series = Series::load(&workspace.patches())?;
+    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
+    let (wanted, command) = if stamp.pristine {
+        (lock.base_tree, "cargo xtask build --pristine")
+    } else {
+        (lock.final_tree, "cargo xtask build")
+    };
+    if stamp.final_tree != wanted.to_string() {
+        bail!(
+            "{prefix} was built from tree {}, and mlx.lock says {wanted}; run `{command}` first",
+            stamp.final_tree
+        );
+    }
+    Ok(())
+}
+
+/// `mlx-overlay-0.32.4-sim-x86_64-unknown-linux-gnu`
+fn name(host: &Host, stamp: &Stamp) -> String {
+    let mut name = format!("mlx-overlay-{}", stamp.version);
+    if stamp.pristine {
+        name += "-pristine";
+    }
+    name += &format!("-{}", stamp.backend);
+    if stamp.jit {
+        name += "-jit";
+    }
+    name + &format!("-{}", host.target)
+}
+
+/// The source that the licence texts come from.
+fn source(workspace: &Workspace, stamp: &Stamp) -> Result<Utf8PathBuf> {
+    let manifest = Manifest::load(&workspace.manifest_path())?;
+    Ok(build::source(workspace, &manifest, stamp.pristine)?.path)
+}

@@ -1,0 +1,34 @@
+//! Folders of files: listed and copied.
+
+use anyhow::{Context, Result, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+use walkdir::WalkDir;
+
+/// Copies all files below `from`, with their permissions.
+pub(crate) fn copy_tree(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
+    for path in walk(from)? {
+        let target = to.join(path.strip_prefix(from)?);
+        if let Some(parent) = target.parent() {
+            fs_err::create_dir_all(parent)?;
+        }
+        fs_err::copy(&path, &target)?;
+    }
+    Ok(())
+}
+
+/// All files below `folder`, in the order of their names. Anything but files and folders is an error: a link may
+/// lead out of the folder.
+pub(crate) fn walk(folder: &Utf8Path) -> Result<Vec<Utf8PathBuf>> {
+    let mut files = Vec::new();
+    for entry in WalkDir::new(folder).sort_by_file_name() {
+        let entry = entry.with_context(|| format!("cannot list {folder}"))?;
+        let kind = entry.file_type();
+        let path = Utf8PathBuf::try_from(entry.into_path())?;
+        if kind.is_file() {
+            files.push(path);
+        } else if !kind.is_dir() {
+            bail!("{path} is neither a file nor a folder; nothing else can be copied");
+        }
+    }
+    Ok(files)
+}
