@@ -4,6 +4,7 @@ pub mod apply_overlay;
 pub mod build;
 pub mod bump_pin;
 pub mod bundle;
+pub mod doctor;
 pub mod fetch;
 pub mod host;
 pub mod patch;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    Reported, apply_overlay, build, bump_pin, bundle, fetch, patch, plan, quickstart,
+    Reported, apply_overlay, build, bump_pin, bundle, doctor, fetch, patch, plan, quickstart,
     status, test, upstream, verify,
 };
 
@@ -35,6 +35,8 @@ enum Command {
     Build(build::Args),
     /// Make a built MLX a folder or archive that can be moved
     Bundle(bundle::Args),
+    /// Look for what keeps MLX from being built, linked or run here
+    Doctor(doctor::Args),
     /// Say which kernel a quantized product takes as its rows grow
     Plan(plan::Args),
     /// From nothing to a program that runs on the patched MLX
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(args),
         Command::Build(args) => build::run(args),
         Command::Bundle(args) => bundle::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Quickstart(args) => quickstart::run(args),
         Command::Test(args) => test::run(args),

@@ -5,4 +5,5 @@
 mod linux;
 mod macos;
 mod requirements;
+mod scratch;
 mod support;

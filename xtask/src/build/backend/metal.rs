@@ -12,7 +12,7 @@ use crate::host::{Host, Os};
 use crate::requirements;
 
 /// What MLX's root CMake file accepts, of the SDK and of the deployment target.
-const MACOS_MINIMUM: (u32, u32) = (14, 0);
+pub(crate) const MACOS_MINIMUM: (u32, u32) = (14, 0);
 
 pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
     if host.os != Os::MacOs {
@@ -73,7 +73,7 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
 }
 
 /// `MACOSX_DEPLOYMENT_TARGET`, else this system's own version, which is MLX's own choice too.
-pub(super) fn deployment_target(host: &Host) -> Result<String> {
+pub(crate) fn deployment_target(host: &Host) -> Result<String> {
     let (source, target) = match host.var("MACOSX_DEPLOYMENT_TARGET") {
         Some(target) => ("MACOSX_DEPLOYMENT_TARGET", target.to_owned()),
         None => {
@@ -90,11 +90,11 @@ pub(super) fn deployment_target(host: &Host) -> Result<String> {
     Ok(target)
 }
 
-fn sdk(host: &Host, question: &str) -> Result<String> {
+pub(crate) fn sdk(host: &Host, question: &str) -> Result<String> {
     host.cmd("xcrun").args(["-sdk", "macosx", question]).read()
 }
 
-fn clang_rt(host: &Host) -> Result<Utf8PathBuf> {
+pub(crate) fn clang_rt(host: &Host) -> Result<Utf8PathBuf> {
     let name = "libclang_rt.osx.a";
     let path = host
         .cmd("xcrun")
@@ -116,7 +116,7 @@ fn clang_rt(host: &Host) -> Result<Utf8PathBuf> {
     Ok(path)
 }
 
-fn version(text: &str) -> Result<(u32, u32)> {
+pub(crate) fn version(text: &str) -> Result<(u32, u32)> {
     let mut numbers = text.split('.').map(str::parse);
     let major = numbers.next().and_then(Result::ok);
     let minor = numbers.next().unwrap_or(Ok(0)).ok();

@@ -1,7 +1,7 @@
 //! The back-ends: what each one asks of CMake. One module each; nothing else differs between them.
 
 mod cpu;
-mod metal;
+pub(crate) mod metal;
 mod sim;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,96 @@
+//! The programs that every build needs.
+
+use std::fmt::Display;
+
+use super::Finding;
+use crate::build::Backend;
+use crate::host::{Host, Os};
+use crate::requirements::{self, Missing};
+
+pub(super) fn examine(host: &Host) -> Vec<Finding> {
+    let mut findings = vec![
+        required(host, "cmake", requirements::cmake(host)),
+        required(host, "ninja", requirements::ninja(host)),
+        required(host, "c-compiler", requirements::c_compiler(host)),
+        required(host, "cxx-compiler", requirements::cxx_compiler(host)),
+        flags(host),
+        conda(host),
+    ];
+    if host.os == Os::Linux {
+        findings.push(required(
+            host,
+            "kernel-compiler",
+            requirements::kernel_clang(host),
+        ));
+        let blas = requirements::blas(host).map(|()| "cblas.h, lapacke.h and their libraries");
+        findings.push(match blas {
+            // The default back-end does without.
+            Err(missing) => Finding::warning(
+                "blas",
+                missing.to_string(),
+                format!(
+                    "only `cargo xtask build --cpu` and `--backend cpu` need it: {}",
+                    install(host, &missing)
+                ),
+            ),
+            Ok(found) => Finding::ok("blas", found),
+        });
+    }
+    findings
+}
+
+fn required(host: &Host, id: &'static str, result: Result<impl Display, Missing>) -> Finding {
+    match result {
+        Ok(tool) => Finding::ok(id, tool.to_string()),
+        Err(missing) => Finding::error(id, missing.to_string(), install(host, &missing)),
+    }
+}
+
+/// The commands that install it, or why there are none.
+pub(super) fn install(host: &Host, missing: &Missing) -> String {
+    match requirements::install_commands(host, std::slice::from_ref(missing)) {
+        Ok(commands) => commands
+            .iter()
+            .map(|words| words.join(" "))
+            .collect::<Vec<_>>()
+            .join(" && "),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+/// Flags that let the compiler change sums: then not even one build agrees with the next.
+fn flags(host: &Host) -> Finding {
+    const UNSAFE: [&str; 4] = [
+        "-ffast-math",
+        "-Ofast",
+        "-funsafe-math-optimizations",
+        "-fassociative-math",
+    ];
+    for name in ["CXXFLAGS", "CFLAGS"] {
+        let value = host.var(name).unwrap_or_default();
+        if let Some(flag) = value.split_whitespace().find(|flag| UNSAFE.contains(flag)) {
+            return Finding::warning(
+                "compiler-flags",
+                format!("{name} has {flag}: host code may add in any order"),
+                format!("take it out of {name}; the claims about bits do not hold with it"),
+            );
+        }
+    }
+    Finding::ok("compiler-flags", "none that changes sums")
+}
+
+fn conda(host: &Host) -> Finding {
+    match requirements::conda_compiler(host) {
+        None => Finding::ok("conda", "no compiler of a conda environment is in the way"),
+        Some(path) => {
+            let found = format!("{path} comes from a conda environment");
+            let remedy =
+                "run `conda deactivate`, or take that folder off PATH and unset CC and CXX";
+            // On macOS the build refuses it.
+            match Backend::default_for(host) {
+                Backend::Metal => Finding::error("conda", found, remedy),
+                _ => Finding::warning("conda", found, remedy),
+            }
+        }
+    }
+}

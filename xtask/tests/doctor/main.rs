@@ -1,0 +1,53 @@
+//! `cargo xtask doctor` on machines and checkouts that each have one thing wrong.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
+
+#[path = "../../../crates/metallib/tests/writer/mod.rs"]
+mod container;
+mod linux;
+mod macos;
+mod outputs;
+#[path = "../build/scratch.rs"]
+mod scratch;
+
+use xtask::doctor::{Finding, Status, examine};
+use xtask::host::Host;
+
+use scratch::Scratch;
+
+/// The finding of one check.
+#[track_caller]
+fn finding(scratch: &Scratch, host: &Host, id: &str) -> Finding {
+    let findings = examine(host, &scratch.path("root"));
+    let mut of_id = findings.iter().filter(|finding| finding.id == id);
+    let first = of_id
+        .next()
+        .unwrap_or_else(|| panic!("no check is called {id}"));
+    assert_eq!(of_id.next(), None, "{id} is there twice");
+    assert_eq!(
+        first.remedy.is_none(),
+        first.status == Status::Ok,
+        "{first}"
+    );
+    first.clone()
+}
+
+/// Has one check find this, with these words in what it found or in its remedy.
+#[track_caller]
+fn finds(scratch: &Scratch, host: &Host, id: &str, status: Status, words: &[&str]) {
+    let finding = finding(scratch, host, id);
+    assert_eq!(finding.status, status, "{finding}");
+    let text = finding.to_string();
+    for word in words {
+        assert!(text.contains(word), "`{word}` is not in: {text}");
+    }
+}
+
+/// Has nothing but the checks in `but` find anything.
+#[track_caller]
+fn healthy(scratch: &Scratch, host: &Host, but: &[&str]) {
+    for finding in examine(host, &scratch.path("root")) {
+        let expected = finding.status == Status::Ok || but.contains(&finding.id);
+        assert!(expected, "{finding}");
+    }
+}

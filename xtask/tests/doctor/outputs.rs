@@ -1,0 +1,248 @@
+//! Build outputs that are stale, moved, or another MLX's.
+
+use xtask::build::Backend;
+use xtask::build::stamp::Stamp;
+use xtask::doctor::Status::{Error, Ok, Warning};
+use xtask::host::{Host, Os};
+
+use crate::container::{FunctionSpec, Shape, write};
+use crate::finds;
+use crate::scratch::Scratch;
+
+const TREE: &str = "3e2a9fb8c55912292078068e96d3d54232167996";
+const OTHER: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
+
+/// A checkout whose lock names [`TREE`], with a prefix that was built from `tree`.
+fn built(scratch: &Scratch, backend: Backend, tree: &str) {
+    let lock = format!(
+        "format = 1\nversion = \"0.32.4\"\nbase_tree = \"{OTHER}\"\nfinal_tree = \"{TREE}\"\n"
+    );
+    scratch.file("root/mlx.lock", &lock);
+    let stamp = Stamp {
+        format: 1,
+        version: "0.32.4".to_owned(),
+        base_tree: OTHER.to_owned(),
+        final_tree: tree.to_owned(),
+        pristine: false,
+        backend,
+        jit: false,
+        cpu: false,
+        include: vec!["include".to_owned()],
+        lib: "lib".to_owned(),
+        static_libs: vec!["mlx".to_owned()],
+        system_libs: Vec::new(),
+        link_search: Vec::new(),
+        frameworks: Vec::new(),
+        defines: Vec::new(),
+        cxx_std: "c++20".to_owned(),
+        metallib: Some("lib/mlx.metallib".to_owned()),
+        deployment_target: None,
+        clang_rt: None,
+        tools: [(
+            "c++".to_owned(),
+            format!("g++ 12.2.0 ({})", scratch.path("bin/c++")),
+        )]
+        .into(),
+    };
+    let prefix = scratch.path("root/target/mlx/one/prefix");
+    fs_err::create_dir_all(&prefix).unwrap();
+    stamp.write(&prefix).unwrap();
+    let _ = fs_err::os::unix::fs::symlink("one/prefix", scratch.path("root/target/mlx/current"));
+    scratch.fake("c++", "echo 'g++ 12.2.0'");
+}
+
+const METALLIB: &str = "root/target/mlx/one/prefix/lib/mlx.metallib";
+
+fn sim_kernels(scratch: &Scratch, file: &str, names: &[&str]) {
+    let table: String = names.iter().map(|name| format!("{name}\t0\n")).collect();
+    let text = format!(
+        "mtlsim-metallib 1\nnames {} sources 0\n{table}",
+        names.len()
+    );
+    scratch.file(file, &text);
+}
+
+fn apple_kernels(scratch: &Scratch, names: &[&str], os: (u16, u16)) {
+    let functions: Vec<_> = names
+        .iter()
+        .map(|name| FunctionSpec::kernel(name, b"bitcode"))
+        .collect();
+    let shape = Shape {
+        os: (0x81, os.0, os.1),
+        ..Shape::default()
+    };
+    scratch.file(METALLIB, "");
+    fs_err::write(scratch.path(METALLIB), write(&functions, shape)).unwrap();
+}
+
+fn linux(scratch: &Scratch) -> Host {
+    scratch.host(Os::Linux, "x86_64")
+}
+
+#[test]
+fn a_prefix_of_another_tree_is_stale() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    built(&scratch, Backend::Sim, TREE);
+    finds(&scratch, &host, "prefix", Ok, &["MLX 0.32.4, sim back-end"]);
+    built(&scratch, Backend::Sim, OTHER);
+    finds(
+        &scratch,
+        &host,
+        "prefix",
+        Error,
+        &[OTHER, TREE, "cargo xtask build"],
+    );
+    scratch.file(
+        "root/target/mlx/one/prefix/mlx-overlay.toml",
+        "format = 9\n",
+    );
+    finds(
+        &scratch,
+        &host,
+        "prefix",
+        Error,
+        &["another version of this program"],
+    );
+    fs_err::remove_dir_all(scratch.path("root/target/mlx/one")).unwrap();
+    finds(&scratch, &host, "prefix", Warning, &["leads nowhere"]);
+    let named = host.with("MLX_OVERLAY_PREFIX", "/opt/no-such-mlx");
+    finds(
+        &scratch,
+        &named,
+        "prefix",
+        Error,
+        &["MLX_OVERLAY_PREFIX names /opt/no-such-mlx"],
+    );
+}
+
+#[test]
+fn a_compiler_that_was_updated_is_noticed() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    built(&scratch, Backend::Sim, TREE);
+    scratch.fake("c++", "echo 'g++ 13.1.0'");
+    finds(
+        &scratch,
+        &host,
+        "toolchain",
+        Warning,
+        &["g++ 12.2.0", "now g++ 13.1.0"],
+    );
+}
+
+#[test]
+fn kernels_of_another_mlx_or_another_back_end_do_not_belong() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    built(&scratch, Backend::Sim, TREE);
+    finds(&scratch, &host, "metallib", Error, &["mlx.metallib"]);
+    let own = "affine_qmv_streamed_fast_float_gs_64_b_4_nv_8";
+    sim_kernels(&scratch, METALLIB, &["affine_qmv_fast", own]);
+    finds(&scratch, &host, "metallib", Ok, &["2 kernels"]);
+    sim_kernels(&scratch, METALLIB, &["affine_qmv_fast"]);
+    finds(
+        &scratch,
+        &host,
+        "metallib",
+        Error,
+        &["none of the overlay's kernels"],
+    );
+    apple_kernels(&scratch, &[own], (14, 0));
+    finds(
+        &scratch,
+        &host,
+        "metallib",
+        Error,
+        &["not for the sim back-end"],
+    );
+    scratch.file(METALLIB, "<html>");
+    finds(
+        &scratch,
+        &host,
+        "metallib",
+        Error,
+        &["no library of kernels"],
+    );
+}
+
+#[test]
+fn kernels_beside_a_program_are_found_first_and_so_must_be_its_own() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    built(&scratch, Backend::Sim, TREE);
+    sim_kernels(&scratch, METALLIB, &["affine_qmv_streamed"]);
+    let beside = "root/target/debug/examples/mlx.metallib";
+    sim_kernels(&scratch, beside, &["affine_qmv_streamed"]);
+    finds(&scratch, &host, "shadowing-kernels", Ok, &[]);
+    sim_kernels(&scratch, beside, &["affine_qmv_another"]);
+    let remedy = format!("rm {}", scratch.path(beside));
+    finds(&scratch, &host, "shadowing-kernels", Error, &[&remedy]);
+}
+
+#[test]
+fn kernels_for_a_newer_macos_do_not_load() {
+    let scratch = Scratch::new();
+    let host = scratch.host(Os::MacOs, "aarch64");
+    scratch.fake("sw_vers", "echo 15.7");
+    built(&scratch, Backend::Metal, TREE);
+    apple_kernels(&scratch, &["affine_qmv_streamed"], (15, 7));
+    finds(&scratch, &host, "metallib", Ok, &["1 kernels"]);
+    let older = host.clone().with("MACOSX_DEPLOYMENT_TARGET", "14.0");
+    finds(
+        &scratch,
+        &older,
+        "metallib",
+        Warning,
+        &["for 15.7", "MACOSX_DEPLOYMENT_TARGET"],
+    );
+    apple_kernels(&scratch, &["affine_qmv_streamed"], (26, 0));
+    finds(
+        &scratch,
+        &host,
+        "metallib",
+        Error,
+        &["macOS 26.0 or newer", "cannot load"],
+    );
+}
+
+#[test]
+fn a_checkout_that_was_moved_is_noticed() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    let folder = scratch.path("root/target/mlx/one/build");
+    let cache = |place: &str| {
+        let text = format!("CMAKE_CACHEFILE_DIR:INTERNAL={place}\n");
+        scratch.file("root/target/mlx/one/build/CMakeCache.txt", &text);
+    };
+    cache(folder.as_str());
+    let here = folder.canonicalize_utf8().unwrap();
+    cache(here.as_str());
+    finds(&scratch, &host, "builds", Ok, &["1 build folders"]);
+    cache("/home/somebody/old/target/mlx/one/build");
+    finds(
+        &scratch,
+        &host,
+        "builds",
+        Error,
+        &["moved or copied", "rm -r"],
+    );
+}
+
+#[test]
+fn the_document_lists_every_check_that_the_program_has() {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
+    let text = fs_err::read_to_string(document).unwrap();
+    let scratch = Scratch::new();
+    built(&scratch, Backend::Sim, TREE);
+    let pin = concat!(env!("CARGO_MANIFEST_DIR"), "/../mlx.toml");
+    scratch.file("root/mlx.toml", &fs_err::read_to_string(pin).unwrap());
+    let here = [linux(&scratch), scratch.host(Os::MacOs, "aarch64")];
+    for finding in here
+        .iter()
+        .flat_map(|host| xtask::doctor::examine(host, &scratch.path("root")))
+    {
+        let row = format!("| `{}` |", finding.id);
+        assert!(text.contains(&row), "docs/doctor.md has no row `{row}`");
+    }
+}
