@@ -20,7 +20,8 @@
 //
 //   MTL_SIM_GUARD     0: memory faults where an access leaves its buffer, and
 //                     where it was freed
-//   MTL_SIM_UNWRITTEN 1: an output that a kernel left unwritten in part
+//   MTL_SIM_UNWRITTEN 1: an output that a kernel left unwritten in part; what
+//                     a kernel reads before one wrote it is the host's data
 //   MTL_SIM_STALE     0: an argument that was bound before the current
 //                     pipeline state was set
 //   MTL_SIM_SHUFFLE   none: a seed; dispatches that no barrier, fence or event

@@ -139,6 +139,32 @@ std::optional<Fault> check_after(const Dispatch& dispatch) {
       });
 }
 
+// A buffer that is read before any kernel wrote it holds the host's data. Those
+// may have the bits of the poison by chance, and stay in the buffer when it
+// serves a smaller output later: MLX reuses buffers.
+void note_use(const Dispatch& dispatch) {
+  auto note = [&](bool read) {
+    for_each_buffer(
+        dispatch,
+        [&](const mtlsim_argument& argument,
+            const Binding& binding) -> std::optional<Fault> {
+          if (binding.kind == Binding::Kind::Buffer &&
+              read == (argument.is_const != 0)) {
+            auto& region = *binding.region;
+            if (!read) {
+              region.output = true;
+            } else if (!region.output) {
+              region.complete = true;
+            }
+          }
+          return std::nullopt;
+        });
+  };
+  // Where it reads and writes one buffer, what it reads was there before.
+  note(true);
+  note(false);
+}
+
 std::optional<Fault> check_outputs(
     const std::vector<const Dispatch*>& dispatches) {
   std::unordered_set<const Region*> seen;

@@ -15,6 +15,9 @@ std::optional<Fault> check_before(const Dispatch& dispatch);
 // Memory that was freed under the kernel or written outside of its buffers.
 std::optional<Fault> check_after(const Dispatch& dispatch);
 
+// Notes which buffers the dispatch reads and writes, for check_outputs.
+void note_use(const Dispatch& dispatch);
+
 // Outputs that are not written in full once all dispatches of a command buffer
 // have run. A tail shorter than a page counts as the allocator's rounding.
 std::optional<Fault> check_outputs(

@@ -193,6 +193,7 @@ std::optional<Fault> CommandBufferObject::run(
   auto queue_id = static_cast<CommandQueueObject*>(queue.get())->id;
   for (auto* dispatch : order(encoders, seed)) {
     Outcome outcome;
+    note_use(*dispatch);
     outcome.fault = check_before(*dispatch);
     if (!outcome.fault) {
       outcome = metalsim::execute(*dispatch, thread, seed);

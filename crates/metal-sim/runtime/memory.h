@@ -60,8 +60,10 @@ class Region : public std::enable_shared_from_this<Region> {
   // One byte a byte: 1 where an instrumented kernel stored. Made on request.
   std::uint8_t* stores();
 
-  // Set once nothing of the region is unwritten: there is no way back.
+  // Set once nothing of the region counts as unwritten: there is no way back.
   std::atomic<bool> complete{false};
+  // Set once a kernel has had the region as an output.
+  std::atomic<bool> output{false};
 
  private:
   Region(Kind kind, std::byte* data, std::size_t length);
