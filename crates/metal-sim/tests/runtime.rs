@@ -1,38 +1,40 @@
 //! The device runtime's own tests: C++ programs, built and run by CMake.
 
-use std::path::Path;
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
+mod support;
+
 use std::process::Command;
 
-fn run(command: &mut Command) {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
+fn ctest(name: &str, settings: &[String]) {
+    let build = support::cmake(".", name, settings);
+    support::run(
+        Command::new("ctest")
+            .arg("--test-dir")
+            .arg(build)
+            .arg("--output-on-failure")
+            .env("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1"),
     );
 }
 
 /// Reference counts, queues, faults, order, settings (tests/runtime/*.cpp).
 #[test]
 fn runtime_tests_pass() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let build = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runtime");
-    run(Command::new("cmake")
-        .arg("-S")
-        .arg(source)
-        .arg("-B")
-        .arg(&build)
-        .args(["-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]));
-    run(Command::new("cmake")
-        .arg("--build")
-        .arg(&build)
-        .args(["--parallel", "2"]));
-    run(Command::new("ctest")
-        .arg("--test-dir")
-        .arg(&build)
-        .arg("--output-on-failure"));
+    ctest("runtime", &["CMAKE_BUILD_TYPE=RelWithDebInfo".to_owned()]);
+}
+
+/// The same, where every access of the runtime and of the engine is checked.
+#[test]
+#[ignore = "takes a minute: builds the runtime twice more"]
+fn runtime_tests_pass_under_the_sanitizers() {
+    for sanitizers in ["address,undefined", "thread"] {
+        ctest(
+            &format!("runtime-{sanitizers}"),
+            &[
+                "CMAKE_BUILD_TYPE=RelWithDebInfo".to_owned(),
+                format!("CMAKE_CXX_COMPILER={}", support::compiler()),
+                format!("METAL_SIM_SANITIZE={sanitizers}"),
+            ],
+        );
+    }
 }

@@ -29,6 +29,45 @@ pub fn runner() -> &'static Path {
     BUILT.get_or_init(|| build_runner("", &[]))
 }
 
+/// Runs a program that must succeed; shows what it printed where it does not.
+pub fn run(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+}
+
+/// Configures and builds a CMake project of this crate; gives its build folder.
+pub fn cmake(source: &str, name: &str, settings: &[String]) -> PathBuf {
+    let build = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    run(Command::new("cmake")
+        .arg("-S")
+        .arg(crate_folder().join(source))
+        .arg("-B")
+        .arg(&build)
+        .args(["-G", "Ninja"])
+        .args(settings.iter().map(|setting| format!("-D{setting}"))));
+    run(Command::new("cmake")
+        .arg("--build")
+        .arg(&build)
+        .args(["--parallel", "2"]));
+    build
+}
+
+/// A C++ compiler for the host side, clang where there is one.
+pub fn compiler() -> &'static str {
+    ["clang++-19", "clang++", "c++"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok())
+        .expect("a C++ compiler")
+}
+
 /// Builds `run_kernel` with more flags; `tag` tells the files apart.
 pub fn build_runner(tag: &str, flags: &[&str]) -> PathBuf {
     build_runner_in(&crate_folder().join("engine"), tag, flags)
@@ -40,11 +79,7 @@ pub fn build_runner_in(engine: &Path, tag: &str, flags: &[&str]) -> PathBuf {
     // One program of several that run at once may use it while another builds.
     let process = std::process::id();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run_kernel{tag}-{process}"));
-    let compiler = ["clang++-19", "clang++", "c++"]
-        .iter()
-        .find(|name| Command::new(name).arg("--version").output().is_ok())
-        .expect("a C++ compiler");
-    let output = Command::new(compiler)
+    let output = Command::new(compiler())
         .args([
             "-std=c++20",
             "-O2",
@@ -81,6 +116,7 @@ pub struct Run {
     buffers: BTreeMap<u32, Vec<u8>>,
     flags: Vec<String>,
     runner: PathBuf,
+    cache: PathBuf,
 }
 
 /// What a run did.
@@ -116,6 +152,7 @@ impl Run {
             buffers: BTreeMap::new(),
             flags: Vec::new(),
             runner: runner().to_owned(),
+            cache: cache(),
         }
     }
 
@@ -135,6 +172,12 @@ impl Run {
     pub fn built_with(mut self, flags: &[&str], runner: &Path) -> Self {
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         self.runner = runner.to_owned();
+        self
+    }
+
+    /// The kernel compiled into another cache, with the shim that lies there.
+    pub fn cached_in(mut self, cache: &Path) -> Self {
+        self.cache = cache.to_owned();
         self
     }
 
@@ -172,7 +215,8 @@ impl Run {
     }
 
     pub fn compile(&self) -> PathBuf {
-        Compiler::new(toolchain().with_flags(self.flags.clone()), self.options)
+        let toolchain = Toolchain::find(self.cache.clone()).unwrap();
+        Compiler::new(toolchain.with_flags(self.flags.clone()), self.options)
             .kernel(&self.library, &self.name)
             .unwrap_or_else(|error| panic!("{error}"))
     }
