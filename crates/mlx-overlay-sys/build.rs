@@ -14,6 +14,7 @@ const BRIDGE: &[&str] = &[
     "src/bridge.cpp",
     "src/lifetime.cpp",
     "src/metallib.cpp",
+    "src/ops.cpp",
     "src/policy.cpp",
 ];
 const FAULTS: &[&str] = &["src/faults.cpp", "src/probe.cpp"];

@@ -2,12 +2,14 @@
 
 #include <cstring>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "mlx-overlay-sys/src/convert.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx/allocator.h"
 #include "mlx/backend/metal/metal.h"
@@ -23,34 +25,6 @@ namespace mlx_overlay {
 namespace {
 
 namespace core = mlx::core;
-
-core::Device to_mlx(DeviceKind device) {
-  switch (device) {
-    case DeviceKind::Cpu:
-      return core::Device::cpu;
-    case DeviceKind::Gpu:
-      return core::Device::gpu;
-  }
-  throw std::invalid_argument("mlx-overlay: unknown device");
-}
-
-core::Dtype to_mlx(ElementKind kind) {
-  switch (kind) {
-    case ElementKind::F32:
-      return core::float32;
-    case ElementKind::F16:
-      return core::float16;
-    case ElementKind::Bf16:
-      return core::bfloat16;
-    case ElementKind::U32:
-      return core::uint32;
-  }
-  throw std::invalid_argument("mlx-overlay: unknown element type");
-}
-
-core::Stream to_mlx(RawStream stream) {
-  return core::Stream(stream.index, to_mlx(stream.device));
-}
 
 RawStream from_mlx(core::Stream stream) {
   auto device =
@@ -70,19 +44,6 @@ std::size_t checked_bytes(const core::Shape& shape, core::Dtype dtype) {
         "mlx-overlay: the array's size in bytes does not fit in 64 bits");
   }
   return bytes;
-}
-
-// Refuses what is larger than MLX's memory limit: its CPU allocator does not
-// report that it failed, and kernels would write through null.
-std::unique_ptr<Array> wrap(core::array value) {
-  auto bytes = checked_bytes(value.shape(), value.dtype());
-  auto limit = core::get_memory_limit();
-  if (bytes > limit) {
-    throw std::length_error(
-        "mlx-overlay: an array of " + std::to_string(bytes) +
-        " bytes is larger than MLX's memory limit of " + std::to_string(limit));
-  }
-  return std::make_unique<Array>(std::move(value));
 }
 
 // A new array over memory that `keep` owns. MLX reuses the memory of an
@@ -105,6 +66,33 @@ core::array view(
   return out;
 }
 
+const char* mode_name(WeightMode mode) {
+  switch (mode) {
+    case WeightMode::Affine:
+      return "affine";
+    case WeightMode::Mxfp4:
+      return "mxfp4";
+    case WeightMode::Mxfp8:
+      return "mxfp8";
+    case WeightMode::Nvfp4:
+      return "nvfp4";
+  }
+  throw std::invalid_argument("mlx-overlay: unknown quantization mode");
+}
+
+// Packed values, scales and, for affine, biases.
+const core::array& part(rust::Slice<const ArrayRef> parts, std::size_t i) {
+  if (i >= parts.size()) {
+    throw std::invalid_argument(
+        "mlx-overlay: a quantized matrix has two parts or three");
+  }
+  return parts[i].array.get();
+}
+
+std::optional<core::array> biases(rust::Slice<const ArrayRef> parts) {
+  return parts.size() > 2 ? std::optional(part(parts, 2)) : std::nullopt;
+}
+
 void require_settled(const core::array& array) {
   if (array.status() != core::array::Status::available ||
       !array.flags().row_contiguous) {
@@ -113,6 +101,47 @@ void require_settled(const core::array& array) {
 }
 
 } // namespace
+
+core::Device to_mlx(DeviceKind device) {
+  switch (device) {
+    case DeviceKind::Cpu:
+      return core::Device::cpu;
+    case DeviceKind::Gpu:
+      return core::Device::gpu;
+  }
+  throw std::invalid_argument("mlx-overlay: unknown device");
+}
+
+core::Dtype to_mlx(ElementKind kind) {
+  switch (kind) {
+    case ElementKind::F32:
+      return core::float32;
+    case ElementKind::F16:
+      return core::float16;
+    case ElementKind::Bf16:
+      return core::bfloat16;
+    case ElementKind::U32:
+      return core::uint32;
+    case ElementKind::U8:
+      return core::uint8;
+  }
+  throw std::invalid_argument("mlx-overlay: unknown element type");
+}
+
+core::Stream to_mlx(RawStream stream) {
+  return core::Stream(stream.index, to_mlx(stream.device));
+}
+
+std::unique_ptr<Array> wrap(core::array value) {
+  auto bytes = checked_bytes(value.shape(), value.dtype());
+  auto limit = core::get_memory_limit();
+  if (bytes > limit) {
+    throw std::length_error(
+        "mlx-overlay: an array of " + std::to_string(bytes) +
+        " bytes is larger than MLX's memory limit of " + std::to_string(limit));
+  }
+  return std::make_unique<Array>(std::move(value));
+}
 
 Array::~Array() {
   Release release;
@@ -204,6 +233,8 @@ ElementKind kind(const Array& array) {
       return ElementKind::Bf16;
     case core::uint32:
       return ElementKind::U32;
+    case core::uint8:
+      return ElementKind::U8;
     default:
       throw std::invalid_argument(
           "mlx-overlay: the array's element type does not cross the bridge");
@@ -258,33 +289,32 @@ matmul(const Array& a, const Array& b, RawStream stream) {
   return wrap(core::matmul(a.get(), b.get(), to_mlx(stream)));
 }
 
-Quantized quantize(
-    const Array& w,
-    std::int32_t group_size,
-    std::int32_t bits,
-    RawStream stream) {
+Quantized
+quantize(const Array& w, const WeightFormat& format, RawStream stream) {
   auto parts = core::quantize(
-      w.get(), group_size, bits, "affine", std::nullopt, to_mlx(stream));
+      w.get(),
+      format.group_size,
+      format.bits,
+      mode_name(format.mode),
+      std::nullopt,
+      to_mlx(stream));
   return Quantized{
       wrap(std::move(parts.at(0))),
       wrap(std::move(parts.at(1))),
-      wrap(std::move(parts.at(2)))};
+      parts.size() > 2 ? wrap(std::move(parts[2])) : nullptr};
 }
 
 std::unique_ptr<Array> dequantize(
-    const Array& packed,
-    const Array& scales,
-    const Array& biases,
-    std::int32_t group_size,
-    std::int32_t bits,
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format,
     RawStream stream) {
   return wrap(core::dequantize(
-      packed.get(),
-      scales.get(),
-      biases.get(),
-      group_size,
-      bits,
-      "affine",
+      part(parts, 0),
+      part(parts, 1),
+      biases(parts),
+      format.group_size,
+      format.bits,
+      mode_name(format.mode),
       std::nullopt,
       std::nullopt,
       to_mlx(stream)));
@@ -292,25 +322,29 @@ std::unique_ptr<Array> dequantize(
 
 std::unique_ptr<Array> quantized_matmul(
     const Array& x,
-    const Array& packed,
-    const Array& scales,
-    const Array& biases,
-    std::int32_t group_size,
-    std::int32_t bits,
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format,
     RawStream stream) {
   // MLX's own casts of these inputs ignore the stream they are given and run on
   // the default one; cast here, and it finds nothing to do.
   auto s = to_mlx(stream);
-  auto dtype = core::result_type({x.get(), scales.get(), biases.get()});
+  auto scales = part(parts, 1);
+  auto offsets = biases(parts);
+  auto dtype = x.get().dtype();
+  if (offsets) {
+    dtype = core::result_type({x.get(), scales, *offsets});
+    scales = core::astype(scales, dtype, s);
+    offsets = core::astype(*offsets, dtype, s);
+  }
   return wrap(core::quantized_matmul(
       core::astype(x.get(), dtype, s),
-      packed.get(),
-      core::astype(scales.get(), dtype, s),
-      core::astype(biases.get(), dtype, s),
+      part(parts, 0),
+      scales,
+      offsets,
       /* transpose= */ true,
-      group_size,
-      bits,
-      "affine",
+      format.group_size,
+      format.bits,
+      mode_name(format.mode),
       s));
 }
 

@@ -14,9 +14,11 @@ namespace mlx_overlay {
 
 enum class DeviceKind : std::uint8_t;
 enum class ElementKind : std::uint8_t;
+enum class WeightMode : std::uint8_t;
 struct RawStream;
 struct ArrayRef;
 struct Quantized;
+struct WeightFormat;
 
 // An mlx::core::array that is leaked rather than destroyed when the process
 // is exiting.
@@ -62,25 +64,16 @@ rust::Slice<const std::uint8_t> bytes(const Array& settled);
 
 std::unique_ptr<Array> transpose(const Array& array, RawStream stream);
 std::unique_ptr<Array> matmul(const Array& a, const Array& b, RawStream stream);
-Quantized quantize(
-    const Array& w,
-    std::int32_t group_size,
-    std::int32_t bits,
-    RawStream stream);
+Quantized
+quantize(const Array& w, const WeightFormat& format, RawStream stream);
 std::unique_ptr<Array> dequantize(
-    const Array& packed,
-    const Array& scales,
-    const Array& biases,
-    std::int32_t group_size,
-    std::int32_t bits,
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format,
     RawStream stream);
 std::unique_ptr<Array> quantized_matmul(
     const Array& x,
-    const Array& packed,
-    const Array& scales,
-    const Array& biases,
-    std::int32_t group_size,
-    std::int32_t bits,
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format,
     RawStream stream);
 
 } // namespace mlx_overlay

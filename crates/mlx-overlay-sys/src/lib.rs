@@ -116,6 +116,32 @@ mod bridge {
         Bf16,
         /// `uint32_t`
         U32,
+        /// `uint8_t`
+        U8,
+    }
+
+    /// Ways to quantize, in the order of `mlx::core::QuantizationMode`.
+    #[derive(Debug)]
+    enum WeightMode {
+        /// A scale and a bias a group.
+        Affine,
+        /// 4-bit floats with a shared exponent.
+        Mxfp4,
+        /// 8-bit floats with a shared exponent.
+        Mxfp8,
+        /// 4-bit floats with an 8-bit float as scale.
+        Nvfp4,
+    }
+
+    /// How a matrix is quantized.
+    #[derive(Clone, Copy, Debug)]
+    struct WeightFormat {
+        /// What the values mean.
+        mode: WeightMode,
+        /// Bits a weight.
+        bits: i32,
+        /// Weights that share a scale.
+        group_size: i32,
     }
 
     /// An MLX stream: an index that is unique for the life of the process, and its device.
@@ -133,17 +159,17 @@ mod bridge {
         array: &'a Array,
     }
 
-    /// The three results of an affine quantization.
+    /// What a quantization gives.
     struct Quantized {
         /// Packed integers, u32.
         packed: UniquePtr<Array>,
         /// One scale a group.
         scales: UniquePtr<Array>,
-        /// One bias a group.
+        /// One bias a group; null where the mode has none.
         biases: UniquePtr<Array>,
     }
 
-    /// A product of `m` rows with an affine matrix of `n` rows of `k` values.
+    /// A product of `m` rows with a quantized matrix of `n` rows of `k` values.
     struct ProductShape {
         /// Rows of x.
         m: i32,
@@ -151,10 +177,8 @@ mod bridge {
         n: i32,
         /// Values a row.
         k: i32,
-        /// Bits a weight.
-        bits: i32,
-        /// Weights that share a scale.
-        group_size: i32,
+        /// How the matrix is quantized.
+        format: WeightFormat,
         /// Type of x and of the result.
         dtype: ElementKind,
     }
@@ -269,25 +293,85 @@ mod bridge {
         fn transpose(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// Matrix product.
         fn matmul(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Affine quantization of a matrix along its rows.
-        fn quantize(w: &Array, group_size: i32, bits: i32, stream: RawStream) -> Result<Quantized>;
-        /// Inverse of `quantize`.
+        /// Quantization of a matrix along its rows.
+        fn quantize(w: &Array, format: &WeightFormat, stream: RawStream) -> Result<Quantized>;
+        /// Inverse of `quantize`, of packed values, scales and, for affine, biases.
         fn dequantize(
-            packed: &Array,
-            scales: &Array,
-            biases: &Array,
-            group_size: i32,
-            bits: i32,
+            parts: &[ArrayRef],
+            format: &WeightFormat,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// `x` times the transpose of a quantized matrix.
+        /// `x` times the transpose of a quantized matrix, of the same parts.
         fn quantized_matmul(
             x: &Array,
-            packed: &Array,
-            scales: &Array,
-            biases: &Array,
-            group_size: i32,
-            bits: i32,
+            parts: &[ArrayRef],
+            format: &WeightFormat,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+    }
+
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/ops.h");
+
+        /// The array with its elements converted.
+        fn as_type(array: &Array, kind: ElementKind, stream: RawStream)
+        -> Result<UniquePtr<Array>>;
+        /// The same elements, row-major, in another shape.
+        fn reshape(array: &Array, shape: &[i32], stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// The array with its dimensions in this order.
+        fn transpose_axes(
+            array: &Array,
+            axes: &[i32],
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// The elements from `start` to before `stop`. MLX clamps what is out of range.
+        fn slice(
+            array: &Array,
+            start: &[i32],
+            stop: &[i32],
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// The array with the elements from `start` to before `stop` replaced.
+        fn slice_update(
+            array: &Array,
+            update: &Array,
+            start: &[i32],
+            stop: &[i32],
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// The entries of the first dimension at these indices, which MLX does not check.
+        fn take_rows(array: &Array, indices: &Array, stream: RawStream)
+        -> Result<UniquePtr<Array>>;
+        /// Sum, element by element.
+        fn add(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Product, element by element.
+        fn multiply(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Logistic function of each element.
+        fn sigmoid(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Where the largest element lies along the last dimension.
+        fn argmax(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Root-mean-square normalization along the last dimension.
+        fn rms_norm(
+            x: &Array,
+            weight: &Array,
+            eps: f32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// Rotary position embedding of `[.., positions, dims]`.
+        fn rope(
+            x: &Array,
+            dims: i32,
+            base: f32,
+            offset: i32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// Scaled dot-product attention of `[batch, heads, positions, dims]`.
+        fn attention(
+            queries: &Array,
+            keys: &Array,
+            values: &Array,
+            scale: f32,
+            causal: bool,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
     }

@@ -108,12 +108,13 @@ std::int32_t process_policy() {
 ProductPlan plan_product(const ProductShape& product, RawStream stream) {
   mlx_qmv_problem problem = {};
   problem.op = MLX_QMV_OP_QUANTIZED_MATMUL;
-  problem.mode = MLX_QMV_MODE_AFFINE;
+  // Both in the order of mlx::core::QuantizationMode.
+  problem.mode = static_cast<std::int32_t>(product.format.mode);
   problem.dtype = product.dtype == ElementKind::F32 ? MLX_QMV_DTYPE_FLOAT32
       : product.dtype == ElementKind::F16           ? MLX_QMV_DTYPE_FLOAT16
                                                     : MLX_QMV_DTYPE_BFLOAT16;
-  problem.bits = product.bits;
-  problem.group_size = product.group_size;
+  problem.bits = product.format.bits;
+  problem.group_size = product.format.group_size;
   problem.transpose = 1;
   problem.m = product.m;
   problem.n = product.n;

@@ -297,7 +297,7 @@ fn compare<T: Float>(
     );
     let packed = w.packed().to_vec::<u32>()?;
     let scales = w.scales().to_vec::<T>()?;
-    let biases = w.biases().to_vec::<T>()?;
+    let biases = w.biases().context("no biases")?.to_vec::<T>()?;
     let x: Vec<f64> = x.iter().map(|&value| value.widen()).collect();
 
     let (mut max_error, mut max_reference) = (0f64, 0f64);

@@ -21,12 +21,14 @@ pub enum Dtype {
     Bf16,
     /// 32-bit unsigned integer.
     U32,
+    /// 8-bit unsigned integer: the scales of block floats.
+    U8,
 }
 
 impl Dtype {
     /// Whether it is one of the floating-point types.
     pub fn is_float(self) -> bool {
-        self != Self::U32
+        matches!(self, Self::F32 | Self::F16 | Self::Bf16)
     }
 
     pub(crate) fn raw(self) -> ElementKind {
@@ -35,6 +37,7 @@ impl Dtype {
             Self::F16 => ElementKind::F16,
             Self::Bf16 => ElementKind::Bf16,
             Self::U32 => ElementKind::U32,
+            Self::U8 => ElementKind::U8,
         }
     }
 
@@ -43,6 +46,7 @@ impl Dtype {
             ElementKind::F16 => Self::F16,
             ElementKind::Bf16 => Self::Bf16,
             ElementKind::U32 => Self::U32,
+            ElementKind::U8 => Self::U8,
             _ => Self::F32,
         }
     }
@@ -55,6 +59,7 @@ impl fmt::Display for Dtype {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::U32 => "u32",
+            Self::U8 => "u8",
         })
     }
 }
@@ -65,9 +70,10 @@ mod sealed {
     impl Sealed for half::f16 {}
     impl Sealed for half::bf16 {}
     impl Sealed for u32 {}
+    impl Sealed for u8 {}
 }
 
-/// A Rust type that an array's elements can have: `f32`, [`struct@f16`], [`struct@bf16`], `u32`.
+/// A Rust type that an array's elements can have: `f32`, [`struct@f16`], [`struct@bf16`], `u32`, `u8`.
 ///
 /// Sealed: each is plain memory, without padding, of which every bit pattern is a value.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + 'static {
@@ -86,6 +92,9 @@ impl Element for bf16 {
 }
 impl Element for u32 {
     const DTYPE: Dtype = Dtype::U32;
+}
+impl Element for u8 {
+    const DTYPE: Dtype = Dtype::U8;
 }
 
 /// An array of MLX: a node of a graph that is evaluated when its contents are asked for.

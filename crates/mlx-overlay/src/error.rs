@@ -71,6 +71,24 @@ pub enum Error {
         group_size: u32,
     },
 
+    /// Biases for a mode without, or none for one with.
+    #[error("{mode} weights {}", if *expected { "need biases beside their scales" } else { "have no biases" })]
+    Biases {
+        /// The quantization mode.
+        mode: &'static str,
+        /// Whether it has biases.
+        expected: bool,
+    },
+
+    /// An index past the end of a dimension.
+    #[error("index {index} is past the {length} entries of the first dimension")]
+    Index {
+        /// The index.
+        index: u32,
+        /// Entries that there are.
+        length: usize,
+    },
+
     /// This build, or this machine, has no such device.
     #[error("no {0} device: the linked MLX has no back-end for it, or the machine has none")]
     NoDevice(Device),

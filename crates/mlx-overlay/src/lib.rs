@@ -53,6 +53,7 @@ mod device;
 mod error;
 mod evaluated;
 mod info;
+mod neural;
 mod ops;
 mod policy;
 mod quantized;
@@ -64,6 +65,10 @@ pub use error::{Error, Result};
 pub use evaluated::Evaluated;
 pub use half::{bf16, f16};
 pub use info::{Backend, BuildInfo, build_info, mlx_version};
+pub use neural::{
+    Rope, add, argmax, as_type, attention, multiply, reshape, rms_norm, rope, sigmoid, slice,
+    slice_update, take_rows, transpose_axes,
+};
 pub use ops::{eval, matmul, transpose};
 pub use policy::{
     DispatchPlan, QmvPolicy, Route, RoutePath, dispatch_stats, last_kernel, reset_dispatch_stats,

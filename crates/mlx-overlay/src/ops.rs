@@ -1,7 +1,7 @@
 use mlx_overlay_sys::{self as sys, ArrayRef};
 
 use crate::array::guard_evaluation;
-use crate::{Array, Error, Result, stream};
+use crate::{Array, Dtype, Error, Result, stream};
 
 /// Evaluates arrays together, and waits for them.
 ///
@@ -47,6 +47,26 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
         require_elements(argument, array)?;
     }
     Array::from_raw(sys::matmul(a.raw()?, b.raw()?, stream::current()?)?)
+}
+
+pub(crate) fn shape_error(argument: &'static str, array: &Array, expected: String) -> Error {
+    Error::Shape {
+        argument,
+        shape: array.shape().to_vec(),
+        expected,
+    }
+}
+
+pub(crate) fn require_dtype(argument: &'static str, array: &Array, expected: Dtype) -> Result<()> {
+    if array.dtype() == expected {
+        Ok(())
+    } else {
+        Err(Error::Dtype {
+            argument,
+            found: array.dtype(),
+            expected: expected.to_string(),
+        })
+    }
 }
 
 pub(crate) fn require_float(argument: &'static str, array: &Array) -> Result<()> {

@@ -218,8 +218,7 @@ impl DispatchPlan {
             m: extent(m)?,
             n: extent(n)?,
             k: extent(k)?,
-            bits: quantization.bits() as i32,
-            group_size: quantization.group_size() as i32,
+            format: quantization.raw(),
             dtype: dtype.raw(),
         };
         let plan = sys::plan_product(&product, stream.raw())?;

@@ -1,6 +1,7 @@
-use mlx_overlay_sys as sys;
+use mlx_overlay_sys::{self as sys, ArrayRef, WeightFormat, WeightMode};
 
-use crate::ops::{require_elements, require_float};
+use crate::neural::take_rows;
+use crate::ops::{require_dtype, require_elements, require_float, shape_error};
 use crate::{Array, Dtype, Error, Result, stream};
 
 /// How weights are quantized.
@@ -16,6 +17,12 @@ pub enum Quantization {
         /// Weights a group: 32, 64 or 128.
         group_size: u32,
     },
+    /// 4-bit floats (E2M1) in groups of 32 with a shared exponent (E8M0).
+    Mxfp4,
+    /// 8-bit floats (E4M3) in groups of 32 with a shared exponent (E8M0).
+    Mxfp8,
+    /// 4-bit floats (E2M1) in groups of 16 with a float scale (E4M3).
+    Nvfp4,
 }
 
 impl Quantization {
@@ -34,19 +41,49 @@ impl Quantization {
 
     /// Bits a weight.
     pub fn bits(self) -> u32 {
-        let Self::Affine { bits, .. } = self;
-        bits
+        match self {
+            Self::Affine { bits, .. } => bits,
+            Self::Mxfp4 | Self::Nvfp4 => 4,
+            Self::Mxfp8 => 8,
+        }
     }
 
-    /// Weights that share a scale and a bias.
+    /// Weights that share a scale.
     pub fn group_size(self) -> u32 {
-        let Self::Affine { group_size, .. } = self;
-        group_size
+        match self {
+            Self::Affine { group_size, .. } => group_size,
+            Self::Mxfp4 | Self::Mxfp8 => 32,
+            Self::Nvfp4 => 16,
+        }
     }
 
-    /// Bits and group size as the bridge takes them; both are small.
-    fn raw(self) -> (i32, i32) {
-        (self.bits() as i32, self.group_size() as i32)
+    /// MLX's name of the mode: `affine`, `mxfp4`, `mxfp8`, `nvfp4`.
+    pub const fn mode(self) -> &'static str {
+        match self {
+            Self::Affine { .. } => "affine",
+            Self::Mxfp4 => "mxfp4",
+            Self::Mxfp8 => "mxfp8",
+            Self::Nvfp4 => "nvfp4",
+        }
+    }
+
+    /// Whether groups have a bias besides their scale.
+    pub const fn has_biases(self) -> bool {
+        matches!(self, Self::Affine { .. })
+    }
+
+    pub(crate) fn raw(self) -> WeightFormat {
+        WeightFormat {
+            mode: match self {
+                Self::Affine { .. } => WeightMode::Affine,
+                Self::Mxfp4 => WeightMode::Mxfp4,
+                Self::Mxfp8 => WeightMode::Mxfp8,
+                Self::Nvfp4 => WeightMode::Nvfp4,
+            },
+            // Both are small.
+            bits: self.bits() as i32,
+            group_size: self.group_size() as i32,
+        }
     }
 }
 
@@ -56,7 +93,7 @@ impl Quantization {
 pub struct QuantizedMatrix {
     packed: Array,
     scales: Array,
-    biases: Array,
+    biases: Option<Array>,
     quantization: Quantization,
     columns: usize,
 }
@@ -64,33 +101,34 @@ pub struct QuantizedMatrix {
 impl QuantizedMatrix {
     /// Puts together a matrix from its parts, for example after they came from another thread.
     ///
-    /// `packed` is u32 of shape `[n, k * bits / 32]`; `scales` and `biases` are of one
-    /// floating-point type and of shape `[n, k / group_size]`.
+    /// `packed` is u32 of shape `[n, k * bits / 32]`. Affine: `scales` and `biases` are of one
+    /// floating-point type and of shape `[n, k / group_size]`. The other modes: `scales` are u8 of
+    /// that shape, and there are no biases (`None`).
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`], [`Error::Dtype`], [`Error::Empty`] or [`Error::TooLarge`] if they do not
-    /// fit together.
+    /// [`Error::Shape`], [`Error::Dtype`], [`Error::Biases`], [`Error::Empty`] or
+    /// [`Error::TooLarge`] if they do not fit together.
     pub fn from_parts(
         packed: Array,
         scales: Array,
-        biases: Array,
+        biases: impl Into<Option<Array>>,
         quantization: Quantization,
     ) -> Result<Self> {
-        if packed.dtype() != Dtype::U32 {
-            return Err(Error::Dtype {
-                argument: "packed",
-                found: packed.dtype(),
-                expected: Dtype::U32.to_string(),
+        let biases = biases.into();
+        require_dtype("packed", &packed, Dtype::U32)?;
+        if quantization.has_biases() != biases.is_some() {
+            return Err(Error::Biases {
+                mode: quantization.mode(),
+                expected: quantization.has_biases(),
             });
         }
-        require_float("scales", &scales)?;
-        if biases.dtype() != scales.dtype() {
-            return Err(Error::Dtype {
-                argument: "biases",
-                found: biases.dtype(),
-                expected: format!("{}, as the scales have", scales.dtype()),
-            });
+        match &biases {
+            Some(biases) => {
+                require_float("scales", &scales)?;
+                require_dtype("biases", biases, scales.dtype())?;
+            }
+            None => require_dtype("scales", &scales, Dtype::U8)?,
         }
         require_elements("packed", &packed)?;
         let &[rows, groups] = scales.shape() else {
@@ -110,10 +148,10 @@ impl QuantizedMatrix {
                 format!("{expected:?}, from the scales' shape and {quantization:?}"),
             ));
         }
-        if biases.shape() != scales.shape() {
+        if let Some(biases) = biases.as_ref().filter(|b| b.shape() != scales.shape()) {
             return Err(shape_error(
                 "biases",
-                &biases,
+                biases,
                 format!("{:?}, as the scales have", scales.shape()),
             ));
         }
@@ -152,14 +190,43 @@ impl QuantizedMatrix {
         &self.scales
     }
 
-    /// The biases, of shape `[n, k / group_size]`.
-    pub fn biases(&self) -> &Array {
-        &self.biases
+    /// The biases, of shape `[n, k / group_size]`, where the mode has them.
+    pub fn biases(&self) -> Option<&Array> {
+        self.biases.as_ref()
+    }
+
+    /// The rows at these indices, in their order: what an embedding looks up.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Index`] for a row that is not there; those of [`QuantizedMatrix::from_parts`] if no
+    /// row is asked for; MLX's.
+    pub fn take_rows(&self, rows: &[u32]) -> Result<Self> {
+        let biases = self.biases.as_ref().map(|b| take_rows(b, rows));
+        Self::from_parts(
+            take_rows(&self.packed, rows)?,
+            take_rows(&self.scales, rows)?,
+            biases.transpose()?,
+            self.quantization,
+        )
+    }
+
+    fn parts(&self) -> Result<Vec<ArrayRef<'_>>> {
+        let parts = [&self.packed, &self.scales];
+        parts
+            .into_iter()
+            .chain(&self.biases)
+            .map(|array| {
+                Ok(ArrayRef {
+                    array: array.raw()?,
+                })
+            })
+            .collect()
     }
 }
 
 /// Quantizes the rows of a matrix `w` of shape `[n, k]`; `k` must be a multiple of the group size.
-/// Scales and biases have the type of `w`.
+/// Affine scales and biases have the type of `w`.
 ///
 /// # Errors
 ///
@@ -179,40 +246,38 @@ pub fn quantize(w: &Array, quantization: Quantization) -> Result<QuantizedMatrix
         }
     };
     require_indexable(rows, columns, quantization)?;
-    let (bits, group_size) = quantization.raw();
     let sys::Quantized {
         packed,
         scales,
         biases,
-    } = sys::quantize(w.raw()?, group_size, bits, stream::current()?)?;
+    } = sys::quantize(w.raw()?, &quantization.raw(), stream::current()?)?;
     Ok(QuantizedMatrix {
         packed: Array::from_raw(packed)?,
         scales: Array::from_raw(scales)?,
-        biases: Array::from_raw(biases)?,
+        biases: (!biases.is_null())
+            .then(|| Array::from_raw(biases))
+            .transpose()?,
         quantization,
         columns,
     })
 }
 
-/// The matrix that a quantized one stands for, of shape `[n, k]` and of its scales' type.
+/// The matrix that a quantized one stands for, of shape `[n, k]`: of its scales' type if affine, of
+/// bf16 otherwise.
 ///
 /// # Errors
 ///
 /// MLX's.
 pub fn dequantize(w: &QuantizedMatrix) -> Result<Array> {
-    let (bits, group_size) = w.quantization.raw();
     Array::from_raw(sys::dequantize(
-        w.packed.raw()?,
-        w.scales.raw()?,
-        w.biases.raw()?,
-        group_size,
-        bits,
+        &w.parts()?,
+        &w.quantization.raw(),
         stream::current()?,
     )?)
 }
 
 /// The product of `x` (`[.., k]`) and the transpose of a quantized matrix (`[n, k]`): `[.., n]`, of
-/// the wider of the types of `x` and the scales.
+/// the wider of the types of `x` and the scales if affine, of the type of `x` otherwise.
 ///
 /// # Errors
 ///
@@ -234,24 +299,12 @@ pub fn quantized_matmul(x: &Array, w: &QuantizedMatrix) -> Result<Array> {
             shape: x.shape().to_vec(),
         });
     }
-    let (bits, group_size) = w.quantization.raw();
     Array::from_raw(sys::quantized_matmul(
         x.raw()?,
-        w.packed.raw()?,
-        w.scales.raw()?,
-        w.biases.raw()?,
-        group_size,
-        bits,
+        &w.parts()?,
+        &w.quantization.raw(),
         stream::current()?,
     )?)
-}
-
-fn shape_error(argument: &'static str, array: &Array, expected: String) -> Error {
-    Error::Shape {
-        argument,
-        shape: array.shape().to_vec(),
-        expected,
-    }
 }
 
 /// MLX computes the bits of a row, and its kernels the index of an element, in 32-bit integers.

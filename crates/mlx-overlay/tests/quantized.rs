@@ -119,7 +119,11 @@ fn keeps_its_type<T: Element>(narrow: fn(f32) -> T, dtype: Dtype) -> Result<(), 
         Quantization::affine(4, 32)?,
     )?;
     assert_eq!(
-        (w.packed().dtype(), w.scales().dtype(), w.biases().dtype()),
+        (
+            w.packed().dtype(),
+            w.scales().dtype(),
+            w.biases().unwrap().dtype()
+        ),
         (Dtype::U32, dtype, dtype)
     );
     let x = Array::from_slice(&narrowed(2 * 64, 4), &[2, 64])?;

@@ -1,0 +1,22 @@
+// Between the bridge's types and MLX's.
+
+#pragma once
+
+#include <memory>
+
+#include "mlx-overlay-sys/src/bridge.h"
+#include "mlx/array.h"
+#include "mlx/device.h"
+#include "mlx/stream.h"
+
+namespace mlx_overlay {
+
+mlx::core::Device to_mlx(DeviceKind device);
+mlx::core::Dtype to_mlx(ElementKind kind);
+mlx::core::Stream to_mlx(RawStream stream);
+
+// Refuses what is larger than MLX's memory limit: its CPU allocator does not
+// report that it failed, and kernels would write through null.
+std::unique_ptr<Array> wrap(mlx::core::array value);
+
+} // namespace mlx_overlay
