@@ -1,6 +1,7 @@
 //! `cargo xtask quickstart`: from nothing to a program that runs on the patched MLX.
 
 use anyhow::{Context, Result};
+use camino::Utf8PathBuf;
 
 use crate::build::{Backend, backend, prefix, stamp::Stamp};
 use crate::demonstration;
@@ -13,6 +14,12 @@ pub struct Args {
     /// Install what is missing (apt-get, with sudo unless run as root; brew; Xcode's component).
     #[arg(long)]
     install_deps: bool,
+    /// Use no network: MLX, its inputs and the Rust packages must be here (docs/offline.md)
+    #[arg(long, conflicts_with = "install_deps")]
+    offline: bool,
+    /// Take MLX from this folder, git repository or archive; it must hash to the pinned tree id
+    #[arg(long, value_name = "PATH")]
+    source: Option<Utf8PathBuf>,
 }
 
 /// The demonstration's widths in bits.
@@ -20,15 +27,29 @@ const BITS: [&str; 2] = ["4", "8"];
 
 /// Checks the machine, fetches, applies, builds and runs the example.
 pub fn run(args: Args) -> Result<()> {
-    let host = backend::with_deployment_target(Host::current())?;
+    let mut host = backend::with_deployment_target(Host::current())?;
+    if args.offline {
+        // For every cargo that is started from here.
+        host = host.with("CARGO_NET_OFFLINE", "true");
+    }
     let root = crate::root()?;
     let check = || requirements::missing(&host, Backend::default_for(&host));
     requirements::ensure(&host, &root, args.install_deps, check)?;
 
     let xtask = crate::this_program()?;
-    for command in ["fetch", "apply-overlay", "build"] {
-        println!("==> {command}");
-        host.cmd(xtask.as_str()).arg(command).dir(&root).run()?;
+    let mut fetch = vec!["fetch"];
+    if args.offline {
+        fetch.push("--offline");
+    }
+    // Commands run in the root, wherever this one was started.
+    let source = args.source.map(std::path::absolute).transpose()?;
+    let source = source.map(Utf8PathBuf::try_from).transpose()?;
+    if let Some(source) = &source {
+        fetch.extend(["--source", source.as_str()]);
+    }
+    for command in [fetch, vec!["apply-overlay"], vec!["build"]] {
+        println!("==> {}", command.join(" "));
+        host.cmd(xtask.as_str()).args(command).dir(&root).run()?;
     }
     let mut demonstrations = Vec::new();
     for bits in BITS {

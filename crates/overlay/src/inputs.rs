@@ -102,13 +102,31 @@ fn is_current(folder: &Utf8Path, stamp_file: &Utf8Path, input: &Input) -> Result
         && stamp.tree == Listing::of_dir(folder)?.tree_id()?.to_string())
 }
 
-/// The archive: from the carrier (one download brings all three, and cargo may have it already), else from upstream.
+/// Archives that somebody put into `target/overlay/archives` under upstream's or the carrier's name: the way for a
+/// machine without a network and without cargo's cache.
+fn local_archive(workspace: &Workspace, input: &Input) -> Result<Option<Vec<u8>>> {
+    let folder = workspace.cache().join("archives");
+    for name in [input.url.as_str(), input.carrier.archive.as_str()] {
+        let path = folder.join(name.rsplit('/').next().unwrap_or(name));
+        if path.is_file() {
+            let bytes = fs::read(&path)?;
+            check_sum(path.as_str(), &bytes, &input.sha256)?;
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
+}
+
+/// The archive: a local one, else from the carrier (one download brings all three, and cargo may have it already), else from upstream.
 fn bring(
     workspace: &Workspace,
     input: &Input,
     offline: bool,
     progress: Progress<'_>,
 ) -> Result<Vec<u8>> {
+    if let Some(bytes) = local_archive(workspace, input)? {
+        return Ok(bytes);
+    }
     let carrier = &input.carrier;
     let mut failures = Vec::new();
     let mut attempt = |source: String, bring: &dyn Fn() -> Result<Vec<u8>>| {

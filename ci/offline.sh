@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# From a clean clone to the quickstart's last line without a network: in a network namespace that has no route.
+# usage: ci/offline.sh cache|registry|archives
+#
+#   cache     packages come from cargo's own cache
+#   registry  packages come from a local registry that keeps the .crate files, with an empty cargo home
+#   archives  MLX and its inputs come from local files, the Rust packages from such a registry
+#
+# The packages are brought first, with a network. Tools must be installed (`cargo xtask doctor`). The compile cache is
+# used where there is one; it holds nothing that was fetched.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+way=${1:-}
+case $way in cache | registry | archives) ;; *) sed -n 's,^# usage,usage,p' "$0" >&2; exit 2 ;; esac
+
+isolate=(unshare --net)
+[[ $(id -u) == 0 ]] || isolate=(unshare --map-root-user --net)
+"${isolate[@]}" true || { echo "this machine permits no network namespace; run as root" >&2; exit 1; }
+if "${isolate[@]}" git ls-remote https://github.com/ml-explore/mlx.git >/dev/null 2>&1; then
+    echo "the namespace has a route" >&2
+    exit 1
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+git clone --quiet --no-hardlinks . "$work/clone"
+home=${CARGO_HOME:-$HOME/.cargo}
+
+# With a network: the workspace's packages, and the carriers that mlx.toml names, as `cargo xtask fetch` asks for them.
+cargo fetch --quiet --locked
+locks=(Cargo.lock)
+mapfile -t carriers < <(python3 - <<'PY'
+import tomllib
+
+manifest = tomllib.load(open("mlx.toml", "rb"))
+found = [source["carrier"] for source in manifest["mlx"]["source"] if "carrier" in source]
+found += [entry["carrier"] for entry in manifest["input"]]
+for name, version in dict.fromkeys((c["crate"], c["version"]) for c in found):
+    print(name, version)
+PY
+)
+for carrier in "${carriers[@]}"; do
+    read -r name version <<<"$carrier"
+    mkdir -p "$work/$name/src"
+    touch "$work/$name/src/lib.rs"
+    printf '[package]\nname = "carrier"\nedition = "2024"\n[workspace]\n[target."cfg(any())".dependencies]\n%s = "=%s"\n' \
+        "$name" "$version" >"$work/$name/Cargo.toml"
+    (cd "$work/$name" && cargo fetch --quiet)
+    locks+=("$work/$name/Cargo.lock")
+done
+
+# local_registry LOCK…: a cargo home that has nothing but a local registry with what the locks name.
+local_registry() {
+    ci/local_registry.py "$work/registry" "$home" "$@"
+    mkdir "$work/home"
+    cat >"$work/home/config.toml" <<TOML
+[source.crates-io]
+replace-with = "local"
+[source.local]
+local-registry = "$work/registry"
+TOML
+    export CARGO_HOME=$work/home
+}
+
+options=()
+case $way in
+registry)
+    local_registry "${locks[@]}"
+    ;;
+archives)
+    # The registry has no carrier: what they bring must come from the files.
+    read -r name version <<<"${carriers[0]}"
+    cp "$home"/registry/cache/*/"$name-$version.crate" "$work/"
+    options=(--source "$work/$name-$version.crate")
+    mkdir -p "$work/clone/target/overlay/archives"
+    read -r name version <<<"${carriers[-1]}"
+    tar -xzf "$(echo "$home"/registry/cache/*/"$name-$version.crate")" -C "$work" --wildcards "*/vendor/*"
+    find "$work/$name-$version/vendor" -type f -exec cp -t "$work/clone/target/overlay/archives" {} +
+    local_registry Cargo.lock
+    ;;
+esac
+
+cd "$work/clone"
+export CARGO_NET_OFFLINE=true
+"${isolate[@]}" cargo xtask quickstart --offline "${options[@]}"
+echo "from a clean clone to the quickstart's end without a network: passed ($way)"
