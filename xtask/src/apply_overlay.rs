@@ -8,6 +8,11 @@ use crate::progress::Line;
 
 /// Make vendor/mlx: the pinned MLX with the overlay.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask apply-overlay                 make vendor/mlx, or find that it is right
+  cargo xtask apply-overlay --check         fail unless it is right
+  cargo xtask apply-overlay --update-lock   after a change of mlx.toml or patches/")]
 pub struct Args {
     /// Change nothing; fail unless the overlay is applied
     #[arg(long, conflicts_with_all = ["revert", "discard_edits", "update_lock", "source", "offline"])]

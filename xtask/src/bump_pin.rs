@@ -11,7 +11,15 @@ use crate::progress::Line;
 #[command(
     after_help = "Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a report in \
                   docs/pin-moves/ change together, last. Where a patch does not fit, nothing changes: a worktree in \
-                  target/bump/ waits for a decision."
+                  target/bump/ waits for a decision.",
+    after_long_help = "\
+Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a report in docs/pin-moves/ change \
+together, last. Where a patch does not fit, nothing changes: a worktree in target/bump/ waits for a decision.
+
+Examples:
+  cargo xtask bump-pin v0.33.0 --dry-run    what would happen, and what upstream changed
+  cargo xtask bump-pin v0.33.0
+  cargo xtask bump-pin --continue           after a conflict was settled in target/bump/"
 )]
 pub struct Args {
     /// The version (0.32.4), tag (v0.32.4) or commit to move to

@@ -8,6 +8,11 @@ use crate::progress::Line;
 
 /// Fetch and verify the pinned MLX and its build inputs.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask fetch                         git, else the carrier on crates.io
+  cargo xtask fetch --offline               from cargo's own cache
+  cargo xtask fetch --source ../mlx         from a clone of MLX, if it has the pinned tree")]
 pub struct Args {
     /// Use no network; packages that cargo has already still count
     #[arg(long)]

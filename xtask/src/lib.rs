@@ -5,6 +5,7 @@ pub mod build;
 pub mod bump_pin;
 pub mod bundle;
 pub mod doctor;
+pub mod env;
 pub mod fetch;
 pub mod host;
 pub mod patch;

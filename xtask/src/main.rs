@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    Reported, apply_overlay, build, bump_pin, bundle, doctor, fetch, patch, plan, quickstart,
+    Reported, apply_overlay, build, bump_pin, bundle, doctor, env, fetch, patch, plan, quickstart,
     status, test, upstream, verify,
 };
 
@@ -37,6 +37,8 @@ enum Command {
     Bundle(bundle::Args),
     /// Look for what keeps MLX from being built, linked or run here
     Doctor(doctor::Args),
+    /// Print the settings with which other bindings use the patched MLX
+    Env(env::Args),
     /// Say which kernel a quantized product takes as its rows grow
     Plan(plan::Args),
     /// From nothing to a program that runs on the patched MLX
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Build(args) => build::run(args),
         Command::Bundle(args) => bundle::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Env(args) => env::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Quickstart(args) => quickstart::run(args),
         Command::Test(args) => test::run(args),

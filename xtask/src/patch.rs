@@ -14,6 +14,11 @@ use crate::progress::Line;
 
 /// Edit, export, list and check the patches.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask patch edit qmv-streamed       lay it out in a worktree, ready to be amended
+  cargo xtask patch export                  write patches/ and mlx.lock from the worktree
+  cargo xtask patch lint")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

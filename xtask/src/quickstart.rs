@@ -10,6 +10,10 @@ use crate::requirements;
 
 /// From nothing to a program that runs on the patched MLX.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask quickstart --install-deps     a fresh machine
+  cargo xtask quickstart --offline          without a network (docs/offline.md)")]
 pub struct Args {
     /// Install what is missing (apt-get, with sudo unless run as root; brew; Xcode's component).
     #[arg(long)]

@@ -9,6 +9,10 @@ use crate::progress::Line;
 
 /// Say what vendor/mlx holds, patch by patch.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask status
+  cargo xtask status --json | jq -r .state")]
 pub struct Args {
     /// Print one JSON object with stable fields
     ///

@@ -12,6 +12,9 @@ use crate::progress::Line;
 /// The description and the commit messages are a person's to write, in the patch's folder below `upstream/`. While a
 /// placeholder or a table from an Apple GPU is missing, the bundle is made but not called ready, and the command fails.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask upstream affine-tile-cap")]
 pub struct Args {
     /// The patch
     patch: String,

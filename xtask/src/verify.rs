@@ -8,6 +8,10 @@ use metal_sim::{
 
 /// Check properties of the patched sources that no build shows
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask verify --msl
+  cargo xtask verify --msl --kernel affine_qmv")]
 pub struct Args {
     /// Compile the Metal kernels with their address spaces as types of their own
     ///

@@ -26,6 +26,13 @@ use crate::progress::Line;
 
 /// Build MLX with the overlay and install it below target/mlx
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask build                         this system's back-end: metal, or sim on Linux
+  cargo xtask build --cpu                   the simulated device and the CPU back-end (needs BLAS)
+  cargo xtask build --backend cpu           the CPU back-end alone
+  cargo xtask build --jit                   kernels from source text, at run time
+  cargo xtask build --pristine              upstream's MLX, into a prefix of its own")]
 pub struct Args {
     /// The back-end [default: metal on macOS, sim on Linux]
     #[arg(long, value_enum)]

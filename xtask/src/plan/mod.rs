@@ -21,6 +21,11 @@ const ARCHITECTURES: [&str; 10] = [
 /// The answer comes from the code that the dispatch itself runs. Nothing is said about speed, except how often the
 /// weights are read.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask plan --arch g15d --n 17408 --k 5120
+  cargo xtask plan --arch g15d --n 17408 --k 5120 --all-policies --rows 16 --svg ladder.svg
+  cargo xtask plan --all-arch --n 17408 --k 5120 --bits 8 --policy exact")]
 pub struct Args {
     /// The GPU, as Metal names it: applegpu_g15d, or g15d (an M3 Ultra)
     #[arg(long, value_name = "NAME", required_unless_present = "all_arch")]
@@ -49,6 +54,9 @@ pub struct Args {
     /// default, narrow, streamed or exact
     #[arg(long, default_value_t = Policy::Default)]
     policy: Policy,
+    /// The policies side by side, on one GPU
+    #[arg(long, conflicts_with_all = ["policy", "all_arch"])]
+    all_policies: bool,
     /// Products of their own rows and weights
     #[arg(long, default_value_t = 1)]
     batch: u32,
@@ -68,9 +76,12 @@ pub struct Args {
     svg: Option<Utf8PathBuf>,
 }
 
-/// The plans of one architecture for M = 1, 2 and so on.
+/// The plans of one architecture and policy for M = 1, 2 and so on.
 struct Ladder {
     architecture: Architecture,
+    policy: Policy,
+    /// What tells it from the ladders beside it.
+    name: String,
     plans: Vec<Plan>,
 }
 
@@ -103,15 +114,22 @@ pub fn run(args: Args) -> Result<()> {
             .map(|name| name.parse())
             .collect::<Result<_, _>>()?,
     };
-    let ladders = architectures
-        .into_iter()
-        .map(|architecture| ladder(&args, architecture))
-        .collect::<Result<Vec<_>>>()?;
+    let policies = if args.all_policies {
+        Policy::ALL.to_vec()
+    } else {
+        vec![args.policy]
+    };
+    let mut ladders = Vec::new();
+    for architecture in architectures {
+        for &policy in &policies {
+            ladders.push(ladder(&args, architecture, policy)?);
+        }
+    }
     if let Some(path) = &args.svg {
         fs_err::write(path, staircase::draw(&title(&args), &ladders))?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows(&args, &ladders))?);
+        println!("{}", serde_json::to_string_pretty(&rows(&ladders))?);
     } else if let [ladder] = ladders.as_slice() {
         println!("{} on {}", title(&args), ladder.architecture);
         println!("{}", table(ladder));
@@ -126,13 +144,17 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 fn title(args: &Args) -> String {
-    format!(
-        "{} {}-bit, groups of {}, {}, N = {}, K = {}, policy {}",
-        args.mode, args.bits, args.group, args.dtype, args.n, args.k, args.policy
-    )
+    let title = format!(
+        "{} {}-bit, groups of {}, {}, N = {}, K = {}",
+        args.mode, args.bits, args.group, args.dtype, args.n, args.k
+    );
+    match args.arch {
+        Some(architecture) if args.all_policies => format!("{title}, {architecture}"),
+        _ => format!("{title}, policy {}", args.policy),
+    }
 }
 
-fn ladder(args: &Args, architecture: Architecture) -> Result<Ladder> {
+fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Ladder> {
     let plans = (1..=args.rows)
         .map(|m| {
             let problem = Problem {
@@ -145,22 +167,28 @@ fn ladder(args: &Args, architecture: Architecture) -> Result<Ladder> {
                 batch: args.batch,
                 ..Problem::new(architecture, args.n, args.k)
             };
-            Ok(qmv_plan::plan(&problem, args.policy, &[])?)
+            Ok(qmv_plan::plan(&problem, policy, &[])?)
         })
         .collect::<Result<_>>()?;
     Ok(Ladder {
         architecture,
+        policy,
+        name: if args.all_policies {
+            policy.to_string()
+        } else {
+            architecture.to_string()
+        },
         plans,
     })
 }
 
-fn rows<'a>(args: &Args, ladders: &'a [Ladder]) -> Vec<Row<'a>> {
+fn rows(ladders: &[Ladder]) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for ladder in ladders {
         for (m, plan) in (1..).zip(&ladder.plans) {
             rows.push(Row {
                 architecture: ladder.architecture.to_string(),
-                policy: args.policy.name(),
+                policy: ladder.policy.name(),
                 m,
                 path: plan.path.name(),
                 kernel: &plan.kernel,
@@ -207,10 +235,10 @@ fn table(ladder: &Ladder) -> Table {
     table
 }
 
-/// A column for each architecture. Neighbouring rows that say the same are one.
+/// A column for each ladder. Neighbouring rows that say the same are one.
 fn side_by_side(ladders: &[Ladder]) -> Table {
     let mut table = plain_table();
-    let names = ladders.iter().map(|ladder| ladder.architecture.to_string());
+    let names = ladders.iter().map(|ladder| ladder.name.clone());
     table.set_header(std::iter::once("M".to_owned()).chain(names));
     let mut lines: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for ladder in ladders {

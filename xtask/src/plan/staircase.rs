@@ -2,7 +2,7 @@
 
 use svg::Document;
 use svg::node::element::path::Data;
-use svg::node::element::{Group, Line, Path, Text};
+use svg::node::element::{Group, Line, Path, Rectangle, Text};
 
 use super::Ladder;
 
@@ -54,6 +54,13 @@ pub(super) fn draw(title: &str, ladders: &[Ladder]) -> String {
         .set("viewBox", (0.0, 0.0, WIDTH, HEIGHT))
         .set("font-family", "sans-serif")
         .set("font-size", 12)
+        // Black text, wherever the picture is shown.
+        .add(
+            Rectangle::new()
+                .set("width", WIDTH)
+                .set("height", HEIGHT)
+                .set("fill", "#ffffff"),
+        )
         .add(text(LEFT, TOP - 18.0, "start", title))
         .add(text(
             (LEFT + WIDTH - RIGHT) / 2.0,
@@ -127,12 +134,7 @@ fn steps(scale: &Scale, ladder: &Ladder, colour: &str, index: usize) -> Group {
                 .set("y1", y)
                 .set("y2", y),
         )
-        .add(label(
-            WIDTH - RIGHT + 40.0,
-            y + 4.0,
-            "start",
-            ladder.architecture,
-        ))
+        .add(label(WIDTH - RIGHT + 40.0, y + 4.0, "start", &ladder.name))
 }
 
 /// Text inside a group that draws lines.

@@ -20,6 +20,10 @@ const CLANG_FORMAT: &str = "clang-format-14";
 
 /// Everything that CI checks.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask test --install-deps           what CI runs
+  cargo xtask test --full                   and the long tests")]
 pub struct Args {
     /// Install what is missing: packages with the system's package manager, cargo-deny below target/.
     #[arg(long)]

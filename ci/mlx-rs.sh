@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Runs cargo on a package that depends on mlx-rs, on Linux, with the patched MLX under it (docs/consumers.md).
+# usage: ci/mlx-rs.sh PROJECT CARGO-ARGUMENT…, e.g. ci/mlx-rs.sh ../app test
+#
+# mlx-sys's build script links Apple's frameworks. Here mlx-c is built on the installed prefix instead, and cargo is
+# told to take that in place of what the script would say (`[target.<triple>.<links>]` in cargo's configuration).
+# ACCEPT=VERSION takes an mlx-rs that is written for that other version of MLX. MLX_OVERLAY_PREFIX names the prefix; without it, the last build. Needs libclang, for bindgen.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+[[ $# -ge 2 ]] || { sed -n 's,^# usage,usage,p' "$0" >&2; exit 2; }
+project=$(cd "$1" && pwd)
+shift
+prefix=$(readlink -f "${MLX_OVERLAY_PREFIX:-$root/target/mlx/current}")
+# Refuses a consumer that is written for another MLX.
+(cd "$root" && cargo xtask env --consumer mlx-rs --project "$project" --prefix "$prefix" ${ACCEPT:+--accept "$ACCEPT"}) \
+    >/dev/null
+
+sys=$(cd "$project" && cargo metadata --format-version 1 |
+    python3 -c 'import json, os, sys
+print(next(os.path.dirname(p["manifest_path"]) for p in json.load(sys.stdin)["packages"] if p["name"] == "mlx-sys"))')
+key=$(printf '%s\n' "$prefix" "$sys" "$(<"$prefix/mlx-overlay.toml")" | sha256sum | cut -c1-12)
+work=$root/target/mlx/env/mlx-rs-$key
+mkdir -p "$work/bindings/src" "$work/out"
+
+launcher=()
+if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+# mlx-c uses std::format, which GCC has from 13 on; before, MLX's own pinned fmt stands in for it.
+cat >"$work/format.h" <<'CPP'
+#include <version>
+#ifndef __cpp_lib_format
+#define FMT_HEADER_ONLY
+#include <fmt/format.h>
+namespace std {
+using fmt::format;
+}
+#endif
+CPP
+fmt=$(echo "$root"/target/overlay/inputs/fmt-*/include)
+cmake -S "$sys/src/mlx-c" -B "$work/mlx-c" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMLX_C_BUILD_EXAMPLES=OFF \
+    -DMLX_C_USE_SYSTEM_MLX=ON -DMLX_DIR="$prefix/share/cmake/MLX" "${launcher[@]}" \
+    -DCMAKE_CXX_FLAGS="-I$fmt -include $work/format.h" >"$work/mlx-c.log"
+cmake --build "$work/mlx-c" >>"$work/mlx-c.log" || { tail -n 30 "$work/mlx-c.log" >&2; exit 1; }
+
+# The bindings, as mlx-sys's own configuration of bindgen makes them.
+cat >"$work/bindings/Cargo.toml" <<'TOML'
+[package]
+name = "bindings"
+edition = "2024"
+[workspace]
+[dependencies]
+bindgen = "0.72.1"
+TOML
+cat >"$work/bindings/src/main.rs" <<RUST
+#[path = "$sys/src/bindgen_config.rs"]
+mod bindgen_config;
+fn main() {
+    let root = std::path::Path::new("$sys/src/mlx-c");
+    let headers = bindgen_config::discover_headers(root).expect("mlx-c's headers");
+    let bindings = bindgen_config::builder(root, &headers).generate().expect("bindings");
+    bindings.write_to_file("$work/out/bindings.rs").expect("a file that can be written");
+}
+RUST
+if [[ ! -s $work/out/bindings.rs ]]; then
+    cargo run --quiet --manifest-path "$work/bindings/Cargo.toml"
+fi
+
+python3 - "$prefix" "$work" "$(rustc -vV | sed -n 's/^host: //p')" >"$work/config.toml" <<'PY'
+import json, sys, tomllib
+
+prefix, work, host = sys.argv[1:]
+stamp = tomllib.load(open(f"{prefix}/mlx-overlay.toml", "rb"))
+search = [f"{work}/mlx-c", f"{prefix}/{stamp['lib']}", *stamp["link_search"]]
+static = ["mlxc", *stamp["static_libs"]]
+print(f"[target.{host}.mlx]")
+print("rustc-link-search =", json.dumps([f"native={folder}" for folder in search]))
+print("rustc-link-lib =", json.dumps([f"static={name}" for name in static] + stamp["system_libs"] + ["stdc++"]))
+PY
+cd "$project"
+# mlx-sys includes its bindings from OUT_DIR, which cargo sets only where it ran the build script.
+export OUT_DIR=$work/out
+exec cargo --config "$work/config.toml" "$@"

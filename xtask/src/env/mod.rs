@@ -1,0 +1,286 @@
+//! `cargo xtask env`: the settings with which other people's bindings use the patched MLX, without forking them.
+
+mod pin;
+
+use std::fmt;
+
+use anyhow::{Context, Result, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::ValueEnum;
+use overlay::lock::Lock;
+use overlay::{Manifest, Workspace};
+
+use crate::build::stamp::Stamp;
+use crate::build::{self, Backend, prefix};
+use crate::host::{Host, Os};
+
+/// Print the settings with which another project's bindings use the patched MLX
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  eval \"$(cargo xtask env --consumer rust)\"                     crates that depend on mlx-overlay
+  eval \"$(cargo xtask env --consumer cmake)\"                    find_package(MLX), or FetchContent
+  eval \"$(cargo xtask env --consumer python)\"                   a wheel of the patched tree
+  eval \"$(cargo xtask env --consumer mlx-c --project ../mlx-c)\"
+  eval \"$(cargo xtask env --consumer mlx-rs --project ../app)\"
+
+A consumer that is written for another MLX than the pinned one is refused. docs/consumers.md has the recipes.")]
+pub struct Args {
+    /// Whose build it is
+    #[arg(long, value_enum)]
+    consumer: Consumer,
+    /// The consumer's folder: a checkout of mlx-c, a package that depends on mlx-rs
+    #[arg(long, value_name = "FOLDER", required_if_eq_any = [("consumer", "mlx-c"), ("consumer", "mlx-rs")])]
+    project: Option<Utf8PathBuf>,
+    /// Take a consumer that is written for this other version of MLX: its own tests must say what works then
+    #[arg(long, value_name = "VERSION")]
+    accept: Option<String>,
+    /// The installed prefix [default: that of the last patched build]
+    #[arg(long, value_name = "FOLDER")]
+    prefix: Option<Utf8PathBuf>,
+}
+
+/// Bindings, or a way to build them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Consumer {
+    /// Crates that depend on mlx-overlay or mlx-overlay-sys
+    Rust,
+    /// C++ projects that use find_package(MLX) or FetchContent
+    Cmake,
+    /// MLX's C interface
+    MlxC,
+    /// The crates mlx-rs and mlx-sys
+    MlxRs,
+    /// MLX's own Python bindings
+    Python,
+}
+
+/// What is printed: comments and variables, as a shell reads them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    lines: Vec<String>,
+}
+
+impl Settings {
+    fn comment(&mut self, text: &str) {
+        self.lines.push(format!("# {text}"));
+    }
+
+    fn set(&mut self, name: &str, value: impl AsRef<str>) {
+        let value = value.as_ref().replace('\'', r"'\''");
+        self.lines.push(format!("export {name}='{value}'"));
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// What the settings of every consumer are made from.
+pub struct Overlay<'a> {
+    /// The machine.
+    pub host: &'a Host,
+    /// The root of this checkout.
+    pub root: &'a Utf8Path,
+    /// The pinned version of MLX.
+    pub version: &'a str,
+    /// The installed prefix.
+    pub prefix: &'a Utf8Path,
+    /// Its stamp.
+    pub stamp: &'a Stamp,
+    /// Finds the unpacked folder of a pinned input by its name.
+    pub input: &'a dyn Fn(&str) -> Result<Utf8PathBuf>,
+    /// Another version of MLX that a consumer may be written for.
+    pub accept: Option<&'a str>,
+}
+
+/// Prints the settings.
+pub fn run(args: Args) -> Result<()> {
+    let host = Host::current();
+    let workspace = Workspace::discover()?;
+    let manifest = Manifest::load(&workspace.manifest_path())?;
+    let folder = args
+        .prefix
+        .unwrap_or_else(|| prefix::builds_dir(workspace.root()).join("current"));
+    let stamp = Stamp::read(&folder)
+        .with_context(|| format!("no built MLX in {folder}; `cargo xtask build` makes one"))?;
+    let lock = Lock::load(&workspace.lock_path())?.context("mlx.lock is missing")?;
+    if stamp.final_tree != lock.final_tree.to_string() {
+        bail!(
+            "{folder} was built from tree {}, and mlx.lock says {}; run `cargo xtask build` first",
+            stamp.final_tree,
+            lock.final_tree
+        );
+    }
+    let overlay = Overlay {
+        host: &host,
+        root: workspace.root(),
+        version: &manifest.mlx.version,
+        prefix: &folder.canonicalize_utf8()?,
+        stamp: &stamp,
+        input: &|name| build::input(&workspace, &manifest, name),
+        accept: args.accept.as_deref(),
+    };
+    print!(
+        "{}",
+        settings(&overlay, args.consumer, args.project.as_deref())?
+    );
+    Ok(())
+}
+
+/// The settings of one consumer; an error where it is written for another MLX.
+pub fn settings(
+    overlay: &Overlay,
+    consumer: Consumer,
+    project: Option<&Utf8Path>,
+) -> Result<Settings> {
+    let project = || project.context("this consumer needs --project");
+    match consumer {
+        Consumer::Rust => Ok(rust(overlay)),
+        Consumer::Cmake => cmake(overlay),
+        Consumer::MlxC => mlx_c(overlay, project()?),
+        Consumer::MlxRs => mlx_rs(overlay, project()?),
+        Consumer::Python => python(overlay),
+    }
+}
+
+fn rust(overlay: &Overlay) -> Settings {
+    let mut settings = Settings::default();
+    settings.set("MLX_OVERLAY_PREFIX", overlay.prefix);
+    if let Some(target) = &overlay.stamp.deployment_target {
+        settings.set("MACOSX_DEPLOYMENT_TARGET", target);
+    }
+    settings
+}
+
+fn cmake(overlay: &Overlay) -> Result<Settings> {
+    let mut settings = Settings::default();
+    settings.comment("find_package(MLX CONFIG REQUIRED) finds the built MLX:");
+    settings.set("MLX_DIR", package(overlay));
+    let file = write_sources(overlay)?;
+    settings.comment("FetchContent_MakeAvailable(mlx) builds the patched source instead, with");
+    settings.comment(&format!("  cmake -DCMAKE_PROJECT_INCLUDE={file} …"));
+    Ok(settings)
+}
+
+fn mlx_c(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
+    pin::check(&pin::of_mlx_c(project)?, overlay.version, overlay.accept)?;
+    let mut settings = Settings::default();
+    settings.set("MLX_DIR", package(overlay));
+    settings.comment(&format!(
+        "cmake -S {project} -B build -DMLX_C_USE_SYSTEM_MLX=ON && cmake --build build"
+    ));
+    Ok(settings)
+}
+
+fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
+    let mlx_c = pin::mlx_c_of_mlx_rs(overlay.host, project)?;
+    pin::check(&pin::of_mlx_c(&mlx_c)?, overlay.version, overlay.accept)?;
+    let mut settings = Settings::default();
+    match overlay.host.os {
+        Os::MacOs => {
+            settings.comment("mlx-sys runs mlx-c's CMake; this file gives it the patched source:");
+            settings.set("CMAKE_TOOLCHAIN_FILE", write_sources(overlay)?);
+            settings.comment("Its own folder for the kernels depends on mlx-c alone, and would mix them with stock ones:");
+            settings.set("MLX_RS_METAL_PATH", folder(overlay, "mlx-rs-kernels")?);
+        }
+        Os::Linux => {
+            settings.comment("mlx-sys links Apple's frameworks, and so its build script does not serve here. This one");
+            settings.comment("builds mlx-c on the prefix and has cargo take it in place of the script's outcome:");
+            settings.comment(&format!("  {}/ci/mlx-rs.sh {project} test", overlay.root));
+            settings.set("MLX_OVERLAY_PREFIX", overlay.prefix);
+        }
+    }
+    Ok(settings)
+}
+
+fn python(overlay: &Overlay) -> Result<Settings> {
+    let source = copy_of_tree(overlay)?;
+    let mut arguments = vec!["-DMLX_BUILD_GGUF=OFF".to_owned()];
+    for name in inputs(overlay.stamp.backend) {
+        let variable = name.to_uppercase().replace('-', "_");
+        arguments.push(format!(
+            "-DFETCHCONTENT_SOURCE_DIR_{variable}={}",
+            (overlay.input)(name)?
+        ));
+    }
+    if overlay.stamp.backend == Backend::Sim {
+        let cmake = overlay.root.join("crates/metal-sim/cmake/metal-sim.cmake");
+        arguments.push(format!("-DCMAKE_PROJECT_mlx_INCLUDE={cmake}"));
+        let compiler = overlay.prefix.join("bin/metal-simc");
+        arguments.push(format!("-DMETAL_SIM_COMPILER={compiler}"));
+        let cpu = if overlay.stamp.cpu { "ON" } else { "OFF" };
+        arguments.push(format!("-DMLX_BUILD_CPU={cpu}"));
+    }
+    // MLX's setup.py takes the variable apart at its blanks.
+    if let Some(bad) = arguments.iter().find(|argument| argument.contains(' ')) {
+        bail!("`{bad}` has a blank, and MLX's setup.py takes no path with one: move the checkout");
+    }
+    let mut settings = Settings::default();
+    settings.comment("A copy of the patched tree: setup.py writes into its folder.");
+    settings.comment(&format!("pip wheel --no-deps --wheel-dir dist {source}"));
+    settings.set("CMAKE_ARGS", arguments.join(" "));
+    settings.comment("A version like 0.32.4.dev<date>, which no release on PyPI has:");
+    settings.set("PYPI_RELEASE", "1");
+    settings.set("DEV_RELEASE", "1");
+    Ok(settings)
+}
+
+/// The folder of CMake's package files.
+fn package(overlay: &Overlay) -> String {
+    overlay.prefix.join("share/cmake/MLX").into_string()
+}
+
+/// The pinned inputs that MLX's build reads.
+fn inputs(backend: Backend) -> &'static [&'static str] {
+    match backend {
+        Backend::Metal => &["fmt", "json", "metal-cpp"],
+        // The simulated device brings its own headers.
+        Backend::Cpu | Backend::Sim => &["fmt", "json"],
+    }
+}
+
+/// Writes a file for CMake that puts the patched source and the pinned inputs in place of what FetchContent would bring.
+fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
+    let mut text = String::from(
+        "# Written by `cargo xtask env`: MLX and its inputs from this checkout, nothing from the network.\n",
+    );
+    let mut set = |name: &str, path: &Utf8Path| {
+        text +=
+            &format!("set(FETCHCONTENT_SOURCE_DIR_{name} [==[{path}]==] CACHE PATH \"\" FORCE)\n");
+    };
+    set("MLX", &overlay.root.join("vendor/mlx"));
+    for name in inputs(overlay.stamp.backend) {
+        let variable = name.to_uppercase().replace('-', "_");
+        set(&variable, &(overlay.input)(name)?);
+    }
+    text += "set(MLX_BUILD_GGUF OFF CACHE BOOL \"\" FORCE)\n";
+    if let Some(other) = overlay.host.var("CMAKE_TOOLCHAIN_FILE") {
+        text += &format!("include([==[{other}]==])\n");
+    }
+    let file = folder(overlay, "cmake")?.join("mlx-overlay-source.cmake");
+    fs_err::write(&file, text)?;
+    Ok(file)
+}
+
+/// A copy of the patched tree for builds that write into their source. What is in it already is written anew.
+fn copy_of_tree(overlay: &Overlay) -> Result<Utf8PathBuf> {
+    let from = overlay.root.join("vendor/mlx");
+    let to = folder(overlay, "python")?.join("mlx");
+    if !from.is_dir() {
+        bail!("{from} is missing; `cargo xtask apply-overlay` makes it");
+    }
+    if to.exists() {
+        fs_err::remove_dir_all(&to)?;
+    }
+    crate::files::copy_tree(&from, &to)?;
+    Ok(to)
+}
+
+fn folder(overlay: &Overlay, name: &str) -> Result<Utf8PathBuf> {
+    let folder = prefix::builds_dir(overlay.root).join("env").join(name);
+    fs_err::create_dir_all(&folder)?;
+    Ok(folder)
+}
