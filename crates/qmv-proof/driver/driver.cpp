@@ -2,12 +2,13 @@
 //
 // Reads cases from standard input, one a line:
 //
-//   bits group dtype n k batch seed record alone m m ...
+//   bits group dtype n k batch seed record offset alone m m ...
 //
 // and answers each with one line of JSON: the bits of `alone` rows one by one,
 // then for every m the first m of them in one product ("together"): how many
 // outputs differ, which kernels ran. With record 1 also the bits of every
-// product, and with 2 its dispatches in full.
+// product, and with 2 its dispatches in full. In the products of several rows
+// `offset` values lie before x in its buffer.
 //
 // The settings of the device and of the policy come from the environment, so
 // this needs nothing that pristine MLX lacks.
@@ -38,6 +39,7 @@ struct Case {
   int n{}, k{}, batch{};
   std::uint64_t seed{};
   int record{};
+  int offset{};
   int alone{};
   std::vector<int> rows;
 };
@@ -46,7 +48,7 @@ Case parse(const std::string& line) {
   std::istringstream in(line);
   Case c;
   in >> c.bits >> c.group >> c.dtype >> c.n >> c.k >> c.batch >> c.seed >>
-      c.record >> c.alone;
+      c.record >> c.offset >> c.alone;
   if (!in) {
     throw std::invalid_argument("not a case: " + line);
   }
@@ -146,13 +148,20 @@ struct Problem {
 
   // The product of rows [first, first + count) of x, of each batch.
   mx::array product(int first, int count) const {
-    std::vector<float> some;
+    const int before = count > 1 ? c.offset : 0;
+    std::vector<float> some(before);
     for (int b = 0; b < c.batch; b++) {
       auto start = x.begin() + (std::size_t(b) * m + first) * c.k;
       some.insert(some.end(), start, start + std::size_t(count) * c.k);
     }
+    const int size = static_cast<int>(some.size());
+    mx::array rows = mx::slice(
+        mx::array(some.begin(), mx::Shape{size}, dtype),
+        mx::Shape{before},
+        mx::Shape{size},
+        mx::Device::gpu);
     return mx::quantized_matmul(
-        mx::array(some.begin(), shape(count, c.k), dtype),
+        mx::reshape(rows, shape(count, c.k), mx::Device::gpu),
         mx::array(w.begin(), shape(c.n, c.k * c.bits / 32), mx::uint32),
         mx::array(scales.begin(), shape(c.n, c.k / c.group), dtype),
         mx::array(biases.begin(), shape(c.n, c.k / c.group), dtype),

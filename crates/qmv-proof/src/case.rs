@@ -88,6 +88,8 @@ pub struct Case {
     pub rows: Vec<u32>,
     /// What is kept.
     pub record: Record,
+    /// Values that lie before x in its buffer, where several rows are evaluated.
+    pub offset: u32,
 }
 
 impl Case {
@@ -111,6 +113,7 @@ impl Case {
             alone: rows.iter().copied().max().unwrap_or(1),
             rows,
             record: Record::Counts,
+            offset: 0,
         })
     }
 
@@ -160,7 +163,7 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {} {} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {} {} {}",
             self.bits,
             self.group,
             self.dtype,
@@ -169,6 +172,7 @@ impl fmt::Display for Case {
             self.batch,
             self.seed,
             self.record as u8,
+            self.offset,
             self.alone
         )?;
         self.rows.iter().try_for_each(|m| write!(f, " {m}"))

@@ -2,6 +2,7 @@
 //! --backend sim`; without it they are listed as ignored. The whole matrix of row identity, which takes
 //! hours of processor time, is a command: `cargo run -p qmv-proof -- --help`.
 
+mod alignment;
 mod canary;
 mod closure;
 mod dispatch;
@@ -29,6 +30,7 @@ fn main() {
         trial("rows_have_the_bits_they_have_alone", identity::core),
         trial("default_does_not_keep_them", identity::negative_control),
         trial("a_kernel_in_another_order_is_caught", mutants::caught),
+        trial("rows_of_x_may_begin_anywhere", alignment::kept),
         trial("weights_are_read_as_often_as_planned", traffic::counted),
         trial("one_row_has_the_bits_it_had", canary::same_bits),
         trial(

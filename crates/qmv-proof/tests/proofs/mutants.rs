@@ -16,7 +16,7 @@ struct Mutant {
     edits: &'static [(&'static str, usize, &'static str)],
 }
 
-const MUTANTS: [Mutant; 5] = [
+const MUTANTS: [Mutant; 6] = [
     Mutant {
         name: "another lane takes a chunk of K",
         // The bits of the lane's number rotated: the tree of simd_sum must not map onto itself.
@@ -46,23 +46,43 @@ const MUTANTS: [Mutant; 5] = [
     Mutant {
         name: "16 lanes take the chunks of 32",
         edits: &[(
-            "    qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n        k, tile);\n  }\n",
+            WHOLE_BLOCK,
             1,
             "    if (simd_lid < 16) {\n\
-             qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(k, tile);\n\
-             qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n\
-             k + 16 * values_per_thread, tile);\n}\n  }\n",
+             qmv_streamed_chunk<bits, values_per_thread>(tile);\n\
+             qmv_streamed_advance<group_size, bits>(16 * values_per_thread, tile);\n\
+             qmv_streamed_chunk<bits, values_per_thread>(tile);\n\
+             qmv_streamed_advance<group_size, bits>(-16 * values_per_thread, tile);\n\
+             }\n\
+             qmv_streamed_advance<group_size, bits>(block_size, tile);\n",
         )],
     },
     Mutant {
         name: "half a chunk is added at a time",
         edits: &[(
-            "    qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n        k, tile);\n  }\n",
+            WHOLE_BLOCK,
             1,
-            "    qmv_streamed_chunk<T, group_size, bits, values_per_thread / 2, rows, V>(k, tile);\n\
-             qmv_streamed_chunk<T, group_size, bits, values_per_thread / 2, rows, V>(\n\
-             k + values_per_thread / 2, tile);\n  }\n",
+            "    qmv_streamed_chunk<bits, values_per_thread / 2>(tile);\n\
+             qmv_streamed_advance<group_size, bits>(values_per_thread / 2, tile);\n\
+             qmv_streamed_chunk<bits, values_per_thread / 2>(tile);\n\
+             qmv_streamed_advance<group_size, bits>(-values_per_thread / 2, tile);\n\
+             qmv_streamed_advance<group_size, bits>(block_size, tile);\n",
         )],
+    },
+    Mutant {
+        name: "the steps of a chunk are added last to first",
+        edits: &[
+            (
+                "(packed[row], step0 + i, w[i][row])",
+                1,
+                "(packed[row], steps - 1 - step0 - i, w[i][row])",
+            ),
+            (
+                "x + (step0 + i) * Step::values",
+                1,
+                "x + (steps - 1 - step0 - i) * Step::values",
+            ),
+        ],
     },
     Mutant {
         name: "neighbouring lanes are added first",
@@ -76,26 +96,22 @@ const MUTANTS: [Mutant; 5] = [
     Mutant {
         name: "weights are dequantized before they are multiplied",
         edits: &[
-            ("(ws[i] & 0x000f)", 1, "(scale * (ws[i] & 0x000f) + bias)"),
             (
-                "(ws[i] & 0x00f0)",
+                "qmv_unpack_step<bits>(packed[row], step0 + i, w[i][row]);",
                 1,
-                "(scale * (ws[i] & 0x00f0) + bias * 16)",
-            ),
-            (
-                "(ws[i] & 0x0f00)",
-                1,
-                "(scale * (ws[i] & 0x0f00) + bias * 256)",
-            ),
-            (
-                "(ws[i] & 0xf000)",
-                1,
-                "(scale * (ws[i] & 0xf000) + bias * 4096)",
+                "qmv_unpack_step<bits>(packed[row], step0 + i, w[i][row]);\n\
+                 for (int j = 0; j < 4; j++) {\n\
+                 w[i][row][j] = scale[row] * w[i][row][j] + bias[row] * (1 << 4 * j);\n}",
             ),
             ("return scale * accum + sum * bias;", 1, "return accum;"),
         ],
     },
 ];
+
+/// What the kernel does with a whole block of K.
+const WHOLE_BLOCK: &str = "    qmv_streamed_chunk<bits, values_per_thread>(tile);
+    qmv_streamed_advance<group_size, bits>(block_size, tile);
+";
 
 pub(crate) fn caught() -> Result<()> {
     let prefix = Prefix::patched()?;

@@ -1,19 +1,40 @@
 #include "mlx/backend/metal/qmv_streamed.h"
 
 #include "mlx/backend/common/compiled.h"
+#include "mlx/backend/gpu/copy.h"
 #include "mlx/backend/metal/kernels.h"
 #include "mlx/backend/metal/utils.h"
 
 namespace mlx::core {
 
+namespace {
+
+// The kernels load four values of x at once: x as it is, or a copy where its
+// rows do not begin at a multiple of four values.
+array aligned(const array& x, const Stream& s) {
+  bool fits = x.offset() % (4 * static_cast<int64_t>(x.itemsize())) == 0;
+  for (int i = 0; i + 2 < static_cast<int>(x.ndim()); i++) {
+    fits = fits && x.strides()[i] % 4 == 0;
+  }
+  if (fits) {
+    return x;
+  }
+  array copy = contiguous_copy_gpu(x, s);
+  metal::get_command_encoder(s).add_temporary(copy);
+  return copy;
+}
+
+} // namespace
+
 void qmv_streamed(
     const QmvCall& call,
-    const array& x,
+    const array& x_as_given,
     const array& w,
     const array& scales,
     const array& biases,
     array& out,
     const Stream& s) {
+  const array x = aligned(x_as_given, s);
   const auto& problem = call.problem;
   const auto plan = qmv_describe(problem, call.policy, MLX_QMV_PATH_STREAMED);
   const bool fast = qmv_is_fast(problem.bits, problem.k);

@@ -5,141 +5,162 @@
 //
 // Every row of the result equals, bit for bit, what the one-row kernel gives.
 // That kernel's order is kept in full: which lane takes which values of K, how
-// many it folds before it adds (load_vector and qdot of one chunk), the scale
-// and bias of the whole chunk at once, one running sum a lane and row, and
-// simd_sum at the end. What changes is only how often memory is read: a lane
-// loads its packed weights, scales and biases once and uses them for V rows.
+// it folds a chunk of them (load_vector and qdot), the scale and bias of the
+// whole chunk at once, one running sum a lane and row, and simd_sum at the end.
+// What changes is how often: a lane loads its packed weights, scales and biases
+// and converts the weights once, and uses them for V rows.
 
 ///////////////////////////////////////////////////////////////////////////////
-// One lane's packed weights in registers
+// A step: what load_vector and qdot fold in one turn of their loops
 ///////////////////////////////////////////////////////////////////////////////
 
-// The word that qdot reads: 16 bits at 4 bits a weight, else a byte.
 template <int bits>
-struct QmvPackedWord {
-  typedef uint8_t type;
-};
-
-template <>
-struct QmvPackedWord<4> {
-  typedef uint16_t type;
-};
-
-// qdot on registers. Upstream's takes a device pointer and so has to load the
-// weights anew for each vector; the arithmetic below is its text, and a test
-// compares the two token by token.
-template <typename U, int values_per_thread, int bits, typename W>
-METAL_FUNC U qdot_packed(
-    const thread W* w,
-    const thread U* x_thread,
-    U scale,
-    U bias,
-    U sum) {
+struct QmvStep {
   static_assert(
       bits == 1 || bits == 2 || bits == 3 || bits == 4 || bits == 5 ||
           bits == 6 || bits == 8,
       "Template undefined for bits not in {1, 2, 3, 4, 5, 6, 8}");
 
-  U accum = 0;
+  // What qdot masks weights out of: 16 bits at 4 bits a weight, else a byte.
+  typedef metal::conditional_t<bits == 4, uint16_t, uint8_t> Unit;
+  MLX_MTL_CONST int unit_bits = bits == 4 ? 16 : 8;
 
-  if (bits == 1) {
-    for (int i = 0; i < (values_per_thread / 8); i++) {
-      uint8_t wb = w[i];
-      accum += select(U(0), x_thread[8 * i], bool(wb & 0x01));
-      accum += select(U(0), x_thread[8 * i + 1], bool(wb & 0x02));
-      accum += select(U(0), x_thread[8 * i + 2], bool(wb & 0x04));
-      accum += select(U(0), x_thread[8 * i + 3], bool(wb & 0x08));
-      accum += select(U(0), x_thread[8 * i + 4], bool(wb & 0x10));
-      accum += select(U(0), x_thread[8 * i + 5], bool(wb & 0x20));
-      accum += select(U(0), x_thread[8 * i + 6], bool(wb & 0x40));
-      accum += select(U(0), x_thread[8 * i + 7], bool(wb & 0x80));
+  // Where weights fill 32-bit words a lane's chunk is whole words, aligned as
+  // the matrix is; else it may begin at any byte.
+  typedef metal::conditional_t<(bits & (bits - 1)) == 0, uint32_t, uint8_t>
+      Word;
+
+  // A single bit chooses, more bits multiply.
+  typedef metal::conditional_t<bits == 1, bool, float> Weight;
+
+  MLX_MTL_CONST int values = bits == 1 || bits == 3 || bits == 5 ? 8 : 4;
+  MLX_MTL_CONST int units = values * bits / unit_bits;
+  // A weight that lies in two units is two terms.
+  MLX_MTL_CONST int terms = bits == 3 ? 10
+      : bits == 5                     ? 12
+      : bits == 6                     ? 6
+                                      : values;
+};
+
+// How far left in its unit the weight of value `i` lies. Weights are not
+// shifted: load_vector divides x instead, which is exact but for the smallest
+// numbers.
+template <int bits>
+constexpr int qmv_place(int i) {
+  return i * bits % QmvStep<bits>::unit_bits;
+}
+
+template <int bits>
+constexpr bool qmv_is_split(int i) {
+  return qmv_place<bits>(i) + bits > QmvStep<bits>::unit_bits;
+}
+
+// Unit `i` of a lane's packed weights.
+template <int bits>
+METAL_FUNC typename QmvStep<bits>::Unit qmv_unit(
+    const thread typename QmvStep<bits>::Word* packed,
+    int i) {
+  typedef QmvStep<bits> Step;
+  constexpr int units_per_word =
+      sizeof(typename Step::Word) * 8 / Step::unit_bits;
+  return static_cast<typename Step::Unit>(
+      packed[i / units_per_word] >> (Step::unit_bits * (i % units_per_word)));
+}
+
+// The terms of step `step`, in the order in which qdot adds them.
+template <int bits>
+METAL_FUNC void qmv_unpack_step(
+    const thread typename QmvStep<bits>::Word* packed,
+    int step,
+    thread typename QmvStep<bits>::Weight* w) {
+  typedef QmvStep<bits> Step;
+  typedef typename Step::Weight W;
+  constexpr int mask = (1 << bits) - 1;
+
+  int term = 0;
+#pragma unroll
+  for (int i = 0; i < Step::values; i++) {
+    const int unit = step * Step::units + i * bits / Step::unit_bits;
+    const int place = qmv_place<bits>(i);
+    w[term++] = W(qmv_unit<bits>(packed, unit) & (mask << place));
+    if (qmv_is_split<bits>(i)) {
+      const int low = Step::unit_bits - place;
+      w[term++] = W(qmv_unit<bits>(packed, unit + 1) & (mask >> low));
+    }
+  }
+}
+
+// A step of load_vector. `x` is aligned to four values, which are loaded at
+// once: a load of one value costs a GPU as much as one of four.
+template <typename T, int bits>
+METAL_FUNC void
+qmv_load_step(const device T* x, thread float* x_thread, thread float& sum) {
+  typedef float U;
+  constexpr int values = QmvStep<bits>::values;
+
+  thread T v[values];
+#pragma unroll
+  for (int i = 0; i < values; i += 4) {
+    const auto four = *(const device vec<T, 4>*)(x + i);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      v[i + j] = four[j];
     }
   }
 
-  else if (bits == 2) {
-    for (int i = 0; i < (values_per_thread / 4); i++) {
-      accum +=
-          (x_thread[4 * i] * (w[i] & 0x03) +
-           x_thread[4 * i + 1] * (w[i] & 0x0c) +
-           x_thread[4 * i + 2] * (w[i] & 0x30) +
-           x_thread[4 * i + 3] * (w[i] & 0xc0));
-    }
+  if constexpr (bits == 1) {
+    sum += v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7];
+  } else if constexpr (bits == 8) {
+    sum += v[0];
+    sum += v[1];
+    sum += v[2];
+    sum += v[3];
+  } else if constexpr (values == 8) {
+    sum += U(v[0]) + U(v[1]) + U(v[2]) + U(v[3]) + U(v[4]) + U(v[5]) + U(v[6]) +
+        U(v[7]);
+  } else {
+    sum += U(v[0]) + U(v[1]) + U(v[2]) + U(v[3]);
   }
 
-  else if (bits == 3) {
-    for (int i = 0; i < (values_per_thread / 8); i++) {
-      x_thread += 8 * i;
-      w += 3 * i;
+#pragma unroll
+  for (int i = 0; i < values; i++) {
+    x_thread[i] = bits == 1 ? U(v[i]) : U(v[i]) / (1 << qmv_place<bits>(i));
+  }
+}
 
-      accum += (w[0] & 0x07) * x_thread[0];
-      accum += (w[0] & 0x38) * x_thread[1];
-      accum += (w[0] & 0xc0) * x_thread[2];
-      accum += (w[1] & 0x01) * (x_thread[2] * 256.0f);
+// A step of qdot.
+template <int bits>
+METAL_FUNC void qmv_dot_step(
+    const thread typename QmvStep<bits>::Weight* w,
+    const thread float* x_thread,
+    thread float& accum) {
+  typedef float U;
 
-      accum += (w[1] & 0x0e) * x_thread[3];
-      accum += (w[1] & 0x70) * x_thread[4];
-      accum += (w[1] & 0x80) * x_thread[5];
-      accum += (w[2] & 0x03) * (x_thread[5] * 256.0f);
-
-      accum += (w[2] & 0x1c) * x_thread[6];
-      accum += (w[2] & 0xe0) * x_thread[7];
+  if constexpr (bits == 2 || bits == 4) {
+    accum +=
+        (x_thread[0] * w[0] + x_thread[1] * w[1] + x_thread[2] * w[2] +
+         x_thread[3] * w[3]);
+  } else {
+    int term = 0;
+#pragma unroll
+    for (int i = 0; i < QmvStep<bits>::values; i++) {
+      if constexpr (bits == 1) {
+        accum += select(U(0), x_thread[i], w[term++]);
+      } else {
+        accum += w[term++] * x_thread[i];
+        if (qmv_is_split<bits>(i)) {
+          accum += w[term++] * (x_thread[i] * 256.0f);
+        }
+      }
     }
   }
+}
 
-  else if (bits == 4) {
-    const thread uint16_t* ws = (const thread uint16_t*)w;
-    for (int i = 0; i < (values_per_thread / 4); i++) {
-      accum +=
-          (x_thread[4 * i] * (ws[i] & 0x000f) +
-           x_thread[4 * i + 1] * (ws[i] & 0x00f0) +
-           x_thread[4 * i + 2] * (ws[i] & 0x0f00) +
-           x_thread[4 * i + 3] * (ws[i] & 0xf000));
-    }
-  }
-
-  else if (bits == 5) {
-    for (int i = 0; i < (values_per_thread / 8); i++) {
-      x_thread += 8 * i;
-      w += 5 * i;
-
-      accum += (w[0] & 0x1f) * x_thread[0];
-      accum += (w[0] & 0xe0) * x_thread[1];
-      accum += (w[1] & 0x3) * (x_thread[1] * 256.0f);
-      accum += (w[1] & 0x7c) * x_thread[2];
-      accum += (w[1] & 0x80) * x_thread[3];
-      accum += (w[2] & 0xf) * (x_thread[3] * 256.0f);
-      accum += (w[2] & 0xf0) * x_thread[4];
-      accum += (w[3] & 0x1) * (x_thread[4] * 256.0f);
-      accum += (w[3] & 0x3e) * x_thread[5];
-      accum += (w[3] & 0xc0) * x_thread[6];
-      accum += (w[4] & 0x7) * (x_thread[6] * 256.0f);
-      accum += (w[4] & 0xf8) * x_thread[7];
-    }
-  }
-
-  else if (bits == 6) {
-    for (int i = 0; i < (values_per_thread / 4); i++) {
-      x_thread += 4 * i;
-      w += 3 * i;
-
-      accum += (w[0] & 0x3f) * x_thread[0];
-
-      accum += (w[0] & 0xc0) * x_thread[1];
-      accum += (w[1] & 0x0f) * (x_thread[1] * 256.0f);
-
-      accum += (w[1] & 0xf0) * x_thread[2];
-      accum += (w[2] & 0x03) * (x_thread[2] * 256.0f);
-
-      accum += (w[2] & 0xfc) * x_thread[3];
-    }
-  }
-
-  else if (bits == 8) {
-    for (int i = 0; i < values_per_thread; i++) {
-      accum += x_thread[i] * w[i];
-    }
-  }
-
+// What qdot returns for a chunk. A compiler that fuses as it likes chooses one
+// of the two products by which operands it meets first; in this order nvcc
+// chooses as it does in qdot. Metal's front end goes by the expression.
+METAL_FUNC float
+qmv_chunk_sum(float sum, float bias, float scale, float accum) {
   return scale * accum + sum * bias;
 }
 
@@ -147,62 +168,110 @@ METAL_FUNC U qdot_packed(
 // The kernel
 ///////////////////////////////////////////////////////////////////////////////
 
-// The output rows and rows of x that one simdgroup works on, and its sums.
+// What one lane works on and its sums. The pointers are the lane's own, in the
+// first row and vector, and go along K.
 template <typename T, int rows, int V>
 struct QmvStreamedTile {
-  const device uint8_t* w[rows];
-  const device T* scales[rows];
-  const device T* biases[rows];
-  const device T* x[V];
+  const device uint8_t* w;
+  const device T* scales;
+  const device T* biases;
+  const device T* x;
+  int w_stride; // bytes a row
+  int group_stride;
+  int x_stride;
+  // Rows and vectors past the end repeat the last one and are not stored, so
+  // nothing inside the loop has to ask.
+  int last_row;
+  int last_vec;
   float result[V][rows];
 };
 
-// Folds one chunk of K, `values_per_thread` values from `k` on, into the sums.
-// The pointers of the tile are the lane's own and start at k = 0.
-template <
-    typename T,
-    int group_size,
-    int bits,
-    int values_per_thread,
-    int rows,
-    int V>
-METAL_FUNC void qmv_streamed_chunk(
-    int k,
+// Moves a lane along K by a multiple of its chunk that is whole groups, or by a
+// part of its chunk.
+template <int group_size, int bits, typename T, int rows, int V>
+METAL_FUNC void qmv_streamed_advance(
+    int values,
     thread QmvStreamedTile<T, rows, V>& tile) {
-  typedef float U;
-  typedef typename QmvPackedWord<bits>::type W;
-  constexpr int words = values_per_thread * bits / 8 / sizeof(W);
-  constexpr int pack_factor = get_pack_factor<bits, 32>();
-  constexpr int bytes_per_pack = get_bytes_per_pack<bits, 32>();
+  tile.w +=
+      values / get_pack_factor<bits, 32>() * get_bytes_per_pack<bits, 32>();
+  tile.scales += values / group_size;
+  tile.biases += values / group_size;
+  tile.x += values;
+}
 
-  thread W packed[rows][words];
-  thread U scale[rows];
-  thread U bias[rows];
+// Folds a lane's next chunk of K into the sums.
+template <int bits, int values_per_thread, typename T, int rows, int V>
+METAL_FUNC void qmv_streamed_chunk(thread QmvStreamedTile<T, rows, V>& tile) {
+  typedef QmvStep<bits> Step;
+  typedef typename Step::Word Word;
+  constexpr int words = values_per_thread * bits / 8 / sizeof(Word);
+
+  thread Word packed[rows][words];
+  thread float scale[rows];
+  thread float bias[rows];
 #pragma unroll
   for (int row = 0; row < rows; row++) {
-    auto w = (const device W*)(tile.w[row] + k / pack_factor * bytes_per_pack);
+    const int src = min(row, tile.last_row);
+    auto w = (const device Word*)(tile.w + src * tile.w_stride);
 #pragma unroll
     for (int i = 0; i < words; i++) {
       packed[row][i] = w[i];
     }
-    scale[row] = tile.scales[row][k / group_size];
-    bias[row] = tile.biases[row][k / group_size];
+    scale[row] = tile.scales[src * tile.group_stride];
+    bias[row] = tile.biases[src * tile.group_stride];
   }
 
+  thread float accum[V][rows];
+  thread float sum[V];
 #pragma unroll
   for (int v = 0; v < V; v++) {
-    thread U x_thread[values_per_thread];
-    U sum = load_vector<T, U, values_per_thread, bits>(tile.x[v] + k, x_thread);
+    sum[v] = 0;
 #pragma unroll
     for (int row = 0; row < rows; row++) {
-      tile.result[v][row] += qdot_packed<U, values_per_thread, bits, W>(
-          packed[row], x_thread, scale[row], bias[row], sum);
+      accum[v][row] = 0;
+    }
+  }
+
+  // For few vectors, steps outside: one step's weights are unpacked at a time.
+  // For many, their unfinished sums would take more registers than that saves.
+  constexpr int steps = values_per_thread / Step::values;
+  constexpr int at_once = V <= 4 ? 1 : steps;
+#pragma unroll
+  for (int step0 = 0; step0 < steps; step0 += at_once) {
+    thread typename Step::Weight w[at_once][rows][Step::terms];
+#pragma unroll
+    for (int i = 0; i < at_once; i++) {
+#pragma unroll
+      for (int row = 0; row < rows; row++) {
+        qmv_unpack_step<bits>(packed[row], step0 + i, w[i][row]);
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+      const device T* x = tile.x + min(v, tile.last_vec) * tile.x_stride;
+#pragma unroll
+      for (int i = 0; i < at_once; i++) {
+        thread float x_thread[Step::values];
+        qmv_load_step<T, bits>(
+            x + (step0 + i) * Step::values, x_thread, sum[v]);
+#pragma unroll
+        for (int row = 0; row < rows; row++) {
+          qmv_dot_step<bits>(w[i][row], x_thread, accum[v][row]);
+        }
+      }
+      if (step0 + at_once == steps) {
+#pragma unroll
+        for (int row = 0; row < rows; row++) {
+          tile.result[v][row] +=
+              qmv_chunk_sum(sum[v], bias[row], scale[row], accum[v][row]);
+        }
+      }
     }
   }
 }
 
 // `packs_per_thread` is the twin's: 2 (1 at one and two bits) for qmv_fast, 1
-// for qmv.
+// for qmv. `x` is aligned to four values.
 template <
     typename T,
     int group_size,
@@ -236,25 +305,23 @@ METAL_FUNC void qmv_streamed_impl(
   }
   const int vec0 = tid.x * V;
 
-  // Rows and vectors past the end repeat the last one and are not stored, so
-  // nothing inside the loop has to ask.
-  const int64_t in_vec_size_w = in_vec_size / pack_factor * bytes_per_pack;
-  const int64_t in_vec_size_g = in_vec_size / group_size;
   thread QmvStreamedTile<T, rows, V> tile;
-#pragma unroll
-  for (int row = 0; row < rows; row++) {
-    const int64_t src = min(out_row + row, out_vec_size - 1);
-    tile.w[row] = (const device uint8_t*)w + src * in_vec_size_w +
-        simd_lid * packs_per_thread * bytes_per_pack;
-    tile.scales[row] =
-        scales + src * in_vec_size_g + simd_lid / scale_step_per_thread;
-    tile.biases[row] =
-        biases + src * in_vec_size_g + simd_lid / scale_step_per_thread;
-  }
+  tile.w_stride = in_vec_size / pack_factor * bytes_per_pack;
+  tile.group_stride = in_vec_size / group_size;
+  tile.x_stride = in_vec_size;
+  tile.last_row = min(rows, out_vec_size - out_row) - 1;
+  tile.last_vec = min(V, M - vec0) - 1;
+  const int64_t row0 = out_row;
+  tile.w = (const device uint8_t*)w + row0 * tile.w_stride +
+      simd_lid * packs_per_thread * bytes_per_pack;
+  tile.scales =
+      scales + row0 * tile.group_stride + simd_lid / scale_step_per_thread;
+  tile.biases =
+      biases + row0 * tile.group_stride + simd_lid / scale_step_per_thread;
+  tile.x = x + static_cast<int64_t>(vec0) * tile.x_stride +
+      simd_lid * values_per_thread;
 #pragma unroll
   for (int v = 0; v < V; v++) {
-    const int64_t src = min(vec0 + v, M - 1);
-    tile.x[v] = x + src * in_vec_size + simd_lid * values_per_thread;
 #pragma unroll
     for (int row = 0; row < rows; row++) {
       tile.result[v][row] = 0;
@@ -263,15 +330,14 @@ METAL_FUNC void qmv_streamed_impl(
 
   int k = 0;
   for (; k + block_size <= in_vec_size; k += block_size) {
-    qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(
-        k, tile);
+    qmv_streamed_chunk<bits, values_per_thread>(tile);
+    qmv_streamed_advance<group_size, bits>(block_size, tile);
   }
   // K is a multiple of 32 and so of a lane's chunk: in the last block a lane
   // has a whole chunk or none, and needs no twin of the `_safe` helpers.
   if constexpr (partial_block) {
     if (k + static_cast<int>(simd_lid) * values_per_thread < in_vec_size) {
-      qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(
-          k, tile);
+      qmv_streamed_chunk<bits, values_per_thread>(tile);
     }
   }
 
@@ -280,7 +346,7 @@ METAL_FUNC void qmv_streamed_impl(
 #pragma unroll
     for (int row = 0; row < rows; row++) {
       const float total = simd_sum(tile.result[v][row]);
-      if (simd_lid == 0 && vec0 + v < M && out_row + row < out_vec_size) {
+      if (simd_lid == 0 && v <= tile.last_vec && row <= tile.last_row) {
         y[static_cast<int64_t>(vec0 + v) * out_vec_size + out_row + row] =
             static_cast<T>(total);
       }
