@@ -112,6 +112,11 @@ impl Toolchain {
         self
     }
 
+    /// The compiler's program.
+    pub fn compiler(&self) -> &Path {
+        &self.compiler
+    }
+
     /// The folder that compiled kernels are kept in.
     pub fn cache(&self) -> &Path {
         &self.cache

@@ -461,3 +461,48 @@ fn run_time_text_is_made_by_mlx_own_script() {
     let late = product.fast(|run| run.of(&jit, "jit")).get::<f32>(4);
     assert_eq!(bits(&ahead), bits(&late));
 }
+
+/// `msl-cuda`, the shim that `ci/gpu` compiles the kernels with for an NVIDIA GPU, still takes the headers. clang needs
+/// no CUDA for that; whether the products are right takes such a GPU.
+#[test]
+#[ignore = "needs MLX's tree"]
+fn the_kernels_compile_for_an_nvidia_gpu() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("kernels.cu");
+    let assembly = folder.path().join("kernels.ptx");
+    std::fs::write(
+        &source,
+        "#pragma clang force_cuda_host_device begin
+#include \"mlx/backend/metal/kernels/quantized.h\"
+#include \"mlx/backend/metal/kernels/qmv_streamed.h\"
+#include \"entry.h\"
+QMV_ONE_ROW(one_row, affine_qmv_fast, bfloat, 64, 4, true)
+QMV_ONE_ROW(one_row_tail, affine_qmv, half, 64, 3, false)
+QMV_STREAMED(streamed, float, 64, 4, 8, true)
+QMV_STREAMED(streamed_tail, half, 64, 3, 2, false)
+",
+    )
+    .unwrap();
+    let include = |folder: PathBuf| format!("-I{}", folder.display());
+    let output = Command::new(toolchain().compiler())
+        .args(["-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=sm_90"])
+        .args(["-nocudainc", "-nocudalib", "-std=c++20", "-O1", "-S"])
+        // Attributes that only Metal knows.
+        .args(["-Wno-unknown-attributes", "-Wno-ignored-attributes"])
+        .arg(include(here.join("msl-cuda")))
+        .arg(include(here.join("../../ci/gpu")))
+        .arg(include(mlx()))
+        .arg("-o")
+        .args([&assembly, &source])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = std::fs::read_to_string(assembly).unwrap();
+    for kernel in ["one_row", "one_row_tail", "streamed", "streamed_tail"] {
+        assert!(text.contains(&format!(".entry {kernel}(")), "{kernel}");
+    }
+    // What is only declared must not be used.
+    assert!(!text.contains(".extern .func"), "{text}");
+}

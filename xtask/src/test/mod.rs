@@ -181,6 +181,8 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             "crates/*.cpp",
             "crates/*.cc",
             "examples/*.cpp",
+            "ci/*.h",
+            "ci/*.cpp",
         ],
     )?;
     if !ours.is_empty() {

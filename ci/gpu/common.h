@@ -1,0 +1,89 @@
+// What compile.cpp hands to measure: one line of a table a kernel.
+#pragma once
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace qmv {
+
+// M rows of x meet the weights in tiles of `tile` rows; 0 stands for MLX's
+// one-row kernel, 1 for its form for N that is no multiple of 8.
+constexpr int one_row = 0;
+constexpr int one_row_partial = 1;
+
+struct Kernel {
+  std::string label; // shipped, mutant-1, a variant's name
+  std::string file; // the cubin
+  std::string name; // in the cubin
+  std::string type; // float, half, bfloat
+  int group_size, bits;
+  bool fast; // twin of affine_qmv_fast, or of affine_qmv
+  int tile;
+  int outputs, simdgroups; // rows of the result and simdgroups a threadgroup
+  int registers, stack_bytes, spilled_bytes; // as ptxas reports them
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Kernel& k) {
+  const char t = '\t';
+  return out << k.label << t << k.file << t << k.name << t << k.type << t
+             << k.group_size << t << k.bits << t << k.fast << t << k.tile << t
+             << k.outputs << t << k.simdgroups << t << k.registers << t
+             << k.stack_bytes << t << k.spilled_bytes;
+}
+
+inline std::istream& operator>>(std::istream& in, Kernel& k) {
+  return in >> k.label >> k.file >> k.name >> k.type >> k.group_size >>
+      k.bits >> k.fast >> k.tile >> k.outputs >> k.simdgroups >> k.registers >>
+      k.stack_bytes >> k.spilled_bytes;
+}
+
+inline std::vector<Kernel> read_manifest(const std::string& folder) {
+  const auto path = folder + "/manifest.tsv";
+  std::ifstream in(path);
+  if (!in) {
+    throw std::runtime_error(path + ": not there; run `compile` first");
+  }
+  std::vector<Kernel> kernels;
+  for (std::string line; std::getline(in, line);) {
+    Kernel kernel;
+    if (!(std::istringstream(line) >> kernel)) {
+      throw std::runtime_error(path + ": not a kernel: " + line);
+    }
+    kernels.push_back(kernel);
+  }
+  return kernels;
+}
+
+// `--name value` pairs after the command.
+class Options {
+ public:
+  Options(int count, char** arguments) {
+    for (int i = 0; i < count; i += 2) {
+      const std::string name = arguments[i];
+      if (name.rfind("--", 0) != 0 || i + 1 == count) {
+        throw std::runtime_error(name + ": expected `--option value`");
+      }
+      values_[name.substr(2)] = arguments[i + 1];
+    }
+  }
+  std::string get(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) {
+      throw std::runtime_error("--" + name + " is missing");
+    }
+    return found->second;
+  }
+  std::string get(const std::string& name, const std::string& otherwise) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? otherwise : found->second;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+} // namespace qmv

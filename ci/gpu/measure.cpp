@@ -1,0 +1,59 @@
+// Runs on the GPU what `compile` made.
+//
+//   measure registers|identity|time --kernels folder --out file.csv [--quick 1]
+#include <iostream>
+
+#include "device.h"
+
+namespace {
+
+// Registers and spills as ptxas reports them, and the simdgroups that one
+// multiprocessor holds at once.
+void list_registers(const std::string& folder, std::ostream& out) {
+  const qmv::Device device;
+  qmv::Modules modules(folder);
+  const int most =
+      device.attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) / 32;
+  out << "label,type,group_size,bits,twin,tile,registers,stack_bytes,"
+         "spilled_bytes,simdgroups_resident,of\n";
+  for (const auto& kernel : qmv::read_manifest(folder)) {
+    int groups = 0;
+    QMV_CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &groups, modules.find(kernel), 32 * kernel.simdgroups, 0));
+    out << kernel.label << ',' << kernel.type << ',' << kernel.group_size << ','
+        << kernel.bits << ',' << (kernel.fast ? "qmv_fast" : "qmv") << ','
+        << kernel.tile << ',' << kernel.registers << ',' << kernel.stack_bytes
+        << ',' << kernel.spilled_bytes << ',' << groups * kernel.simdgroups
+        << ',' << most << '\n';
+  }
+}
+
+void run(const std::string& command, const qmv::Options& options) {
+  const auto folder = options.get("kernels");
+  const auto path = options.get("out");
+  std::ofstream out(path);
+  if (command == "registers") {
+    list_registers(folder, out);
+  } else if (command == "identity") {
+    qmv::check_identity(folder, out);
+  } else if (command == "time") {
+    qmv::measure_times(folder, out, options.get("quick", "0") == "1");
+  } else {
+    throw std::runtime_error(
+        command + ": expected registers, identity or time");
+  }
+  if (!out.flush()) {
+    throw std::runtime_error(path + ": cannot be written");
+  }
+}
+
+} // namespace
+
+int main(int count, char** arguments) {
+  try {
+    run(count > 1 ? arguments[1] : "", qmv::Options(count - 2, arguments + 2));
+  } catch (const std::exception& error) {
+    std::cerr << "measure: " << error.what() << std::endl;
+    return 1;
+  }
+}

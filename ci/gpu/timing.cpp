@@ -1,0 +1,292 @@
+// What M rows cost, against one row of MLX's own kernel.
+#include <algorithm>
+#include <functional>
+#include <iostream>
+
+#include "device.h"
+
+namespace qmv {
+
+namespace {
+
+constexpr int group_size = 64;
+constexpr int most_rows = 16;
+
+struct Shape {
+  const char* what;
+  int n, k;
+};
+constexpr Shape shapes[] = {
+    {"head", 248320, 2560},
+    {"mlp", 17408, 5120},
+    {"mlp-tail", 15360, 3840},
+    {"square", 4096, 4096},
+    {"narrow", 1024, 4096}};
+
+struct Times {
+  double median, least; // microseconds a launch
+};
+
+class Clock {
+ public:
+  explicit Clock(const Device& device) : device_(device) {
+    QMV_CHECK(cuEventCreate(&start_, CU_EVENT_DEFAULT));
+    QMV_CHECK(cuEventCreate(&end_, CU_EVENT_DEFAULT));
+  }
+  ~Clock() {
+    cuEventDestroy(start_);
+    cuEventDestroy(end_);
+  }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+
+  // Captures `launches` calls of `enqueue` as a graph and replays it.
+  Times measure(
+      int launches,
+      int replays,
+      const std::function<void(int, CUstream)>& enqueue) const {
+    const auto stream = device_.stream();
+    QMV_CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (int i = 0; i < launches; i++) {
+      enqueue(i, stream);
+    }
+    CUgraph graph;
+    QMV_CHECK(cuStreamEndCapture(stream, &graph));
+    CUgraphExec executable;
+    QMV_CHECK(cuGraphInstantiate(&executable, graph, 0));
+    QMV_CHECK(cuGraphLaunch(executable, stream));
+    std::vector<double> times;
+    for (int i = 0; i < replays; i++) {
+      QMV_CHECK(cuEventRecord(start_, stream));
+      QMV_CHECK(cuGraphLaunch(executable, stream));
+      QMV_CHECK(cuEventRecord(end_, stream));
+      QMV_CHECK(cuEventSynchronize(end_));
+      float milliseconds = 0;
+      QMV_CHECK(cuEventElapsedTime(&milliseconds, start_, end_));
+      times.push_back(1e3 * milliseconds / launches);
+    }
+    cuGraphExecDestroy(executable);
+    cuGraphDestroy(graph);
+    std::sort(times.begin(), times.end());
+    return {times[times.size() / 2], times.front()};
+  }
+
+ private:
+  const Device& device_;
+  CUevent start_ = nullptr, end_ = nullptr;
+};
+
+class Bench {
+ public:
+  Bench(const std::string& folder, bool quick)
+      : modules_(folder),
+        clock_(device_),
+        kernels_(read_manifest(folder)),
+        quick_(quick),
+        replays_(quick ? 5 : 15) {}
+
+  void run(std::ostream& out) {
+    warm_up();
+    const double ceiling = read_ceiling();
+    std::cout << device_.name() << ": reads at most " << ceiling / 1e3
+              << " TB/s" << std::endl;
+    out << "shape,n,k,bits,kernel,m,tile,tiles,microseconds,least,ratio_to_m1,"
+           "gigabytes_per_second,of_read_ceiling,differing\n";
+    for (const auto& shape : shapes) {
+      for (const int bits : {4, 8}) {
+        run(shape, bits, ceiling, out);
+      }
+    }
+  }
+
+ private:
+  static bool takes_fast(int bits, int k) {
+    return k % (bits == 8 ? 256 : 512) == 0;
+  }
+
+  // The kernel of a label, or none.
+  const Kernel* find(const std::string& label, int bits, bool fast, int tile)
+      const {
+    for (const auto& kernel : kernels_) {
+      if (kernel.label == label && kernel.type == "bfloat" &&
+          kernel.group_size == group_size && kernel.bits == bits &&
+          kernel.fast == fast && kernel.tile == tile) {
+        return &kernel;
+      }
+    }
+    return nullptr;
+  }
+
+  void fill_words(const Memory& memory, unsigned seed) {
+    unsigned long long count = memory.bytes() / 4;
+    CUdeviceptr at = memory.at();
+    void* arguments[] = {&at, &count, &seed};
+    run_tool("fill_words", arguments);
+  }
+  void fill_bfloats(const Memory& memory, unsigned seed, float bound) {
+    unsigned long long count = memory.bytes() / 2;
+    CUdeviceptr at = memory.at();
+    void* arguments[] = {&at, &count, &seed, &bound};
+    run_tool("fill_bfloats", arguments);
+  }
+  void run_tool(const char* name, void** arguments) {
+    launch_tool(name, arguments);
+    device_.wait();
+  }
+  void launch_tool(const char* name, void** arguments) {
+    const int processors =
+        device_.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    QMV_CHECK(cuLaunchKernel(
+        modules_.find("tools.cubin", name),
+        16 * processors,
+        1,
+        1,
+        256,
+        1,
+        1,
+        0,
+        device_.stream(),
+        arguments,
+        nullptr));
+  }
+
+  // Brings the clocks up.
+  void warm_up() {
+    const Memory memory(size_t(1) << 30);
+    for (unsigned i = 0; i < 200; i++) {
+      fill_words(memory, i);
+    }
+  }
+
+  // Gigabytes a second that a kernel reads which does nothing else.
+  double read_ceiling() {
+    const Memory memory(size_t(4) << 30), out(16);
+    fill_words(memory, 1);
+    CUdeviceptr from = memory.at(), to = out.at();
+    unsigned long long count = memory.bytes() / 16;
+    void* arguments[] = {&from, &count, &to};
+    const auto times = clock_.measure(2, replays_, [&](int, CUstream) {
+      launch_tool("read_all", arguments);
+    });
+    return memory.bytes() / times.median / 1e3;
+  }
+
+  void run(const Shape& shape, int bits, double ceiling, std::ostream& out) {
+    const size_t weights = size_t(shape.n) * shape.k * bits / 8;
+    const size_t groups = size_t(shape.n) * shape.k / group_size * 2;
+    const size_t bytes = weights + 2 * groups;
+    // As many copies as let no weight stay in the cache until it is read again.
+    const size_t cache = device_.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+    const int copies = std::max<int>(2, 1 + 4 * cache / bytes);
+    std::vector<Memory> w, scales, biases;
+    for (int i = 0; i < copies; i++) {
+      fill_words(w.emplace_back(weights), 3 * i);
+      fill_bfloats(scales.emplace_back(groups), 3 * i + 1, 0.01f);
+      fill_bfloats(biases.emplace_back(groups), 3 * i + 2, 0.1f);
+    }
+    const Memory x(size_t(most_rows) * shape.k * 2);
+    fill_bfloats(x, 99, 1);
+    const size_t result = size_t(most_rows) * shape.n * 2;
+    const Memory y(result);
+
+    const bool fast = takes_fast(bits, shape.k);
+    const auto* stock = find("shipped", bits, fast, one_row);
+    double one = 0;
+    std::vector<uint16_t> expected;
+    auto measure = [&](const std::string& name, const Kernel& kernel, int m) {
+      const auto function = modules_.find(kernel);
+      auto enqueue = [&](int i, CUstream stream) {
+        const int c = i % copies;
+        launch(
+            kernel,
+            function,
+            {w[c].at(),
+             scales[c].at(),
+             biases[c].at(),
+             x.at(),
+             y.at(),
+             shape.k,
+             shape.n,
+             m},
+            stream);
+      };
+      const auto times = clock_.measure(2 * copies, replays_, enqueue);
+      y.set(0xff, device_.stream());
+      enqueue(0, device_.stream());
+      device_.wait();
+      auto found = y.read<uint16_t>();
+      found.resize(size_t(m) * shape.n);
+      if (kernel.tile == one_row) {
+        expected = found;
+      }
+      long differing = 0;
+      for (size_t i = 0; i < found.size(); i++) {
+        differing += found[i] != expected[i];
+      }
+      if (m == 1 && kernel.tile == one_row) {
+        one = times.median;
+      }
+      const int tiles = kernel.tile >= 2 ? ceil_div(m, kernel.tile) : m;
+      // The weights once: what a product cannot do without.
+      const double speed = bytes / times.median / 1e3;
+      out << shape.what << ',' << shape.n << ',' << shape.k << ',' << bits
+          << ',' << name << ',' << m << ',' << std::max(1, kernel.tile) << ','
+          << tiles << ',' << times.median << ',' << times.least << ','
+          << times.median / one << ',' << speed << ',' << speed / ceiling << ','
+          << differing << '\n';
+    };
+    for (int m = 1; m <= most_rows; m++) {
+      if (quick_ && m > 5 && m != 8 && m != 16) {
+        continue;
+      }
+      measure("qmv", *stock, m);
+      if (m == 1) {
+        continue;
+      }
+      for (const auto& label : labels()) {
+        for (const int cap : {5, 8}) {
+          if (cap == 5 && label != "shipped") {
+            continue;
+          }
+          const int rows = ceil_div(m, ceil_div(m, cap));
+          // Cap 8 takes the tiles that are instantiated, cap 5 those of
+          // qmv_wide in MLX.
+          const int tile = cap == 5 || rows <= 4 ? rows : rows <= 6 ? 6 : 8;
+          if (const auto* kernel = find(label, bits, fast, tile)) {
+            measure(
+                (label == "shipped" ? "streamed" : label) + "-cap-" +
+                    std::to_string(cap),
+                *kernel,
+                m);
+          }
+        }
+      }
+    }
+  }
+
+  std::vector<std::string> labels() const {
+    std::vector<std::string> labels;
+    for (const auto& kernel : kernels_) {
+      if (std::find(labels.begin(), labels.end(), kernel.label) ==
+          labels.end()) {
+        labels.push_back(kernel.label);
+      }
+    }
+    return labels;
+  }
+
+  Device device_;
+  Modules modules_;
+  Clock clock_;
+  std::vector<Kernel> kernels_;
+  bool quick_;
+  int replays_;
+};
+
+} // namespace
+
+void measure_times(const std::string& folder, std::ostream& out, bool quick) {
+  Bench(folder, quick).run(out);
+}
+
+} // namespace qmv
