@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use metal_sim::{Compiler, Error, Library, Options, library_from_text, library_of_tree};
-use support::{Outcome, Run, build_runner, build_runner_in, runner, toolchain};
+use support::{Outcome, Run, build_runner, build_runner_in, compiler, runner, toolchain};
 
 const HEAD: &str = "#include <metal_stdlib>\nusing namespace metal;\n";
 
@@ -128,7 +128,12 @@ fn faults_in_the_engine() {
             }
             std::fs::write(folder.path().join(name), text).unwrap();
         }
-        let runner = build_runner_in(folder.path(), &format!("-mutation-{i}"), &["-w"]);
+        let runner = build_runner_in(
+            compiler(),
+            folder.path(),
+            &format!("-mutation-{i}"),
+            &["-w"],
+        );
         assert_ne!(behaviour(&runner), correct, "survived: {from}");
     }
 }

@@ -6,9 +6,12 @@
 
 mod support;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
-use support::{Run, build_runner};
+use support::{Run, build_runner, build_runner_in};
 
 const COLLECTIVES: &str = "#include <metal_stdlib>
     using namespace metal;
@@ -77,6 +80,32 @@ fn clean_under_address_and_undefined_behaviour_sanitizers() {
 fn the_portable_switch_runs_the_same() {
     let runner = build_runner("-portable", &["-DMTLSIM_UCONTEXT", UNDEFINED]);
     clean(&runner, &[UNDEFINED]);
+}
+
+/// The engine and kernels of another processor, interpreted: no such machine has run them.
+#[test]
+#[ignore = "needs qemu-user-static and g++-aarch64-linux-gnu"]
+fn the_switch_of_aarch64_runs_the_same() {
+    let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !there("qemu-aarch64-static") || !there("aarch64-linux-gnu-g++") {
+        eprintln!("not run: needs the packages qemu-user-static and g++-aarch64-linux-gnu");
+        return;
+    }
+    let folder = support::crate_folder().join("engine");
+    for (tag, flags) in [
+        ("-aarch64", &[][..]),
+        ("-aarch64-portable", &["-DMTLSIM_UCONTEXT"]),
+    ] {
+        let program = build_runner_in("aarch64-linux-gnu-g++", &folder, tag, flags);
+        let runner = program.with_extension("sh");
+        let script = format!(
+            "#!/bin/sh\nexec qemu-aarch64-static -L /usr/aarch64-linux-gnu {} \"$@\"\n",
+            program.display()
+        );
+        fs::write(&runner, script).unwrap();
+        fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).unwrap();
+        clean(&runner, &["--target=aarch64-linux-gnu", "-march=armv8-a"]);
+    }
 }
 
 #[test]

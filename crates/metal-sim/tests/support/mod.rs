@@ -19,7 +19,7 @@ pub fn toolchain() -> Toolchain {
 }
 
 /// The folder of the crate's C++.
-fn crate_folder() -> &'static Path {
+pub fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -70,16 +70,16 @@ pub fn compiler() -> &'static str {
 
 /// Builds `run_kernel` with more flags; `tag` tells the files apart.
 pub fn build_runner(tag: &str, flags: &[&str]) -> PathBuf {
-    build_runner_in(&crate_folder().join("engine"), tag, flags)
+    build_runner_in(compiler(), &crate_folder().join("engine"), tag, flags)
 }
 
-/// Builds `run_kernel` with the engine in another folder.
-pub fn build_runner_in(engine: &Path, tag: &str, flags: &[&str]) -> PathBuf {
+/// Builds `run_kernel` with another compiler, or with the engine in another folder.
+pub fn build_runner_in(compiler: &str, engine: &Path, tag: &str, flags: &[&str]) -> PathBuf {
     let root = crate_folder();
     // One program of several that run at once may use it while another builds.
     let process = std::process::id();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run_kernel{tag}-{process}"));
-    let output = Command::new(compiler())
+    let output = Command::new(compiler)
         .args([
             "-std=c++20",
             "-O2",
