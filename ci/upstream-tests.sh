@@ -1,20 +1,29 @@
 #!/usr/bin/env bash
 # Runs upstream's own Python tests, of the pinned tree, on a simulated device.
 # usage: ci/upstream-tests.sh ARCH [FILE[:PATTERN]]…, e.g. applegpu_g13s test_quantized.py:test_qmm
+#        ci/upstream-tests.sh table
 #
 # MLX's Python bindings come from PyPI (they are the ones of the pinned version); the library under them
-# is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX. A test whose
-# result stands in target/upstream-tests already is not run again: an interrupted sweep goes on. Prints
-# all results as a Markdown table. Needs CPython 3.11 (PYTHON names it) and llvm-objcopy 19.
+# is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX. First the tests
+# run on a device whose kernels do nothing, which tells what to compile; that is done on all cores
+# (NO_WARM=1 leaves it out). Results go to docs/upstream-tests/ARCH.tsv; what passed there on the same tree
+# is not run again, so an interrupted sweep goes on. A test may take SECONDS_A_TEST (3600). `table`, and the end
+# of a run, write docs/upstream-tests.md. Needs CPython 3.11 (PYTHON names it) and llvm-objcopy 19.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-[[ $# -ge 1 && $1 == applegpu_* ]] || { sed -n 's,^# usage,usage,p' "$0" >&2; exit 2; }
+python=${PYTHON:-python3.11}
+table() { "$python" ci/upstream_tests.py table docs/upstream-tests.md docs/upstream-tests/*.tsv; }
+if [[ $# -eq 1 && $1 == table ]]; then
+    table
+    exit
+fi
+[[ $# -ge 1 && $1 == applegpu_* ]] || { sed -n '/^# usage/,/table$/s,^# ,,p' "$0" >&2; exit 2; }
 arch=$1
 shift
 [[ $# -ge 1 ]] || set -- test_quantized.py
-root=$PWD/target/upstream-tests
-python=${PYTHON:-python3.11}
+# The tests are those of the pinned tree, which the overlay leaves alone.
+tests=("${@/#/vendor/mlx/python/tests/}")
 
 prefix=${MLX_OVERLAY_PREFIX:+$(readlink -f "$MLX_OVERLAY_PREFIX")}
 if [[ -z $prefix ]]; then
@@ -37,9 +46,9 @@ PY
 tree=$(stamp final_tree)
 version=$(stamp version)
 
-# One folder for each build, by content, so that results of two never mix.
+# One folder for each build, by content.
 build=$(cd "$prefix" && find bin lib -type f | sort | xargs sha256sum | sha256sum | cut -c1-12)
-dir=$root/$build
+dir=$PWD/target/upstream-tests/$build
 env=$dir/env
 [[ -x $env/bin/python ]] || "$python" -m venv "$env"
 "$env/bin/pip" install --quiet --disable-pip-version-check "mlx==$version" "numpy==2.4.6"
@@ -64,11 +73,38 @@ if [[ ! -f $lib/libmlx.so ]]; then
     rm "$lib/visible.a" "$lib/symbols"
 fi
 
-results=$dir/$arch.tsv
+export MTL_SIM_ARCH=$arch MTL_SIM_OS=${MTL_SIM_OS:-26.0}
+
+# Compiles what the tests will ask for. One process at a time would ask for one kernel after another.
+warm() {
+    local folder=$dir/$arch library list
+    rm -rf "$folder"
+    mkdir "$folder"
+    "${CC:-cc}" -shared -fPIC -Wall -Werror -I crates/metal-sim/abi ci/upstream_kernel.c -o "$folder/kernel.so"
+    # Answers as metal-simc does, and keeps the name. Libraries of source text are made in earnest.
+    cat >"$folder/list" <<SH
+#!/bin/sh
+[ "\$1" = kernel ] || exec "$prefix/bin/metal-simc" "\$@"
+echo "\$5" >>"$folder/\$(echo "\$3" | cksum | cut -d' ' -f1).names"
+echo "\$3" >"$folder/\$(echo "\$3" | cksum | cut -d' ' -f1).library"
+echo "$folder/kernel.so"
+SH
+    chmod +x "$folder/list"
+    MTL_SIM_COMPILER=$folder/list MTL_SIM_UNWRITTEN=0 "$env/bin/python" ci/upstream_tests.py names "${tests[@]}" \
+        2>"$folder/names.log" || echo "the list of kernels is incomplete, see $folder/names.log" >&2
+    for list in "$folder"/*.names; do
+        library=$(cat "${list%.names}.library")
+        sort -u "$list" -o "$list"
+        echo "$(wc -l <"$list") kernels of $library" >&2
+        # A kernel that does not compile fails its test, with the reason.
+        "$prefix/bin/metal-simc" warm --library "$library" - <"$list" || true
+    done
+}
+[[ -n ${NO_WARM:-} ]] || warm
+
 status=0
-# The tests are those of the pinned tree, which the overlay leaves alone.
-MTL_SIM_ARCH=$arch MTL_SIM_OS=${MTL_SIM_OS:-26.0} \
-    "$env/bin/python" ci/upstream_tests.py run "$results" "${@/#/vendor/mlx/python/tests/}" || status=$?
-echo "MLX $version, tree $tree, build $(basename "$(dirname "$prefix")")."
-"$env/bin/python" ci/upstream_tests.py table "$dir"/applegpu_*.tsv
+mkdir -p docs/upstream-tests
+"$env/bin/python" ci/upstream_tests.py run "docs/upstream-tests/$arch.tsv" "$tree" "${SECONDS_A_TEST:-3600}" \
+    "${tests[@]}" || status=$?
+table
 exit "$status"

@@ -1,47 +1,81 @@
 """Runs upstream's own unittest files and writes one line for each test as it ends.
 
-usage: upstream_tests.py run RESULTS.tsv FILE[:PATTERN]...
-       upstream_tests.py table RESULTS.tsv...
+usage: upstream_tests.py run RESULTS.tsv TREE SECONDS FILE[:PATTERN]...
+       upstream_tests.py names FILE[:PATTERN]...
+       upstream_tests.py table DOCUMENT RESULTS.tsv...
 
-`run` leaves out the tests that RESULTS.tsv has already. `table` prints Markdown.
+`run` leaves out the tests that RESULTS.tsv has as passed or skipped on TREE, and ends one that takes
+longer than SECONDS. `names` runs the tests without checking anything, for a device whose kernels do
+nothing. `table` writes the tables of all results into DOCUMENT, below its marker.
 """
 
+import faulthandler
 import importlib
 import os
 import platform
+import subprocess
 import sys
 import time
 import traceback
 import unittest
 from collections import Counter
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
-COLUMNS = ("file", "tests in file", "test", "outcome", "seconds", "subtests failed", "reason")
+COLUMNS = ("tree", "file", "tests in file", "test", "outcome", "seconds", "subtests failed", "reason")
+MARKER = "<!-- What follows is written by ci/upstream-tests.sh. -->\n"
 # Every test starts from this seed, so that a result does not depend on the tests before it.
 SEED = 0
+DONE = ("pass", "skip")
+
+
+def one_line(text):
+    return " ".join(str(text).split())[:300]
+
+
+def read(results):
+    if not Path(results).exists():
+        return []
+    lines = Path(results).read_text(encoding="utf-8").splitlines()
+    return [dict(zip(COLUMNS, line.split("\t"))) for line in lines[1:]]
+
+
+def write(results, rows):
+    lines = ["\t".join(COLUMNS)] + ["\t".join(str(row[name]) for name in COLUMNS) for row in rows]
+    partial = Path(f"{results}.new")
+    partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    partial.replace(results)
 
 
 class Recorder(unittest.TestResult):
-    """Appends a line to the results for each finished test."""
+    """Keeps a row for each finished test in place of what was known of it."""
 
-    def __init__(self, mx, out, total):
+    def __init__(self, mx, results, tree, total):
         super().__init__()
-        self.mx, self.out, self.total = mx, out, total
+        self.mx, self.results, self.tree, self.total = mx, results, tree, total
 
     def startTest(self, test):
         super().startTest(test)
         self.outcome, self.reason, self.subtests = "pass", "", 0
         self.mx.random.seed(SEED)
         self.started = time.monotonic()
+        # What stands here if the process does not outlive the test.
+        self.record(test, "ended", "the process ended")
 
     def stopTest(self, test):
-        seconds = f"{time.monotonic() - self.started:.1f}"
-        file, _, name = test.id().partition(".")
-        row = (file, self.total, name, self.outcome, seconds, self.subtests, self.reason)
-        for out in (self.out, sys.stderr):
-            print(*row, sep="\t", file=out, flush=True)
+        self.record(test, self.outcome, self.reason)
         super().stopTest(test)
+
+    def record(self, test, outcome, reason):
+        file, _, name = test.id().partition(".")
+        seconds = f"{time.monotonic() - self.started:.1f}"
+        values = (self.tree, file, self.total, name, outcome, seconds, self.subtests, reason)
+        row = dict(zip(COLUMNS, values))
+        others = [other for other in read(self.results) if (other["file"], other["test"]) != (file, name)]
+        write(self.results, others + [row])
+        if outcome != "ended":
+            print(*values[1:], sep="\t", file=sys.stderr, flush=True)
 
     def addFailure(self, test, err):
         super().addFailure(test, err)
@@ -71,10 +105,6 @@ class Recorder(unittest.TestResult):
         traceback.print_exception(*err, file=sys.stderr)
 
 
-def one_line(text):
-    return " ".join(str(text).split())[:300]
-
-
 def tests_of(suite):
     for item in suite:
         if isinstance(item, unittest.TestSuite):
@@ -83,68 +113,120 @@ def tests_of(suite):
             yield item
 
 
-def read(results):
-    if not Path(results).exists():
-        return []
-    lines = Path(results).read_text(encoding="utf-8").splitlines()
-    return [dict(zip(COLUMNS, line.split("\t"))) for line in lines]
+def load(spec):
+    """All tests of a file, and those of them that the specification means."""
+    file, _, pattern = spec.partition(":")
+    path = Path(file)
+    sys.path.insert(0, str(path.parent))
+    module = importlib.import_module(path.stem)
+    tests = list(tests_of(unittest.defaultTestLoader.loadTestsFromModule(module)))
+    return tests, [test for test in tests if fnmatch(test.id(), f"*{pattern}*")]
 
 
-def run(results, specs):
+def run_here(results, tree, seconds, specs):
     import mlx.core as mx
 
-    done = {f"{row['file']}.{row['test']}" for row in read(results)}
-    with open(results, "a", encoding="utf-8") as out:
-        for spec in specs:
-            file, _, pattern = spec.partition(":")
-            path = Path(file)
-            sys.path.insert(0, str(path.parent))
-            module = importlib.import_module(path.stem)
-            tests = list(tests_of(unittest.defaultTestLoader.loadTestsFromModule(module)))
-            recorder = Recorder(mx, out, len(tests))
-            for test in tests:
-                if fnmatch(test.id(), f"*{pattern}*") and test.id() not in done:
-                    test.run(recorder)
+    # Whatever a run has begun is not begun again, so that a test that ends the process is met once.
+    known = {f"{row['file']}.{row['test']}" for row in read(results) if row["tree"] == tree}
+    for spec in specs:
+        tests, meant = load(spec)
+        recorder = Recorder(mx, results, tree, len(tests))
+        for test in meant:
+            if test.id() not in known:
+                faulthandler.dump_traceback_later(seconds, exit=True)
+                test.run(recorder)
+    faulthandler.cancel_dump_traceback_later()
     mx.clear_streams()
-    return 1 if any(row["outcome"] in ("fail", "error") for row in read(results)) else 0
 
 
-def table(files):
-    print(f"Host: {platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}.")
-    print("\n| device | file | tests | passed | skipped | failed | not run | seconds |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    reasons, passed = [], []
+def run(results, tree, seconds, specs):
+    kept = [row for row in read(results) if row["tree"] != tree or row["outcome"] in DONE]
+    write(results, kept)
+    while True:
+        began = time.monotonic()
+        child = subprocess.run([sys.executable, __file__, "here", results, tree, str(seconds), *specs])
+        if child.returncode == 0:
+            break
+        rows = read(results)
+        ended = [row for row in rows if row["outcome"] == "ended"]
+        if not ended:
+            return 1
+        for row in ended:
+            signal = child.returncode < 0
+            row["outcome"] = "crash" if signal else "timeout"
+            row["seconds"] = f"{time.monotonic() - began:.1f}" if signal else f"{seconds:.1f}"
+            row["reason"] = f"signal {-child.returncode}" if signal else f"longer than {seconds} s"
+        write(results, rows)
+    return 0 if all(row["outcome"] in DONE for row in read(results) if row["tree"] == tree) else 1
+
+
+def names(specs):
+    import mlx.core as mx
+    import numpy as np
+
+    def evaluate(*values, **_):
+        mx.eval([value for value in values if isinstance(value, mx.array)])
+
+    for owner in (unittest.TestCase, np.testing):
+        for name in dir(owner):
+            if name.startswith("assert") and "Raises" not in name and "Warns" not in name:
+                setattr(owner, name, evaluate)
+    for spec in specs:
+        for test in load(spec)[1]:
+            faulthandler.dump_traceback_later(600, exit=True)
+            # Without results a test may end early; what it asked for until then counts.
+            with suppress(Exception):
+                test.run(unittest.TestResult())
+            print(test.id(), file=sys.stderr, flush=True)
+    return 0
+
+
+def table(document, files):
+    out = [f"Host: {platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}.\n"]
+    out.append("| device | file | tree | tests | passed | skipped | failed | not run | seconds |")
+    out.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    reasons, slow = [], []
     for name in files:
-        rows = read(name)
+        # A test that a run was ended in has no result.
+        rows = [row for row in read(name) if row["outcome"] != "ended"]
         device = Path(name).stem.removeprefix("applegpu_")
-        for file in dict.fromkeys(row["file"] for row in rows):
-            mine = [row for row in rows if row["file"] == file]
+        for file, tree in dict.fromkeys((row["file"], row["tree"]) for row in rows):
+            mine = [row for row in rows if (row["file"], row["tree"]) == (file, tree)]
             total = int(mine[0]["tests in file"])
             count = Counter(row["outcome"] for row in mine)
-            failed = count["fail"] + count["error"]
+            failed = len(mine) - count["pass"] - count["skip"]
             seconds = sum(float(row["seconds"]) for row in mine)
-            cells = [device, f"`{file}.py`", total, count["pass"], count["skip"], failed]
+            cells = [device, f"`{file}.py`", tree[:12], total, count["pass"], count["skip"], failed]
             cells += [total - len(mine), f"{seconds:.0f}"]
-            print("| " + " | ".join(map(str, cells)) + " |")
-            names = (row["test"].split(".")[-1] for row in mine if row["outcome"] == "pass")
-            passed.append(f"Passed on {device}: {', '.join(f'`{name}`' for name in sorted(names))}.")
+            out.append("| " + " | ".join(map(str, cells)) + " |")
             reasons += [(device, row) for row in mine if row["outcome"] != "pass"]
-    for line in passed:
-        print(f"\n{line}")
+            slow += [(float(row["seconds"]), device, row) for row in mine]
     if reasons:
-        print("\n| device | test | outcome | reason |\n| --- | --- | --- | --- |")
-    for device, row in reasons:
-        reason = row["reason"].replace("|", "\\|")
-        print(f"| {device} | `{row['test']}` | {row['outcome']} | {reason} |")
+        out.append("\nNot passed:\n\n| device | test | outcome | reason |\n| --- | --- | --- | --- |")
+        for device, row in reasons:
+            reason = row["reason"].replace("|", "\\|")
+            out.append(f"| {device} | `{row['file']}: {row['test']}` | {row['outcome']} | {reason} |")
+    slow = sorted(slow, key=lambda one: -one[0])[:10]
+    out.append("\nThe longest:\n\n| device | test | seconds |\n| --- | --- | --- |")
+    out += [f"| {device} | `{row['file']}: {row['test']}` | {seconds:.0f} |" for seconds, device, row in slow]
+    path = Path(document)
+    head, marker, _ = path.read_text(encoding="utf-8").partition(MARKER)
+    if not marker:
+        sys.exit(f"{document} lacks the line {MARKER}")
+    path.write_text(f"{head}{marker}\n" + "\n".join(out) + "\n", encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["run", results, *specs] if specs:
-            sys.exit(run(results, specs))
-        case ["table", *files] if files:
-            sys.exit(table(files))
+        case ["run", results, tree, seconds, *specs] if specs:
+            sys.exit(run(results, tree, float(seconds), specs))
+        case ["here", results, tree, seconds, *specs]:
+            run_here(results, tree, float(seconds), specs)
+        case ["names", *specs] if specs:
+            sys.exit(names(specs))
+        case ["table", document, *files] if files:
+            sys.exit(table(document, files))
         case _:
             print(__doc__, file=sys.stderr)
             sys.exit(2)

@@ -1,0 +1,26 @@
+// A kernel of any name that does nothing: ci/upstream-tests.sh asks with it
+// which kernels a test wants, without compiling them.
+#include "kernel_abi.h"
+
+static uint32_t no_threadgroup_memory(void) {
+  return 0;
+}
+
+static int do_nothing(
+    const mtlsim_dispatch* dispatch,
+    const uint32_t position[3],
+    mtlsim_engine* engine,
+    mtlsim_report* report) {
+  (void)dispatch, (void)position, (void)engine, (void)report;
+  return MTLSIM_OK;
+}
+
+const mtlsim_kernel mtlsim_kernel_entry = {
+    .abi_version = MTLSIM_ABI_VERSION,
+    .variant = MTLSIM_PLAIN,
+    .host_name = "nothing",
+    .source = "ci/upstream_kernel.c",
+    .max_threads = MTLSIM_MAX_THREADS,
+    .static_threadgroup_bytes = no_threadgroup_memory,
+    .run = do_nothing,
+};
