@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::io::{Cursor, Read};
 
+use liblzma::stream::Stream;
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
@@ -14,6 +15,9 @@ use crate::tree::{File, Mode, Snapshot};
 
 /// More than any source here unpacks to; what exceeds it is not one of them.
 const LARGEST: u64 = 1 << 30;
+
+/// The memory that an .xz may ask for before its first byte; `xz -9` asks for 65 MiB.
+const LARGEST_DICTIONARY: u64 = 256 << 20;
 
 /// The sum of some bytes, hexadecimal.
 fn sha256(bytes: &[u8]) -> String {
@@ -57,16 +61,18 @@ pub(crate) fn check_sum(file: &str, bytes: &[u8], expected: &str) -> Result<()> 
 ///
 /// # Errors
 /// Damaged or cut-off archives, hostile or clashing names, anything that is neither file, link nor folder.
-pub(crate) fn unpack(origin: &str, bytes: &[u8], folder: Option<&str>) -> Result<Snapshot> {
+pub fn unpack(origin: &str, bytes: &[u8], folder: Option<&str>) -> Result<Snapshot> {
     let files = if bytes.starts_with(&[0x1f, 0x8b]) {
         untar(
             origin,
             &decompress(origin, flate2::read::GzDecoder::new(bytes))?,
         )?
     } else if bytes.starts_with(b"\xfd7zXZ\0") {
+        let decoder = Stream::new_stream_decoder(LARGEST_DICTIONARY, 0)
+            .map_err(|error| Error::source(origin, error))?;
         untar(
             origin,
-            &decompress(origin, liblzma::read::XzDecoder::new(bytes))?,
+            &decompress(origin, liblzma::read::XzDecoder::new_stream(bytes, decoder))?,
         )?
     } else if bytes.starts_with(b"PK\x03\x04") {
         unzip(origin, bytes)?

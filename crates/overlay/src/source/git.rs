@@ -1,7 +1,8 @@
 //! A git repository. The `git` program transports (it knows the user's proxies, keys and certificates, and building
 //! xtask needs no TLS headers for it); libgit2 reads what came.
 
-use git2::Oid;
+use camino::Utf8Path;
+use git2::{Oid, Repository, RepositoryInitOptions};
 
 use crate::error::{Error, Result};
 use crate::manifest::Pin;
@@ -44,16 +45,26 @@ pub(super) fn fetch(
 }
 
 /// Fetches what a reference (`refs/tags/v1`) or a whole commit id leads to.
+///
+/// Git works in a repository of its own, which borrows the store's folder of objects: a git that was killed, or that
+/// outlives a run that was, holds locks there and not in the store.
 pub(crate) fn fetch_name(
     store: &Store,
     url: &str,
     remote: &str,
     progress: Progress<'_>,
 ) -> Result<(Oid, Oid)> {
-    let local = format!("refs/fetched/{}", remote.trim_start_matches("refs/tags/"));
+    const LOCAL: &str = "refs/fetched";
+    let folder = tempfile::tempdir()?;
+    let folder = Utf8Path::from_path(folder.path()).ok_or_else(|| {
+        Error::source(folder.path().display().to_string(), "the path is not UTF-8")
+    })?;
+    let mut options = RepositoryInitOptions::new();
+    options.bare(true).external_template(false);
+    let landing = Repository::init_opts(folder, &options)?;
     let mut command = process::command("git");
     command
-        .arg(format!("--git-dir={}", store.folder()))
+        .arg(format!("--git-dir={folder}"))
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
         // A server that stops talking must not hold up the sources that come after it.
         .args([
@@ -71,12 +82,14 @@ pub(crate) fn fetch_name(
             "--",
         ])
         .arg(url)
-        .arg(format!("+{remote}:{local}"))
+        .arg(format!("+{remote}:{LOCAL}"))
         .env("GIT_TERMINAL_PROMPT", "0");
     for variable in FOREIGN_VARIABLES {
         command.env_remove(variable);
     }
+    command.env("GIT_OBJECT_DIRECTORY", store.folder().join("objects"));
     process::run(&mut command, progress)?;
-    let commit = store.repo().find_reference(&local)?.peel_to_commit()?;
+    let name = landing.refname_to_id(LOCAL)?;
+    let commit = store.repo().find_object(name, None)?.peel_to_commit()?;
     Ok((commit.id(), commit.tree_id()))
 }

@@ -19,10 +19,12 @@ use crate::store::Store;
 use crate::tree::{Listing, Snapshot};
 use crate::workspace::Workspace;
 
-pub(crate) use archive::{check_sum, download, unpack};
+pub(crate) use archive::{check_sum, download};
 pub(crate) use carrier::Package;
 pub(crate) use folder::snapshot_of_tree;
 pub(crate) use git::fetch_name;
+
+pub use archive::unpack;
 
 /// What to fetch, and how.
 #[derive(Debug, Clone, Copy)]

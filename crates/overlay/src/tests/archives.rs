@@ -39,7 +39,7 @@ fn tar_of<'a>(entries: impl IntoIterator<Item = (&'a str, EntryType, u32, &'a [u
     builder.into_inner().unwrap()
 }
 
-fn tar_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
+pub(crate) fn tar_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
     let named: Vec<_> = tree
         .0
         .iter()
@@ -67,13 +67,13 @@ fn tar_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
     }))
 }
 
-fn gz(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gz(bytes: &[u8]) -> Vec<u8> {
     let mut out = GzEncoder::new(Vec::new(), Compression::fast());
     out.write_all(bytes).unwrap();
     out.finish().unwrap()
 }
 
-fn xz(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn xz(bytes: &[u8]) -> Vec<u8> {
     let mut out = XzEncoder::new(Vec::new(), 1);
     out.write_all(bytes).unwrap();
     out.finish().unwrap()
@@ -102,7 +102,7 @@ fn zip_of(entries: &[(&str, Mode, &[u8])]) -> Vec<u8> {
     out.finish().unwrap().into_inner()
 }
 
-fn zip_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
+pub(crate) fn zip_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
     let named: Vec<_> = tree
         .0
         .iter()
@@ -190,6 +190,27 @@ fn a_cut_tar_inside_a_whole_gz_is_noticed() {
             "cut to {length}"
         );
     }
+}
+
+/// An .xz of a few bytes may ask for 4 GiB of memory, which the decoder takes before it reads on.
+#[test]
+fn an_xz_that_asks_for_too_much_memory_is_refused() {
+    // After the stream's own header: the block header's size, its flags, the filter, its properties' size, the dictionary.
+    const BLOCK: usize = 12;
+    let mut bytes = xz(&tar_of_tree(&upstream(), "t/"));
+    assert_eq!(bytes[BLOCK + 1..BLOCK + 4], [0, 0x21, 1], "another filter");
+    bytes[BLOCK + 4] = 40;
+    let sum = BLOCK + 4 * usize::from(bytes[BLOCK]);
+    let mut crc = flate2::Crc::new();
+    crc.update(&bytes[BLOCK..sum]);
+    bytes[sum..sum + 4].copy_from_slice(&crc.sum().to_le_bytes());
+    let error = unpack("x.tar.xz", &bytes, Some("t"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("x.tar.xz") && error.contains("memory limit reached"),
+        "{error}"
+    );
 }
 
 #[test]
