@@ -8,7 +8,7 @@ use overlay::bump::{self, Fate, Options, Outcome, Report};
 use overlay::progress::QUIET;
 use overlay::watch::Change as Watch;
 use overlay::{Error, Manifest};
-use support::{Change, Project, Upstream, WIDEN, entry, kernel};
+use support::{Change, Project, Upstream, WIDEN, entry, git, kernel};
 
 fn to(wanted: &str) -> Options {
     Options {
@@ -206,6 +206,32 @@ fn a_file_that_upstream_adds_too_is_a_conflict_unless_it_is_the_same() {
     ));
     assert!(!project.root().join("patches/files").exists());
     assert_eq!(project.patch_names(), Vec::<String>::new());
+}
+
+/// The patch goes on without the file, which is upstream's now.
+#[test]
+fn a_file_that_upstream_adds_as_it_is_leaves_the_patch() {
+    let upstream = Upstream::new();
+    upstream.release("1.1.0", &[("src/new.h", "int n;\n")]);
+    let adds = &[("src/new.h", "int n;\n"), ("src/own.h", "int o;\n")];
+    let project = Project::new(&upstream, &[Change { adds, ..WIDEN }]);
+    let (report, outcome) = start(&project, &to("1.1.0")).unwrap();
+    assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+    let Fate::Moved(files) = &report.patches[0].fate else {
+        panic!("{:?}", report.patches[0].fate)
+    };
+    assert_eq!(
+        (files[0].path.as_str(), files[0].absorbed),
+        ("src/new.h", 1)
+    );
+    assert!(
+        project
+            .read("patches/widen.patch")
+            .contains("\nAdds: src/own.h\n")
+    );
+    assert!(!project.root().join("patches/files/src/new.h").exists());
+    assert!(project.applied("src/k.cpp").contains("long line_30"));
+    assert_eq!(project.applied("src/new.h"), "int n;\n");
 }
 
 #[test]
@@ -492,20 +518,17 @@ fn a_shallow_source_does_and_says_that_history_is_missing() {
         &[("src/k.cpp", &kernel().replace("line_2 ", "second "))],
     );
     let folder = tempfile::tempdir().unwrap();
-    let status = std::process::Command::new("git")
-        .args([
+    git(
+        upstream.path(),
+        &[
             "clone",
             "--quiet",
             "--depth=1",
             "--branch=v1.1.0",
             &upstream.url(),
-        ])
-        .arg(folder.path())
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .stderr(std::process::Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success());
+            folder.path().to_str().unwrap(),
+        ],
+    );
     let project = Project::new(&upstream, &[WIDEN]);
     let source = Some(folder.path().to_str().unwrap().to_owned());
     let (report, outcome) = start(

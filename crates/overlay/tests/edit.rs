@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::process::Command;
-
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
 use overlay::edit::{self, Exported};
@@ -12,30 +10,13 @@ use overlay::lint::{self, Findings};
 use overlay::progress::QUIET;
 use overlay::{Error, Workspace};
 use proptest::prelude::*;
-use support::{Change, Project, Upstream, WIDEN};
+use support::{Change, Project, Upstream, WIDEN, git};
 
 const ADD: Change<'_> = Change {
     name: "add",
     edits: &[("src/other.cpp", "int other;", "long other;")],
     adds: &[("src/new.h", "int n;\n"), ("src/a.h", "int a;\n")],
 };
-
-fn git(folder: &Utf8Path, args: &[&str]) -> String {
-    let out = Command::new("git")
-        .args(["-c", "user.name=t", "-c", "user.email=t@localhost"])
-        .args(args)
-        .current_dir(folder)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_EDITOR", "true")
-        .output()
-        .unwrap();
-    assert!(
-        out.status.success(),
-        "git {args:?}: {}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    String::from_utf8(out.stdout).unwrap()
-}
 
 fn open(project: &Project, name: Option<&str>) -> Utf8PathBuf {
     edit::open(&project.workspace, name, false, QUIET)

@@ -3,6 +3,12 @@
 //! The patch is affine-tile-cap as it was written for v0.32.0 and for v0.32.4, kept in `fixtures/`, so that these tests
 //! say the same whatever the series holds today.
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a server that outlives the call has no wrapper"
+)]
+
+mod support;
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -270,26 +276,8 @@ fn git_and_diffy_come_to_the_same_tree() {
     let history = history();
     let folder = tempfile::tempdir_in(&history.root).unwrap();
     let git = |args: &[&str]| {
-        let out = Command::new("git")
-            .args([
-                "-c",
-                "user.name=t",
-                "-c",
-                "user.email=t@localhost",
-                "-c",
-                "core.autocrlf=false",
-            ])
-            .args(args)
-            .current_dir(folder.path())
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .output()
-            .unwrap();
-        assert!(
-            out.status.success(),
-            "git {args:?}: {}",
-            String::from_utf8_lossy(&out.stderr)
-        );
-        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+        let folder = Utf8Path::from_path(folder.path()).unwrap();
+        support::git(folder, args).trim().to_owned()
     };
     git(&[
         "clone",

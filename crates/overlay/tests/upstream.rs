@@ -3,14 +3,11 @@
 
 mod support;
 
-use std::process::Command;
-
-use camino::Utf8Path;
 use fs_err as fs;
 use overlay::Error;
 use overlay::progress::QUIET;
 use overlay::upstream::{self, Bundle, Options};
-use support::{Change, Project, Upstream, WIDEN};
+use support::{Change, Project, Upstream, WIDEN, git, kernel};
 
 const RECIPE: &str = "\
 branch = \"wider\"
@@ -76,20 +73,6 @@ fn missing(bundle: &Bundle) -> String {
         .filter_map(|point| point.missing.clone())
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-fn git(folder: &Utf8Path, args: &[&str]) -> String {
-    let out = Command::new("git")
-        .args(args)
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    assert!(
-        out.status.success(),
-        "git {args:?}: {}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    String::from_utf8(out.stdout).unwrap()
 }
 
 #[test]
@@ -209,4 +192,83 @@ fn what_cannot_become_a_bundle_is_refused() {
     );
     fs::write(&recipe, RECIPE.replace("tables/m3.tsv", "../m3.tsv")).unwrap();
     assert!(of("widen").unwrap_err().to_string().contains("unsafe path"));
+}
+
+/// The bundle on upstream's `main`, which is release 1.0.0 with another text of the file.
+fn on_main(upstream: &Upstream, project: &Project, text: &str) -> Result<Bundle, Error> {
+    let commit = upstream.commit("Go on", &[("src/k.cpp", text)]);
+    upstream
+        .repo
+        .reference("refs/heads/main", commit, true, "test")
+        .unwrap();
+    of_main(project, upstream.url())
+}
+
+fn of_main(project: &Project, url: String) -> Result<Bundle, Error> {
+    let options = Options {
+        patch: "widen".to_owned(),
+        main_of: Some(url),
+        ..Options::default()
+    };
+    upstream::bundle(&project.workspace, &options, QUIET)
+}
+
+#[test]
+fn on_upstreams_main_the_branch_begins_there() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let text = kernel().replace("int line_5 = 5;", "int line_5 = 5;\nint new_on_main;");
+    let bundle = on_main(&upstream, &project, &text).unwrap();
+    let mlx = bundle.folder.join("mlx");
+    let main = upstream.repo.revparse_single("main^{tree}").unwrap().id();
+    assert_eq!(
+        git(&mlx, &["rev-parse", "HEAD~2^{tree}"]).trim(),
+        main.to_string()
+    );
+    let changed = git(
+        &mlx,
+        &["diff", "-U0", "HEAD~2", "HEAD~1", "--", "src/k.cpp"],
+    );
+    assert!(
+        changed.contains("-int line_30 = 30;\n+long line_30 = 30;") && !changed.contains("line_2 "),
+        "{changed}"
+    );
+    assert!(git(&mlx, &["show", "HEAD:src/k.cpp"]).contains("new_on_main"));
+    let checklist = fs::read_to_string(bundle.folder.join("CHECKLIST.md")).unwrap();
+    assert!(
+        checklist.contains(&format!("on tree `{main}`")),
+        "{checklist}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_on_upstreams_main_is_told_apart() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let has_it = kernel().replace("int line_30", "long line_30");
+    upstream.commit("Add a file", &[("src/new.h", "int n;\n")]);
+    let error = on_main(&upstream, &project, &has_it)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("the base has all of it already"), "{error}");
+    let clashes = kernel().replace("int line_30", "short line_30");
+    let error = on_main(&upstream, &project, &clashes)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("it does not fit on this base alone, in src/k.cpp"),
+        "{error}"
+    );
+    let error = of_main(&project, format!("{}/nothing", upstream.url()))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("/nothing"), "{error}");
+    upstream
+        .repo
+        .find_reference("refs/heads/main")
+        .unwrap()
+        .delete()
+        .unwrap();
+    let error = of_main(&project, upstream.url()).unwrap_err().to_string();
+    assert!(error.contains("refs/heads/main"), "{error}");
 }

@@ -399,8 +399,19 @@ impl<'a> Project<'a> {
             let Some(patch) = self.series.patches.iter().find(|patch| patch.name == *name) else {
                 continue;
             };
-            let adds: Vec<_> = patch.header.adds().collect();
-            let bytes = patch::export(repo, name, &patch.header, before, *tree, &adds)?;
+            // A file that upstream has by now is edited, if anything, and no longer added.
+            let there = repo.find_tree(before)?;
+            let (gone, adds): (Vec<_>, Vec<_>) = patch
+                .header
+                .adds()
+                .partition(|path| there.get_path(path.as_ref()).is_ok());
+            let header = if gone.is_empty() {
+                patch.header.clone()
+            } else {
+                let kept = adds.iter().map(|path| (*path).to_owned());
+                patch.header.clone().with_adds(kept)
+            };
+            let bytes = patch::export(repo, name, &header, before, *tree, &adds)?;
             let after = Patch::parse(name, &bytes)?;
             if after.blob != patch.blob {
                 text(format!("patches/{name}.patch"), bytes);

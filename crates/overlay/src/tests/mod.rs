@@ -1,6 +1,7 @@
 //! The engine's tests: bad input of every kind, kills, oracles, and the real MLX.
 
 mod archives;
+mod bumps;
 mod fixture;
 mod kills;
 mod locks;

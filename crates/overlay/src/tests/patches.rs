@@ -4,7 +4,9 @@ use fs_err as fs;
 
 use super::fixture::{ADDED, Fixture, edit, export, header, upstream};
 use crate::Error;
+use crate::apply::{Options, apply};
 use crate::patch::Patch;
+use crate::progress::QUIET;
 use crate::series::Series;
 use crate::state::State;
 
@@ -247,6 +249,47 @@ fn an_added_file_must_not_be_there_already() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("it adds b.txt, which is in tree"), "{error}");
+}
+
+/// On a file system that ignores case the one would overwrite the other.
+#[test]
+fn an_added_file_must_not_differ_from_another_by_case_only() {
+    let adds = |paths: &[&str]| {
+        let fixture = Fixture::new();
+        let files = fixture.workspace.patches().join("files");
+        fs::remove_file(files.join(ADDED)).unwrap();
+        for path in paths {
+            fs::create_dir_all(files.join(path).parent().unwrap()).unwrap();
+            fs::write(files.join(path), "").unwrap();
+        }
+        let text = patch_text(&fixture, "two").replace(ADDED, &paths.join("\n "));
+        fs::write(fixture.patch_file("two"), text).unwrap();
+        let options = Options {
+            update_lock: true,
+            offline: true,
+            ..Options::default()
+        };
+        let error = apply(&fixture.workspace, &options, QUIET).unwrap_err();
+        assert!(!fixture.workspace.tree().exists());
+        error.to_string()
+    };
+    for paths in [&["A.txt"][..], &["Dir/x.h"], &["x.h", "X.h"]] {
+        let error = adds(paths);
+        assert!(error.contains("by case only"), "{paths:?}: {error}");
+    }
+}
+
+#[test]
+fn an_added_file_must_not_be_a_link_out_of_the_tree() {
+    let fixture = Fixture::new();
+    let added = fixture.workspace.patches().join("files").join(ADDED);
+    fs::remove_file(&added).unwrap();
+    std::os::unix::fs::symlink("../../outside", &added).unwrap();
+    let error = Series::load(&fixture.workspace.patches()).unwrap_err();
+    assert!(
+        matches!(&error, Error::UnsafePath { path, .. } if path == ADDED),
+        "{error}"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::fmt::Write as _;
+use std::process::{Command, Output};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
@@ -23,6 +24,35 @@ pub(crate) fn kernel() -> String {
         let _ = writeln!(text, "int line_{line} = {line};");
     }
     text
+}
+
+/// Runs git away from everyone's configuration, in nobody's name.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the engine's wrapper is not public"
+)]
+pub(crate) fn git_output(folder: &Utf8Path, args: &[&str]) -> Output {
+    Command::new("git")
+        .args(["-c", "user.name=t", "-c", "user.email=t@localhost"])
+        .args(["-c", "core.autocrlf=false"])
+        .args(args)
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .env("GIT_EDITOR", "true")
+        .output()
+        .unwrap()
+}
+
+/// What git prints; it must succeed.
+pub(crate) fn git(folder: &Utf8Path, args: &[&str]) -> String {
+    let out = git_output(folder, args);
+    assert!(
+        out.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    String::from_utf8(out.stdout).unwrap()
 }
 
 pub(crate) type Files<'a> = &'a [(&'a str, &'a str)];
