@@ -7,6 +7,14 @@
 //!
 //! Nothing here prints: errors are typed ([`Error`]), progress goes to a callback ([`progress`]).
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests start what they need and look at its end themselves"
+    )
+)]
+
 pub mod apply;
 pub mod bump;
 pub mod edit;

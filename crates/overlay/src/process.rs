@@ -12,6 +12,7 @@ const KEPT_LINES: usize = 12;
 
 /// A command for `program`, found on `PATH` unless it is a path.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    #[expect(clippy::disallowed_methods, reason = "this is the wrapper")]
     Command::new(program)
 }
 

@@ -4,8 +4,6 @@
 //! The words are a person's: upstream forbids machine-written descriptions and commit messages. They begin as
 //! placeholders, and a bundle with one is not ready. Nothing here pushes.
 
-use std::process::Command;
-
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
 use git2::{FileMode, Oid, Repository};
@@ -289,7 +287,7 @@ fn insert_test(repo: &Repository, tree: Oid, test: &Test, body: &str) -> Result<
 }
 
 fn write_mails(folder: &Utf8Path, base: Oid) -> Result<()> {
-    let mut command = Command::new("git");
+    let mut command = process::command("git");
     command
         .current_dir(folder.join("mlx"))
         .args([
