@@ -77,7 +77,7 @@ void qmv_streamed(
     compute_encoder.set_vector_bytes(scales.strides(), c++);
     compute_encoder.set_vector_bytes(biases.strides(), c++);
   }
-  auto size = [](const int32_t(&v)[3]) { return MTL::Size(v[0], v[1], v[2]); };
+  auto size = [](const int32_t* v) { return MTL::Size(v[0], v[1], v[2]); };
   compute_encoder.dispatch_threadgroups(size(plan.grid), size(plan.group));
 }
 
