@@ -86,6 +86,19 @@ named! {
     }
 }
 
+impl Mode {
+    /// Bits a weight and weights a group, where the mode leaves no choice.
+    #[must_use]
+    pub const fn fixed(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Affine => None,
+            Self::Mxfp4 => Some((4, 32)),
+            Self::Mxfp8 => Some((8, 32)),
+            Self::Nvfp4 => Some((4, 16)),
+        }
+    }
+}
+
 named! {
     /// The type of x and of the result.
     "dtype" Dtype {
@@ -222,6 +235,8 @@ pub struct Problem {
     pub experts: u32,
     /// Whether a gather's right-hand indices are sorted.
     pub right_sorted: bool,
+    /// Whether nvfp4 weights have a scale for all of them.
+    pub global_scale: bool,
 }
 
 impl Problem {
@@ -243,7 +258,35 @@ impl Problem {
             batch: 1,
             experts: 1,
             right_sorted: false,
+            global_scale: false,
         }
+    }
+
+    /// The same product in another mode, with the bits and the group that the mode fixes.
+    #[must_use]
+    pub const fn with_mode(self, mode: Mode) -> Self {
+        let (bits, group_size) = match mode.fixed() {
+            Some(fixed) => fixed,
+            None => (self.bits, self.group_size),
+        };
+        Self {
+            mode,
+            bits,
+            group_size,
+            ..self
+        }
+    }
+
+    /// Whether MLX has a matrix kernel for this product above the batch limit. For the primitives that quantize x it
+    /// does with a global scale and bfloat16 only (`QQMatmul::eval_gpu`, `GatherQQMM::eval_gpu`).
+    #[cfg(not(without_plan))]
+    fn has_matrix_kernel(&self) -> bool {
+        let k_alignment = match self.op {
+            Op::QuantizedMatmul | Op::GatherQmm => return true,
+            Op::GatherQqmm if self.nax => 64,
+            Op::QqMatmul | Op::GatherQqmm => 32,
+        };
+        self.global_scale && self.dtype == Dtype::Bfloat16 && self.k.is_multiple_of(k_alignment)
     }
 
     #[cfg(not(without_plan))]
@@ -265,8 +308,8 @@ impl Problem {
             batch: int("batch", self.batch)?,
             experts: int("experts", self.experts)?,
             right_sorted: i32::from(self.right_sorted),
-            global_scale: 0,
-            matrix_kernels: i32::from(matches!(self.op, Op::QuantizedMatmul | Op::GatherQmm)),
+            global_scale: i32::from(self.global_scale),
+            matrix_kernels: i32::from(self.has_matrix_kernel()),
             arch_generation: self.architecture.generation,
             arch_size: self.architecture.size as i32,
             nax: i32::from(self.nax),

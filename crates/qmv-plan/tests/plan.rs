@@ -206,17 +206,92 @@ fn narrow_and_streamed_keep_the_batch_limit() {
     }
 }
 
+const FLOAT_MODES: [Mode; 3] = [Mode::Mxfp4, Mode::Mxfp8, Mode::Nvfp4];
+
+/// The wide kernel, in tiles of five, on every generation; its replacement in tiles of eight.
 #[test]
-fn float_modes_go_row_by_row_where_bits_are_asked_for() {
-    let mut problem = on("applegpu_g13s", MLP);
-    (problem.mode, problem.bits, problem.group_size) = (Mode::Mxfp4, 4, 32);
-    let wide = rows(problem, 6, Policy::Default);
+fn float_modes_are_streamed_on_every_generation() {
+    for name in ARCHITECTURES {
+        for mode in FLOAT_MODES {
+            let problem = on(name, MLP).with_mode(mode);
+            for m in 2..limit(problem, Policy::Streamed).unwrap() {
+                let wide = rows(problem, m, Policy::Default);
+                assert_eq!(
+                    (wide.path, wide.weight_passes, wide.identical),
+                    (Path::Wide, m.div_ceil(5), false),
+                    "{name} {mode} {m}"
+                );
+                let plan = rows(problem, m, Policy::Streamed);
+                assert_eq!(
+                    (plan.path, plan.weight_passes, plan.identical),
+                    (Path::Streamed, m.div_ceil(8), true),
+                    "{name} {mode} {m}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn names_of_float_modes_are_spelled_as_the_library_spells_them() {
+    let name = |problem, m| rows(problem, m, Policy::Exact).kernel;
+    let problem = on("applegpu_g17s", MLP).with_mode(Mode::Nvfp4);
     assert_eq!(
-        (wide.path, wide.tiles, wide.identical),
-        (Path::Wide, 2, false)
+        name(problem, 1),
+        "nvfp4_qmv_fast_bfloat16_t_gs_16_b_4_batch_0_pr_0_hgs_0_r_2"
     );
-    let plan = rows(problem, 6, Policy::Streamed);
-    assert_eq!((plan.path, plan.identical), (Path::Qmv, true));
+    assert_eq!(
+        name(problem, 8),
+        "nvfp4_qmv_streamed_fast_bfloat16_t_gs_16_b_4_nv_8_batch_0"
+    );
+    let scaled = Problem {
+        op: Op::QqMatmul,
+        global_scale: true,
+        k: 5_120 + 16,
+        ..problem
+    };
+    assert_eq!(
+        name(scaled, 3),
+        "nvfp4_qmv_streamed_bfloat16_t_gs_16_b_4_nv_3_batch_0_hgs"
+    );
+    let batched = Problem {
+        batch: 2,
+        dtype: Dtype::Float16,
+        ..problem.with_mode(Mode::Mxfp8)
+    };
+    assert_eq!(
+        name(batched, 5),
+        "mxfp8_qmv_streamed_fast_float16_t_gs_32_b_8_nv_6_batch_1"
+    );
+}
+
+/// A matrix kernel for products that quantize x exists with global scales and bfloat16 alone; below it, and without
+/// it at any number of rows, streamed takes the place of the rows one by one.
+#[test]
+fn quantizing_products_are_streamed_as_far_as_no_matrix_kernel_takes_them() {
+    let problem = Problem {
+        op: Op::QqMatmul,
+        ..on("applegpu_g15d", MLP).with_mode(Mode::Nvfp4)
+    };
+    let scaled = Problem {
+        global_scale: true,
+        ..problem
+    };
+    assert_eq!(limit(problem, Policy::Streamed), None);
+    assert_eq!(limit(scaled, Policy::Streamed), Some(12));
+    assert_eq!(limit(scaled, Policy::Exact), None);
+    let float32 = Problem {
+        dtype: Dtype::Float32,
+        ..scaled
+    };
+    assert_eq!(limit(float32, Policy::Default), None);
+    // qmv_wide has no global scale.
+    assert_eq!(rows(problem, 6, Policy::Default).path, Path::Wide);
+    assert_eq!(rows(scaled, 6, Policy::Default).path, Path::Qmv);
+    for problem in [problem, scaled] {
+        let plan = rows(problem, 11, Policy::Streamed);
+        assert_eq!((plan.path, plan.weight_passes), (Path::Streamed, 2));
+    }
 }
 
 #[test]
@@ -300,6 +375,13 @@ fn bad_input_is_named() {
                 ..good
             },
             "group_size must be 16, found 64",
+        ),
+        (
+            Problem {
+                global_scale: true,
+                ..good.with_mode(Mode::Mxfp4)
+            },
+            "global_scale must be 0 in other modes than nvfp4, found 1",
         ),
         (
             Problem {

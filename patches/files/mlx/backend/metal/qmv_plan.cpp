@@ -10,16 +10,23 @@ namespace mlx::core {
 
 namespace {
 
-// The kernels come with the patch that adds this header's neighbour; without
-// them the policies keep their promise with one-row kernels.
+// The kernels come with patches of their own, those of the fp modes with
+// another one; without them the policies keep their promise with one-row
+// kernels.
 #if __has_include("mlx/backend/metal/kernels/qmv_streamed.h")
 constexpr bool has_streamed_kernels = true;
 #else
 constexpr bool has_streamed_kernels = false;
 #endif
+#if __has_include("mlx/backend/metal/kernels/fp_qmv_streamed.h")
+constexpr bool has_fp_streamed_kernels = has_streamed_kernels;
+#else
+constexpr bool has_fp_streamed_kernels = false;
+#endif
 
-// Instantiated in kernels/qmv_streamed.metal. Five values keep the library
-// small; without 5 and 7 at most one vector in six is computed for nothing.
+// Instantiated in kernels/qmv_streamed.metal and kernels/fp_qmv_streamed.metal.
+// Five values keep the library small; without 5 and 7 at most one vector in six
+// is computed for nothing.
 constexpr std::array<int, 5> streamed_tiles = {2, 3, 4, 6, 8};
 static_assert(streamed_tiles.back() == MLX_QMV_STREAMED_ROWS);
 
@@ -86,7 +93,7 @@ bool prefers_wide(const Problem& p) {
 }
 
 bool can_stream(const Problem& p) {
-  return has_streamed_kernels && is_affine(p);
+  return is_affine(p) ? has_streamed_kernels : has_fp_streamed_kernels;
 }
 
 int wide_tile(const Problem& p) {
@@ -236,7 +243,7 @@ std::string describe_streamed(const Problem& p, Plan& plan) {
   plan.identical = 1;
   const bool fast = qmv_is_fast(p.bits, p.k);
   return kernel_stem(p, fast ? "qmv_streamed_fast" : "qmv_streamed") + "_nv_" +
-      std::to_string(tile) + batch_suffix(p);
+      std::to_string(tile) + batch_suffix(p) + scale_suffix(p);
 }
 
 std::string describe_qvm(const Problem& p, Plan& plan, bool split) {
@@ -436,6 +443,9 @@ std::string complain(const Problem& p) {
     if (p.group_size != group_size) {
       return expected("group_size", std::to_string(group_size), p.group_size);
     }
+  }
+  if (p.global_scale && p.mode != MLX_QMV_MODE_NVFP4) {
+    return expected("global_scale", "0 in other modes than nvfp4", 1);
   }
   if (p.m < 0) {
     return expected("m", "0 or more", p.m);

@@ -31,7 +31,8 @@ void qmv_streamed(
     const array& x_as_given,
     const array& w,
     const array& scales,
-    const array& biases,
+    const std::optional<array>& biases,
+    const std::optional<array>& global_scale,
     array& out,
     const Stream& s) {
   const array x = aligned(x_as_given, s);
@@ -39,27 +40,38 @@ void qmv_streamed(
   const auto plan = qmv_describe(problem, call.policy, MLX_QMV_PATH_STREAMED);
   const bool fast = qmv_is_fast(problem.bits, problem.k);
   const bool batched = problem.batch > 1;
+  const bool affine = problem.mode == MLX_QMV_MODE_AFFINE;
 
   const std::string name = plan.kernel;
-  const auto template_def = get_template_definition(
-      name,
-      "affine_qmv_streamed",
-      get_type_string(x.dtype()),
-      problem.group_size,
-      problem.bits,
-      plan.tile,
-      fast,
-      batched);
+  auto define = [&](const char* function, auto... more) {
+    return get_template_definition(
+        name,
+        function,
+        get_type_string(x.dtype()),
+        problem.group_size,
+        problem.bits,
+        plan.tile,
+        fast,
+        batched,
+        more...);
+  };
+  const auto template_def = affine
+      ? define("affine_qmv_streamed")
+      : define("fp_qmv_streamed", global_scale.has_value());
   auto& d = metal::device(s.device);
-  auto kernel = get_qmv_streamed_kernel(d, name, template_def);
+  auto kernel = get_qmv_streamed_kernel(d, name, template_def, affine);
   qmv_count(fast ? "qmv_streamed_fast" : "qmv_streamed", name);
 
   auto& compute_encoder = metal::get_command_encoder(s);
   compute_encoder.set_compute_pipeline_state(kernel);
-  int c = 0;
-  compute_encoder.set_input_array(w, c++);
-  compute_encoder.set_input_array(scales, c++);
-  compute_encoder.set_input_array(biases, c++);
+  compute_encoder.set_input_array(w, 0);
+  compute_encoder.set_input_array(scales, 1);
+  if (affine) {
+    compute_encoder.set_input_array(*biases, 2);
+  } else if (global_scale) {
+    compute_encoder.set_input_array(*global_scale, 2);
+  }
+  int c = 3;
   compute_encoder.set_input_array(x, c++);
   compute_encoder.set_output_array(out, c++);
   compute_encoder.set_bytes(problem.k, c++);
@@ -75,7 +87,9 @@ void qmv_streamed(
     compute_encoder.set_vector_bytes(w.shape(), c++);
     compute_encoder.set_vector_bytes(w.strides(), c++);
     compute_encoder.set_vector_bytes(scales.strides(), c++);
-    compute_encoder.set_vector_bytes(biases.strides(), c++);
+    if (affine) {
+      compute_encoder.set_vector_bytes(biases->strides(), c++);
+    }
   }
   auto size = [](const int32_t* v) { return MTL::Size(v[0], v[1], v[2]); };
   compute_encoder.dispatch_threadgroups(size(plan.grid), size(plan.group));

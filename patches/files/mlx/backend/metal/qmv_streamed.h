@@ -1,6 +1,8 @@
-// The host side of kernels/qmv_streamed.h.
+// The host side of kernels/qmv_streamed.h and kernels/fp_qmv_streamed.h.
 
 #pragma once
+
+#include <optional>
 
 #include "mlx/backend/metal/device.h"
 #include "mlx/backend/metal/qmv_dispatch.h"
@@ -8,13 +10,15 @@
 namespace mlx::core {
 
 /// Dispatches an order-preserving kernel: out = x times the transposed
-/// weights, affine, for a call whose path is MLX_QMV_PATH_STREAMED.
+/// weights, for a call whose path is MLX_QMV_PATH_STREAMED. Affine weights have
+/// biases, nvfp4 ones may have a global scale.
 void qmv_streamed(
     const QmvCall& call,
     const array& x,
     const array& w,
     const array& scales,
-    const array& biases,
+    const std::optional<array>& biases,
+    const std::optional<array>& global_scale,
     array& out,
     const Stream& s);
 
@@ -23,6 +27,7 @@ void qmv_streamed(
 MTL::ComputePipelineState* get_qmv_streamed_kernel(
     metal::Device& d,
     const std::string& name,
-    const std::string& template_def);
+    const std::string& template_def,
+    bool affine);
 
 } // namespace mlx::core

@@ -7,14 +7,23 @@ namespace mlx::core {
 
 namespace metal {
 const char* qmv_streamed();
+const char* fp_qmv_streamed();
+#if !__has_include("mlx/backend/metal/kernels/fp_qmv_streamed.h")
+// Those kernels come with a patch of their own; without it no plan names one.
+const char* fp_qmv_streamed() {
+  return "";
+}
+#endif
 } // namespace metal
 
 // The text of quantized.h comes first: qmv_streamed.h builds on it and does not
-// include it, as it would then stand in the source twice.
+// include it, as it would then stand in the source twice. So it is with the fp
+// modes.
 MTL::ComputePipelineState* get_qmv_streamed_kernel(
     metal::Device& d,
     const std::string& name,
-    const std::string& template_def) {
+    const std::string& template_def,
+    bool affine) {
   auto lib = d.get_library(name, [&]() {
     std::string kernel_source;
     concatenate(
@@ -22,8 +31,8 @@ MTL::ComputePipelineState* get_qmv_streamed_kernel(
         metal::utils(),
         metal::gemm(),
         metal::quantized_utils(),
-        metal::quantized(),
-        metal::qmv_streamed(),
+        affine ? metal::quantized() : metal::fp_quantized(),
+        affine ? metal::qmv_streamed() : metal::fp_qmv_streamed(),
         template_def);
     return kernel_source;
   });

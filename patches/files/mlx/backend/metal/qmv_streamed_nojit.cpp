@@ -5,7 +5,8 @@ namespace mlx::core {
 MTL::ComputePipelineState* get_qmv_streamed_kernel(
     metal::Device& d,
     const std::string& name,
-    const std::string&) {
+    const std::string&,
+    bool) {
   return d.get_kernel(name);
 }
 
