@@ -2,8 +2,10 @@
 //
 // Reads cases from standard input, one a line:
 //
-//   bits group dtype n k batch seed record offset alone m m ...
+//   mode global_scale bits group dtype n k batch seed record offset alone
+//     m m ...
 //
+// (with a global scale, the product is qqmm's)
 // and answers each with one line of JSON: the bits of `alone` rows one by one,
 // then for every m the first m of them in one product ("together"): how many
 // outputs differ, which kernels ran. With record 1 also the bits of every
@@ -20,9 +22,11 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "metal_sim.h"
@@ -34,6 +38,8 @@ namespace mx = mlx::core;
 namespace {
 
 struct Case {
+  std::string mode;
+  bool global_scale{};
   int bits{}, group{};
   std::string dtype;
   int n{}, k{}, batch{};
@@ -47,8 +53,8 @@ struct Case {
 Case parse(const std::string& line) {
   std::istringstream in(line);
   Case c;
-  in >> c.bits >> c.group >> c.dtype >> c.n >> c.k >> c.batch >> c.seed >>
-      c.record >> c.offset >> c.alone;
+  in >> c.mode >> c.global_scale >> c.bits >> c.group >> c.dtype >> c.n >>
+      c.k >> c.batch >> c.seed >> c.record >> c.offset >> c.alone;
   if (!in) {
     throw std::invalid_argument("not a case: " + line);
   }
@@ -91,6 +97,32 @@ float rounded(float value, mx::Dtype dtype) {
   return value;
 }
 
+// The values of the fp modes, by the formats' definition.
+double fp4_e2m1(int bits) {
+  constexpr double magnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  return bits & 8 ? -magnitudes[bits & 7] : magnitudes[bits & 7];
+}
+
+double fp8_e4m3(int bits) {
+  const int exponent = bits >> 3 & 15;
+  const int mantissa = bits & 7;
+  const double magnitude = exponent ? std::ldexp(8 + mantissa, exponent - 10)
+                                    : std::ldexp(mantissa, -9);
+  return bits & 128 ? -magnitude : magnitude;
+}
+
+double fp8_e8m0(int bits) {
+  return std::ldexp(1.0, bits - 127);
+}
+
+// What nvfp4's global scales are relative to: the largest product of a scale
+// and a weight.
+constexpr double largest_nvfp4 = 448.0 * 6.0;
+// The largest magnitudes, had they been measured: of x as filled below, and
+// any of the weights.
+constexpr float global_scale_x = 1.1f;
+constexpr float global_scale_w = 2.3f;
+
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -112,12 +144,25 @@ class Random {
   std::uint64_t state_;
 };
 
+std::vector<std::uint32_t> bits_of(mx::array& array) {
+  std::vector<std::uint32_t> bits(array.size());
+  if (array.itemsize() == 4) {
+    std::memcpy(bits.data(), array.data<float>(), array.nbytes());
+  } else {
+    auto narrow = array.data<std::uint16_t>();
+    bits.assign(narrow, narrow + array.size());
+  }
+  return bits;
+}
+
 struct Problem {
   Case c;
   mx::Dtype dtype;
   int m; // rows of x for each matrix
   std::vector<std::uint32_t> w;
   std::vector<float> scales, biases, x;
+  std::vector<std::uint8_t> fp_scales; // in place of scales and biases
+  std::vector<float> seen_x; // x as the product's own kernel reads it
 
   explicit Problem(const Case& of)
       : c(of), dtype(dtype_of(of.dtype)), m(of.alone) {
@@ -134,11 +179,70 @@ struct Problem {
             value = rounded(random.real(a, b), dtype);
           }
         };
-    // As quantized weights have them: values around zero.
-    const float top = static_cast<float>((1 << c.bits) - 1);
-    fill(scales, weights / c.group, 0.5f / top, 1.5f / top);
-    fill(biases, weights / c.group, -0.9f, -0.1f);
+    if (is_affine()) {
+      // As quantized weights have them: values around zero.
+      const float top = static_cast<float>((1 << c.bits) - 1);
+      fill(scales, weights / c.group, 0.5f / top, 1.5f / top);
+      fill(biases, weights / c.group, -0.9f, -0.1f);
+    } else {
+      fill_fp(random, weights / c.group);
+    }
     fill(x, std::size_t(c.batch) * m * c.k, -1.0f, 1.0f);
+    seen_x = c.global_scale ? quantized_x() : x;
+  }
+
+  bool is_affine() const {
+    return c.mode == "affine";
+  }
+
+  void fill_fp(Random& random, std::size_t groups) {
+    if (c.mode == "mxfp8") {
+      // Two codes of a weight are no numbers, and quantizing gives none.
+      for (auto& word : w) {
+        for (int shift = 0; shift < 32; shift += 8) {
+          if ((word >> shift & 0x7f) == 0x7f) {
+            word ^= 0x40u << shift;
+          }
+        }
+      }
+    }
+    // Scales around one half; with a global scale they use all of their range.
+    const auto [first, codes] = c.mode != "nvfp4" ? std::pair(122, 8)
+        : c.global_scale                          ? std::pair(0x40, 0x3f)
+                                                  : std::pair(0x18, 0x30);
+    fp_scales.resize(groups);
+    for (auto& scale : fp_scales) {
+      scale = static_cast<std::uint8_t>(first + random.next() % codes);
+    }
+  }
+
+  // qqmm rounds x before it multiplies, each group of a row by itself.
+  std::vector<float> quantized_x() const {
+    const mx::array scale(global_scale_x);
+    const auto parts = mx::quantize(
+        mx::array(x.begin(), shape(m, c.k), dtype),
+        c.group,
+        c.bits,
+        c.mode,
+        scale,
+        mx::Device::gpu);
+    auto seen = mx::dequantize(
+        parts[0],
+        parts[1],
+        std::nullopt,
+        c.group,
+        c.bits,
+        c.mode,
+        scale,
+        dtype,
+        mx::Device::gpu);
+    mx::eval(seen);
+    const auto bits = bits_of(seen);
+    std::vector<float> values;
+    for (auto word : bits) {
+      values.push_back(static_cast<float>(value(word)));
+    }
+    return values;
   }
 
   mx::Shape shape(int rows, int columns) const {
@@ -155,21 +259,51 @@ struct Problem {
       some.insert(some.end(), start, start + std::size_t(count) * c.k);
     }
     const int size = static_cast<int>(some.size());
-    mx::array rows = mx::slice(
+    const mx::array flat = mx::slice(
         mx::array(some.begin(), mx::Shape{size}, dtype),
         mx::Shape{before},
         mx::Shape{size},
         mx::Device::gpu);
+    const mx::array rows =
+        mx::reshape(flat, shape(count, c.k), mx::Device::gpu);
+    const mx::array packed(
+        w.begin(), shape(c.n, c.k * c.bits / 32), mx::uint32);
+    const auto groups = shape(c.n, c.k / c.group);
+    if (c.global_scale) {
+      return mx::qqmm(
+          rows,
+          packed,
+          mx::array(fp_scales.begin(), groups, mx::uint8),
+          c.group,
+          c.bits,
+          c.mode,
+          mx::array(global_scale_x),
+          mx::array(global_scale_w),
+          mx::Device::gpu);
+    }
     return mx::quantized_matmul(
-        mx::reshape(rows, shape(count, c.k), mx::Device::gpu),
-        mx::array(w.begin(), shape(c.n, c.k * c.bits / 32), mx::uint32),
-        mx::array(scales.begin(), shape(c.n, c.k / c.group), dtype),
-        mx::array(biases.begin(), shape(c.n, c.k / c.group), dtype),
+        rows,
+        packed,
+        is_affine() ? mx::array(scales.begin(), groups, dtype)
+                    : mx::array(fp_scales.begin(), groups, mx::uint8),
+        is_affine() ? std::optional(mx::array(biases.begin(), groups, dtype))
+                    : std::nullopt,
         true,
         c.group,
         c.bits,
-        "affine",
+        c.mode,
         mx::Device::gpu);
+  }
+
+  // The weight of a code in a group.
+  double weight_of(int code, std::size_t group) const {
+    if (is_affine()) {
+      return double(scales[group]) * code + biases[group];
+    }
+    const double scale = c.mode == "nvfp4" ? fp8_e4m3(fp_scales[group])
+                                           : fp8_e8m0(fp_scales[group]);
+    const double global = c.global_scale ? global_scale_w / largest_nvfp4 : 1;
+    return scale * global * (c.bits == 8 ? fp8_e4m3(code) : fp4_e2m1(code));
   }
 
   // The largest error of the rows, given as bits, against a float64 product,
@@ -189,14 +323,14 @@ struct Problem {
             q |= (bytes[at / 8] >> (at % 8) & 1) << bit;
           }
           const std::size_t group = (row * c.k + k) / c.group;
-          weight[k] = double(scales[group]) * q + biases[group];
+          weight[k] = weight_of(q, group);
         }
         for (int r = 0; r < rows; r++) {
           double sum = 0;
           double size = 0;
           for (int k = 0; k < c.k; k++) {
             const double term =
-                weight[k] * x[(std::size_t(b) * m + r) * c.k + k];
+                weight[k] * seen_x[(std::size_t(b) * m + r) * c.k + k];
             sum += term;
             size += std::abs(term);
           }
@@ -228,17 +362,6 @@ struct Problem {
     return static_cast<float>(value);
   }
 };
-
-std::vector<std::uint32_t> bits_of(mx::array& array) {
-  std::vector<std::uint32_t> bits(array.size());
-  if (array.itemsize() == 4) {
-    std::memcpy(bits.data(), array.data<float>(), array.nbytes());
-  } else {
-    auto narrow = array.data<std::uint16_t>();
-    bits.assign(narrow, narrow + array.size());
-  }
-  return bits;
-}
 
 std::string hex(const std::vector<std::uint32_t>& bits, int digits) {
   std::string text;

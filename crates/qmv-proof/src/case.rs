@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use qmv_plan::{Architecture, Dtype, Plan, Policy, Problem};
+use qmv_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
 
 /// All bits a weight.
 pub const BITS: [u32; 7] = [1, 2, 3, 4, 5, 6, 8];
@@ -66,6 +66,10 @@ pub enum Record {
 /// One product, at several numbers of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
+    /// The quantization mode.
+    pub mode: Mode,
+    /// Whether all weights have a scale, and all of x: the product is `qqmm`'s, which rounds x first.
+    pub global_scale: bool,
     /// Bits a weight.
     pub bits: u32,
     /// Weights a group.
@@ -102,6 +106,8 @@ impl Case {
     ) -> Option<Self> {
         let rows: Vec<u32> = rows.into_iter().collect();
         Some(Self {
+            mode: Mode::Affine,
+            global_scale: false,
             bits,
             group,
             dtype: Dtype::Float32,
@@ -128,6 +134,13 @@ impl Case {
         m: u32,
     ) -> Result<Plan, qmv_plan::Error> {
         let problem = Problem {
+            op: if self.global_scale {
+                Op::QqMatmul
+            } else {
+                Op::QuantizedMatmul
+            },
+            mode: self.mode,
+            global_scale: self.global_scale,
             dtype: self.dtype,
             bits: self.bits,
             group_size: self.group,
@@ -140,13 +153,14 @@ impl Case {
 
     /// The function whose kernels `m` rows take under an order-preserving policy, told without
     /// the plan.
-    pub fn function(&self, m: u32) -> &'static str {
-        match (self.kind == Kind::Fast, m) {
-            (true, 1) => "affine_qmv_fast",
-            (false, 1) => "affine_qmv",
-            (true, _) => "affine_qmv_streamed_fast",
-            (false, _) => "affine_qmv_streamed",
-        }
+    pub fn function(&self, m: u32) -> String {
+        let function = match (self.kind == Kind::Fast, m) {
+            (true, 1) => "qmv_fast",
+            (false, 1) => "qmv",
+            (true, _) => "qmv_streamed_fast",
+            (false, _) => "qmv_streamed",
+        };
+        format!("{}_{function}", self.mode)
     }
 
     /// The type as kernels' names have it.
@@ -163,7 +177,9 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {} {} {} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {} {} {} {} {}",
+            self.mode,
+            u8::from(self.global_scale),
             self.bits,
             self.group,
             self.dtype,

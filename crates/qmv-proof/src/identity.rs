@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use metal_sim::{Contraction, Device, Reduction};
-use qmv_plan::{Architecture, Dtype, Path, Policy};
+use qmv_plan::{Architecture, Dtype, Mode, Path, Policy};
 
 use crate::case::{BITS, Case, GROUPS, Kind};
-use crate::prefix::{Answer, Driver, How};
+use crate::prefix::{Answer, Driver, How, products};
 
 /// The device of the matrix: the one whose default differs most, an Ultra of generation 15.
 pub(crate) const ARCHITECTURE: &str = "applegpu_g15d";
 /// `exact` is tried up to here.
-const MOST_ROWS: u32 = 64;
+pub(crate) const MOST_ROWS: u32 = 64;
 /// Cases a process evaluates.
 const SHARD: usize = 24;
 
@@ -35,6 +35,17 @@ pub enum Tier {
     /// the batch limit; `exact` at every M from 2 to 64 for the 16 outputs of seed 1, unbatched,
     /// else at the batch limit, 41 and 64.
     Full,
+}
+
+/// Which part of the matrix; [`Tier`]'s rules are those of the affine part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Modes {
+    /// Affine weights.
+    Affine,
+    /// mxfp4, mxfp8 and nvfp4, the last also with a global scale: in place of bits and groups stands the format, and
+    /// everything else is as for affine, at all formats. Core adds M = 3 up to the batch limit, and `exact`, for nvfp4;
+    /// full adds 40 seeds of every format, type and kind of K at M = 5 and 8.
+    Fp,
 }
 
 /// Cases that share their device and policy.
@@ -76,7 +87,7 @@ fn architecture() -> Result<Architecture> {
 }
 
 /// The first number of rows that takes a matrix kernel by default.
-fn batch_limit(case: &Case) -> Result<u32> {
+pub(crate) fn batch_limit(case: &Case) -> Result<u32> {
     let architecture = architecture()?;
     for m in 2..MOST_ROWS {
         let path = case.plan(architecture, Policy::Default, m)?.path;
@@ -91,10 +102,11 @@ fn batch_limit(case: &Case) -> Result<u32> {
 ///
 /// # Errors
 /// The plan's.
-pub fn groups(tier: Tier) -> Result<Vec<Group>> {
-    match tier {
-        Tier::Core => core(),
-        Tier::Full => full(),
+pub fn groups(tier: Tier, modes: Modes) -> Result<Vec<Group>> {
+    match (modes, tier) {
+        (Modes::Affine, Tier::Core) => core(),
+        (Modes::Affine, Tier::Full) => full(),
+        (Modes::Fp, tier) => crate::fp::groups(tier),
     }
 }
 
@@ -188,6 +200,14 @@ fn full() -> Result<Vec<Group>> {
             }
         }
     }
+    Ok(settings(&[
+        (Policy::Streamed, streamed),
+        (Policy::Exact, exact),
+    ]))
+}
+
+/// The cases under both contractions and all orders of `simd_sum`.
+pub(crate) fn settings(cases: &[(Policy, Vec<Case>)]) -> Vec<Group> {
     let mut groups = Vec::new();
     for contraction in [Contraction::Fused, Contraction::Split] {
         for reduction in [
@@ -195,20 +215,21 @@ fn full() -> Result<Vec<Group>> {
             Reduction::Neighbours,
             Reduction::Sequential,
         ] {
-            for (policy, cases) in [(Policy::Streamed, &streamed), (Policy::Exact, &exact)] {
+            for (policy, cases) in cases {
                 groups.push(Group {
                     contraction,
                     reduction,
-                    policy,
+                    policy: *policy,
                     cases: cases.clone(),
                 });
             }
         }
     }
-    Ok(groups)
+    groups
 }
 
-fn product(seeds: u64) -> impl Iterator<Item = (u64, u32, u32)> {
+/// Seeds, batches and extents N of the full tier.
+pub(crate) fn product(seeds: u64) -> impl Iterator<Item = (u64, u32, u32)> {
     (1..=seeds).flat_map(|seed| {
         [1, 2]
             .into_iter()
@@ -279,7 +300,11 @@ pub fn check(
     for (m, kernels, error) in std::iter::once(alone).chain(together) {
         let expected = case.plan(architecture, policy, m)?.kernel;
         let stem = format!("{}_{}_gs_", case.function(m), case.type_name());
-        if kernels.len() != 1 || !kernels.contains_key(&expected) || !expected.starts_with(&stem) {
+        let kernels = products(kernels);
+        if kernels.len() != 1
+            || !kernels.contains_key(expected.as_str())
+            || !expected.starts_with(&stem)
+        {
             complain(
                 m,
                 format!("expected {expected} (of {stem}), found {kernels:?}"),
@@ -325,10 +350,12 @@ pub fn check(
 pub struct Outcome {
     /// By policy, contraction and order of `simd_sum`.
     pub by_setting: BTreeMap<[&'static str; 3], Tally>,
-    /// By bits, kind of K and policy.
-    pub by_kind: BTreeMap<(u32, Kind, &'static str), Tally>,
+    /// By bits or mode, kind of K and policy.
+    pub by_kind: BTreeMap<(String, Kind, &'static str), Tally>,
     /// By type and weights a group.
     pub by_type: BTreeMap<(&'static str, u32), Tally>,
+    /// What MLX's own choice comes to, by mode and type, where that was asked: the comparison can see it.
+    pub control: BTreeMap<[&'static str; 2], Tally>,
     /// Everything that was not as promised.
     pub findings: Vec<String>,
     /// Cases, of how many.
@@ -442,13 +469,18 @@ fn record(outcome: &mut Outcome, group: &Group, case: &Case, tally: Tally) {
         Reduction::Sequential => "sequential",
     };
     let policy = group.policy.name();
+    let weights = match (case.mode, case.global_scale) {
+        (Mode::Affine, _) => case.bits.to_string(),
+        (mode, false) => mode.to_string(),
+        (mode, true) => format!("{mode}, global scale"),
+    };
     *outcome
         .by_setting
         .entry([policy, contraction, reduction])
         .or_default() += tally;
     *outcome
         .by_kind
-        .entry((case.bits, case.kind, policy))
+        .entry((weights, case.kind, policy))
         .or_default() += tally;
     *outcome
         .by_type

@@ -6,11 +6,13 @@
 //! and by rules stated here; `tests/proofs.rs` holds both against what ran.
 
 mod case;
+mod fp;
 mod identity;
 mod prefix;
 mod report;
 
 pub use case::{BITS, Case, GROUPS, Kind, Record};
-pub use identity::{Group, Outcome, Tally, Tier, check, groups, kernels, run};
-pub use prefix::{Alone, Answer, Driver, How, Prefix, Stamp, Together};
+pub use fp::{Format, SEEDS, control, differing};
+pub use identity::{Group, Modes, Outcome, Tally, Tier, check, groups, kernels, run};
+pub use prefix::{Alone, Answer, Driver, How, Prefix, Stamp, Together, products};
 pub use report::render;

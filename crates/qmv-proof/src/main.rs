@@ -1,4 +1,5 @@
-//! `cargo run -p qmv-proof -- --tier full --report docs/proofs/identity.md`
+//! `cargo run -p qmv-proof -- --tier full --report docs/proofs/identity.md`, and the same with `--modes fp` and
+//! `docs/proofs/identity-fp.md`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use metal_sim::{Compiler, Contraction, Options, Toolchain, Variant, default_cache_folder};
-use qmv_proof::{Driver, Prefix, Tier, groups, kernels, render, run};
+use qmv_proof::{
+    Driver, Modes, Prefix, SEEDS, Tier, control, differing, groups, kernels, render, run,
+};
 
 /// Evaluates the matrix of row identity on the simulated device.
 ///
@@ -20,6 +23,9 @@ struct Cli {
     /// How much of the matrix.
     #[arg(long, value_enum, default_value = "core")]
     tier: TierName,
+    /// Which weights.
+    #[arg(long, value_enum, default_value = "affine")]
+    modes: ModesName,
     /// Evaluate the rows alone on a library built from the pristine pin as well.
     #[arg(long)]
     pristine: bool,
@@ -38,6 +44,14 @@ struct Cli {
 enum TierName {
     Core,
     Full,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModesName {
+    /// Affine.
+    Affine,
+    /// mxfp4, mxfp8 and nvfp4.
+    Fp,
 }
 
 fn main() -> ExitCode {
@@ -63,11 +77,20 @@ fn prove(cli: &Cli) -> Result<()> {
         TierName::Core => (Tier::Core, "core"),
         TierName::Full => (Tier::Full, "full"),
     };
-    let groups = groups(tier)?;
+    let (modes, modes_option) = match cli.modes {
+        ModesName::Affine => (Modes::Affine, ""),
+        ModesName::Fp => (Modes::Fp, " --modes fp"),
+    };
+    let groups = groups(tier, modes)?;
+    let control = match modes {
+        Modes::Affine => None,
+        Modes::Fp => Some(control(SEEDS)),
+    };
     for contraction in [Contraction::Fused, Contraction::Split] {
         let mut names = BTreeSet::new();
         for group in groups
             .iter()
+            .chain(&control)
             .filter(|group| group.contraction == contraction)
         {
             names.extend(kernels(group)?);
@@ -78,7 +101,10 @@ fn prove(cli: &Cli) -> Result<()> {
     let deadline = cli
         .limit
         .map(|seconds| start + Duration::from_secs(seconds));
-    let outcome = run(&driver, reference.as_ref(), &groups, cli.jobs, deadline)?;
+    let mut outcome = run(&driver, reference.as_ref(), &groups, cli.jobs, deadline)?;
+    if let Some(control) = &control {
+        outcome.control = differing(&driver, control)?;
+    }
     let total = outcome.total();
     println!(
         "{} of {} cases, {} products, {} outputs, {} differing, {} findings in {:.0?}",
@@ -95,7 +121,7 @@ fn prove(cli: &Cli) -> Result<()> {
     }
     if let Some(file) = &cli.report {
         let command = format!(
-            "cargo run -p qmv-proof -- --tier {name}{} --report {}",
+            "cargo run -p qmv-proof -- --tier {name}{modes_option}{} --report {}",
             if cli.pristine { " --pristine" } else { "" },
             file.display()
         );

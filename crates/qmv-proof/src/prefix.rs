@@ -245,6 +245,16 @@ pub struct Answer {
     pub together: Vec<Together>,
 }
 
+/// Dispatches by kernel, without those that round the x of a product that quantizes it.
+pub fn products(kernels: &BTreeMap<String, u64>) -> BTreeMap<&str, u64> {
+    let rounds = |name: &str| name.contains("_quantize_dequantize_");
+    kernels
+        .iter()
+        .filter(|(name, _)| !rounds(name))
+        .map(|(name, &count)| (name.as_str(), count))
+        .collect()
+}
+
 /// Rows evaluated one by one.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Alone {

@@ -46,15 +46,28 @@ pub fn render(outcome: &Outcome, stamp: &Stamp, pristine: bool, command: &str) -
         .iter()
         .map(|(names, tally)| (names.join(" | "), tally));
     table(&mut page, "policy | contraction | simd_sum", 3, rows);
-    let rows = outcome.by_kind.iter().map(|((bits, kind, policy), tally)| {
-        (format!("{bits} | {} | {policy}", kind.name()), tally)
-    });
-    table(&mut page, "bits | one-row kernel | policy", 3, rows);
+    let rows = outcome
+        .by_kind
+        .iter()
+        .map(|((weights, kind, policy), tally)| {
+            (format!("{weights} | {} | {policy}", kind.name()), tally)
+        });
+    table(&mut page, "weights | one-row kernel | policy", 3, rows);
     let rows = outcome
         .by_type
         .iter()
         .map(|((dtype, group), tally)| (format!("{dtype} | {group}"), tally));
     table(&mut page, "type | group", 2, rows);
+    if !outcome.control.is_empty() {
+        page.push_str(
+            "The same comparison under the policy `default`, on the seeds of the sweep, where MLX takes `qmv_wide`:\n\n",
+        );
+        let rows = outcome
+            .control
+            .iter()
+            .map(|(names, tally)| (names.join(" | "), tally));
+        table(&mut page, "mode | type", 2, rows);
+    }
     for finding in outcome.findings.iter().take(50) {
         let _ = writeln!(page, "- {finding}");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use metal_sim::Device;
 use qmv_plan::{Dtype, Policy};
-use qmv_proof::{BITS, Case, Driver, How, Kind, Prefix};
+use qmv_proof::{BITS, Case, Driver, Format, How, Kind, Prefix};
 use serde::{Deserialize, Serialize};
 
 /// Set to 1, it stores what is found instead of comparing.
@@ -37,6 +37,15 @@ pub(crate) fn same_bits() -> Result<()> {
                 dtype,
                 ..case
             }));
+        }
+        for format in Format::ALL {
+            for &dtype in Dtype::ALL {
+                cases.extend(format.case(kind, []).map(|case| Case {
+                    n: 8,
+                    dtype,
+                    ..case
+                }));
+            }
         }
     }
     let how = How {

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, ensure};
 use qmv_plan::Policy;
-use qmv_proof::{Case, Driver, Group, Kind, Outcome, Prefix, Tier, groups, run};
+use qmv_proof::{
+    Case, Driver, Group, Kind, Modes, Outcome, Prefix, Tier, control, differing, groups, run,
+};
 
 fn expect_none(outcome: &Outcome) -> Result<()> {
     let total = outcome.total();
@@ -16,7 +18,31 @@ fn expect_none(outcome: &Outcome) -> Result<()> {
 
 pub(crate) fn core() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
-    expect_none(&run(&driver, None, &groups(Tier::Core)?, 2, None)?)
+    let groups = groups(Tier::Core, Modes::Affine)?;
+    expect_none(&run(&driver, None, &groups, 2, None)?)
+}
+
+pub(crate) fn fp_core() -> Result<()> {
+    let driver = Driver::build(&Prefix::patched()?)?;
+    let groups = groups(Tier::Core, Modes::Fp)?;
+    expect_none(&run(&driver, None, &groups, 2, None)?)
+}
+
+/// That it can fail for the fp modes: by much in float32, and in 16 bits over a few seeds at all.
+pub(crate) fn fp_negative_control() -> Result<()> {
+    let driver = Driver::build(&Prefix::patched()?)?;
+    for ([mode, dtype], tally) in differing(&driver, &control(4))? {
+        let least = if dtype == "float32" {
+            tally.outputs / 2
+        } else {
+            1
+        };
+        ensure!(
+            tally.differing >= least,
+            "{mode}, {dtype}: {tally:?}, at least {least} expected to differ"
+        );
+    }
+    Ok(())
 }
 
 /// That the comparison can fail, and fails by much.
@@ -24,7 +50,7 @@ pub(crate) fn negative_control() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
     for kind in Kind::ALL {
         let case = Case::new(4, 64, kind, [2, 8]).into_iter().collect();
-        let [group, ..] = &groups(Tier::Core)?[..] else {
+        let [group, ..] = &groups(Tier::Core, Modes::Affine)?[..] else {
             anyhow::bail!("no groups");
         };
         let group = Group {

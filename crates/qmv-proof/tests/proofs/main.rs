@@ -28,8 +28,17 @@ fn main() {
     };
     let trials = vec![
         trial("rows_have_the_bits_they_have_alone", identity::core),
+        trial("rows_of_fp_modes_have_them_too", identity::fp_core),
         trial("default_does_not_keep_them", identity::negative_control),
+        trial(
+            "default_does_not_keep_them_in_fp_modes",
+            identity::fp_negative_control,
+        ),
         trial("a_kernel_in_another_order_is_caught", mutants::caught),
+        trial(
+            "an_fp_kernel_in_another_order_is_caught",
+            mutants::fp_caught,
+        ),
         trial("rows_of_x_may_begin_anywhere", alignment::kept),
         trial("weights_are_read_as_often_as_planned", traffic::counted),
         trial("one_row_has_the_bits_it_had", canary::same_bits),
@@ -40,6 +49,10 @@ fn main() {
         trial(
             "each_architecture_takes_the_planned_kernels",
             dispatch::as_planned,
+        ),
+        trial(
+            "the_narrow_nvfp4_kernel_has_the_same_order",
+            dispatch::narrow_kernel,
         ),
     ];
     libtest_mimic::run(&arguments, trials).exit();

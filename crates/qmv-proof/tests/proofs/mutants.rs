@@ -1,12 +1,12 @@
-//! Copies of the streamed kernel that differ from it in the order of sums, one each: the
+//! Copies of the streamed kernels that differ from them in the order of sums, one each: the
 //! comparison must catch every one, and accuracy must not, or the mutant would be no mere reorder.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use metal_sim::{Device, Library, Toolchain, default_cache_folder, metal};
-use qmv_plan::Policy;
-use qmv_proof::{Case, Driver, How, Kind, Prefix};
+use qmv_plan::{Mode, Policy};
+use qmv_proof::{Case, Driver, Format, How, Kind, Prefix, products};
 
 const KERNELS: &str = "mlx/backend/metal/kernels";
 
@@ -108,34 +108,126 @@ const MUTANTS: [Mutant; 6] = [
     },
 ];
 
+const FP_MUTANTS: [Mutant; 6] = [
+    Mutant {
+        name: "another lane takes a chunk of K",
+        edits: &[
+            (
+                "simd_lid * values_per_thread",
+                2,
+                "((simd_lid << 1 | simd_lid >> 4) & 31) * values_per_thread",
+            ),
+            (
+                "simd_lid / scale_step_per_thread",
+                1,
+                "((simd_lid << 1 | simd_lid >> 4) & 31) / scale_step_per_thread",
+            ),
+            (
+                "static_cast<int>(simd_lid) * values_per_thread",
+                1,
+                "static_cast<int>((simd_lid << 1 | simd_lid >> 4) & 31) * values_per_thread",
+            ),
+        ],
+    },
+    Mutant {
+        name: "16 lanes take the chunks of 32",
+        edits: &[(
+            "    fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n        k, tile);\n  }\n",
+            1,
+            "    if (simd_lid < 16) {\n\
+             fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(k, tile);\n\
+             fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n\
+             k + 16 * values_per_thread, tile);\n}\n  }\n",
+        )],
+    },
+    Mutant {
+        name: "half a chunk is added at a time",
+        edits: &[(
+            "    fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n        k, tile);\n  }\n",
+            1,
+            "    fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread / 2, rows, V>(k, tile);\n\
+             fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread / 2, rows, V>(\n\
+             k + values_per_thread / 2, tile);\n  }\n",
+        )],
+    },
+    Mutant {
+        name: "neighbouring lanes are added first",
+        edits: &[(
+            "float total = simd_sum(tile.result[v][row]);",
+            1,
+            "float total = tile.result[v][row];\n\
+             for (ushort s = 1; s < 32; s *= 2) { total += simd_shuffle_xor(total, s); }",
+        )],
+    },
+    Mutant {
+        name: "weights are scaled before they are multiplied",
+        edits: &[
+            ("U(w[4 * i])", 1, "(scale * U(w[4 * i]))"),
+            ("U(w[4 * i + 1])", 1, "(scale * U(w[4 * i + 1]))"),
+            ("U(w[4 * i + 2])", 1, "(scale * U(w[4 * i + 2]))"),
+            ("U(w[4 * i + 3])", 1, "(scale * U(w[4 * i + 3]))"),
+            ("return scale * accum;", 1, "return accum;"),
+        ],
+    },
+    Mutant {
+        name: "each lane applies the global scale",
+        edits: &[
+            (
+                "simd_sum(tile.result[v][row])",
+                1,
+                "simd_sum(tile.result[v][row] * inv_scale_enc)",
+            ),
+            ("total *= inv_scale_enc;", 1, ""),
+        ],
+    },
+];
+
 /// What the kernel does with a whole block of K.
 const WHOLE_BLOCK: &str = "    qmv_streamed_chunk<bits, values_per_thread>(tile);
     qmv_streamed_advance<group_size, bits>(block_size, tile);
 ";
 
 pub(crate) fn caught() -> Result<()> {
-    let prefix = Prefix::patched()?;
-    let driver = Driver::build(&prefix)?;
     // The halves of a chunk exist at 4 bits and 16 values a lane: qmv_fast.
     let cases = Vec::from_iter(Case::new(4, 64, Kind::Fast, [8]));
+    catch("qmv_streamed", &MUTANTS, &cases)
+}
+
+/// With nvfp4's scales, since multiplying by those of mxfp4 and mxfp8, powers of two, rounds nothing.
+pub(crate) fn fp_caught() -> Result<()> {
+    let nvfp4 = Format::ALL
+        .into_iter()
+        .filter(|format| format.mode == Mode::Nvfp4);
+    let cases: Vec<_> = nvfp4
+        .filter_map(|format| format.case(Kind::Fast, [8]))
+        .collect();
+    catch("fp_qmv_streamed", &FP_MUTANTS, &cases)
+}
+
+/// Plants each mutant of a kernel's header: an output of one of the cases must differ.
+fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
+    let prefix = Prefix::patched()?;
+    let driver = Driver::build(&prefix)?;
     let run = |metallib: Option<PathBuf>| -> Result<(u64, f64)> {
         let how = How {
             device: Device::new(),
             policy: Policy::Streamed,
             metallib,
         };
-        let answer = driver.run(&how, &cases)?;
-        let together = answer.first().and_then(|answer| answer.together.first());
-        let together = together.context("no answer")?;
-        ensure!(
-            together
-                .kernels
-                .keys()
-                .all(|name| name.contains("streamed")),
-            "{:?}",
-            together.kernels
-        );
-        Ok((together.differing, together.error))
+        let (mut differing, mut error) = (0, 0.0_f64);
+        for answer in driver.run(&how, cases)? {
+            let together = answer.together.first().context("no answer")?;
+            ensure!(
+                products(&together.kernels)
+                    .keys()
+                    .all(|name| name.contains("streamed")),
+                "{:?}",
+                together.kernels
+            );
+            differing += together.differing;
+            error = error.max(together.error);
+        }
+        Ok((differing, error))
     };
     let folder = tempfile::tempdir()?;
     // Built the same way, without an edit: what differs below differs because of one.
@@ -143,12 +235,12 @@ pub(crate) fn caught() -> Result<()> {
         name: "unedited",
         edits: &[],
     };
-    let (differing, error) = run(Some(unedited.plant(&prefix, folder.path())?))?;
+    let (differing, error) = run(Some(unedited.plant(kernel, &prefix, folder.path())?))?;
     ensure!(differing == 0, "unedited: {differing} outputs differ");
     let mut missed = Vec::new();
-    for mutant in &MUTANTS {
-        let (differing, found) =
-            run(Some(mutant.plant(&prefix, folder.path())?)).with_context(|| mutant.name)?;
+    for mutant in mutants {
+        let library = mutant.plant(kernel, &prefix, folder.path())?;
+        let (differing, found) = run(Some(library)).with_context(|| mutant.name)?;
         ensure!(
             found < 2e-7,
             "{}: error {found:e} (unedited {error:e}): not only another order",
@@ -157,7 +249,11 @@ pub(crate) fn caught() -> Result<()> {
         if differing == 0 {
             missed.push(mutant.name);
         }
-        println!("{}: {differing} of 128 outputs differ", mutant.name);
+        println!(
+            "{}: {differing} of {} outputs differ",
+            mutant.name,
+            128 * cases.len()
+        );
     }
     ensure!(missed.is_empty(), "not caught: {missed:?}");
     Ok(())
@@ -165,24 +261,25 @@ pub(crate) fn caught() -> Result<()> {
 
 impl Mutant {
     /// Makes a library of it, with the build's own kernels for all else.
-    fn plant(&self, prefix: &Prefix, folder: &Path) -> Result<PathBuf> {
+    fn plant(&self, kernel: &str, prefix: &Prefix, folder: &Path) -> Result<PathBuf> {
+        let (header_name, source_name) = (format!("{kernel}.h"), format!("{kernel}.metal"));
         let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../patches/files");
         let folder = folder.join(self.name);
         fs_err::create_dir_all(folder.join(KERNELS))?;
-        let mut header = fs_err::read_to_string(files.join(KERNELS).join("qmv_streamed.h"))?;
+        let mut header = fs_err::read_to_string(files.join(KERNELS).join(&header_name))?;
         for (text, times, other) in self.edits {
             let found = header.matches(text).count();
             ensure!(
                 found == *times,
-                "{}: expected {text:?} {times} times in qmv_streamed.h, found it {found} times; \
+                "{}: expected {text:?} {times} times in {header_name}, found it {found} times; \
                  bring the mutant up to date",
                 self.name
             );
             header = header.replace(text, other);
         }
-        fs_err::write(folder.join(KERNELS).join("qmv_streamed.h"), header)?;
-        let source = folder.join(KERNELS).join("qmv_streamed.metal");
-        fs_err::copy(files.join(KERNELS).join("qmv_streamed.metal"), &source)?;
+        fs_err::write(folder.join(KERNELS).join(&header_name), header)?;
+        let source = folder.join(KERNELS).join(&source_name);
+        fs_err::copy(files.join(KERNELS).join(&source_name), &source)?;
         let air = folder.join("mutant.air").display().to_string();
         let arguments = [
             "-x".to_owned(),
