@@ -53,6 +53,27 @@ expect_failure() {
 sum=sha256sum
 command -v $sum >/dev/null || sum="shasum -a 256"
 
+echo "== FetchContent takes the patched source (configured only)"
+settings=$(cargo xtask env --consumer cmake)
+eval "$settings"
+include=$(sed -n 's/.*-DCMAKE_PROJECT_INCLUDE=\([^ ]*\).*/\1/p' <<<"$settings")
+mkdir "$work/fetch"
+cat >"$work/fetch/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(consumer LANGUAGES C CXX)
+include(FetchContent)
+set(MLX_BUILD_TESTS OFF)
+set(MLX_BUILD_EXAMPLES OFF)
+set(MLX_BUILD_CPU OFF)
+set(MLX_BUILD_METAL OFF)
+FetchContent_Declare(mlx GIT_REPOSITORY https://example.invalid/mlx.git GIT_TAG v0.0.0)
+FetchContent_MakeAvailable(mlx)
+message(STATUS "source ${mlx_SOURCE_DIR}")
+CMAKE
+expect "source $root/vendor/mlx" \
+    cmake -S "$work/fetch" -B "$work/fetch/build" -G Ninja -DCMAKE_PROJECT_INCLUDE="$include"
+unset MLX_DIR
+
 echo "== bundle, move, hide the build"
 cargo xtask bundle --output "$work/made"
 mv "$work/made" "$work/moved"

@@ -183,7 +183,16 @@ fn reached(
 ) -> Finding {
     match answer {
         Ok(_) => Finding::ok(id, format!("{what} answers")),
-        Err(error) => Finding::error(id, format!("{what} cannot be reached: {error}"), remedy),
+        Err(error) => {
+            // Cargo tells its causes on lines of their own.
+            let why: Vec<_> = error
+                .to_string()
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect();
+            let found = format!("{what} cannot be reached: {}", why.join(" "));
+            Finding::error(id, found, remedy)
+        }
     }
 }
 

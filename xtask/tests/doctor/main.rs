@@ -51,3 +51,29 @@ fn healthy(scratch: &Scratch, host: &Host, but: &[&str]) {
         assert!(expected, "{finding}");
     }
 }
+
+#[test]
+fn json_has_the_fields_that_the_document_names() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let output = xtask::proc::Cmd::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["doctor", "--json"])
+        .dir(root)
+        .output()
+        .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["format"], 1);
+    for field in ["host", "backend"] {
+        assert!(report[field].is_string(), "{report}");
+    }
+    let findings = report["findings"].as_array().unwrap();
+    assert!(findings.len() > 10);
+    let mut error = false;
+    for finding in findings {
+        let finding = finding.as_object().unwrap();
+        let mut fields: Vec<_> = finding.keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(fields, ["found", "id", "remedy", "status"]);
+        error |= finding["status"] == "error";
+    }
+    assert_eq!(output.status.success(), !error);
+}
