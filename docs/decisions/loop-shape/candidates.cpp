@@ -1,6 +1,6 @@
-// Three ways to arrange the loops of a streamed kernel, for a compiler that
+// Four ways to arrange the loops of a streamed kernel, for a compiler that
 // reports registers. Built by registers.sh, which takes load_vector and qdot
-// from vendor/mlx and qdot_packed from patches/files.
+// from vendor/mlx and the shipped kernel's chunk from patches/files.
 
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -32,9 +32,40 @@ static inline float simd_sum(float v) {
   return v;
 }
 
-#include "helpers.h"
+namespace metal {
+template <bool condition, class T, class U>
+struct conditional {
+  using type = T;
+};
+template <class T, class U>
+struct conditional<false, T, U> {
+  using type = U;
+};
+template <bool condition, class T, class U>
+using conditional_t = typename conditional<condition, T, U>::type;
+} // namespace metal
+template <class T, int N>
+using vec = T __attribute__((ext_vector_type(N)));
+#define MLX_MTL_CONST static constexpr const
 
-enum Shape { rows_outer, vectors_outer_packed, vectors_outer_device };
+#include "helpers.h"
+#include "streamed.h"
+
+// The same text of upstream, on weights in registers.
+namespace packed {
+#undef device
+#define device
+#include "helpers.h"
+#undef device
+#define device __attribute__((address_space(1)))
+} // namespace packed
+
+enum Shape {
+  rows_outer,
+  vectors_outer_packed,
+  vectors_outer_device,
+  steps_outer
+};
 
 template <
     typename T,
@@ -84,7 +115,27 @@ METAL_FUNC void streamed(
   for (int v = 0; v < V; v++)
     xv[v] = x + (int64_t)min(vec0 + v, M - 1) * in_vec_size + simd_lid * vpt;
   U result[V][R] = {{0}};
-  for (int k = 0; k < in_vec_size; k += block_size) {
+  if constexpr (shape == steps_outer) { // as shipped
+    QmvStreamedTile<T, R, V> tile{
+        wr[0],
+        sr[0],
+        br[0],
+        xv[0],
+        wrow,
+        grow,
+        in_vec_size,
+        min(R, out_vec_size - out_row) - 1,
+        min(V, M - vec0) - 1,
+        {}};
+    for (int k = 0; k < in_vec_size; k += block_size) {
+      qmv_streamed_chunk<bits, vpt>(tile);
+      qmv_streamed_advance<group_size, bits>(block_size, tile);
+    }
+    for (int v = 0; v < V; v++)
+      for (int r = 0; r < R; r++)
+        result[v][r] = tile.result[v][r];
+  }
+  for (int k = 0; shape != steps_outer && k < in_vec_size; k += block_size) {
     const int ko = k * bytes_per_pack / pack_factor, go = k / group_size;
     if constexpr (shape == rows_outer) { // rows outer
       U xt[V][vpt];
@@ -101,7 +152,7 @@ METAL_FUNC void streamed(
       }
     } else if constexpr (shape == vectors_outer_packed) { // vectors outer,
                                                           // packed registers
-      typedef typename QmvPackedWord<bits>::type W;
+      typedef typename QmvStep<bits>::Unit W;
       constexpr int nw = nbytes / sizeof(W);
       W p[R][nw];
       U s[R], b[R];
@@ -119,10 +170,10 @@ METAL_FUNC void streamed(
         U sum = load_vector<T, U, vpt, bits>(xv[v] + k, xt);
 #pragma unroll
         for (int r = 0; r < R; r++)
-          result[v][r] +=
-              qdot_packed<U, vpt, bits, W>(p[r], xt, s[r], b[r], sum);
+          result[v][r] += packed::qdot<U, vpt, bits>(
+              (const uint8_t*)p[r], xt, s[r], b[r], sum);
       }
-    } else { // vectors outer, upstream's dot on the device pointer
+    } else if constexpr (shape == vectors_outer_device) {
 #pragma unroll
       for (int v = 0; v < V; v++) {
         U xt[vpt];
@@ -171,7 +222,8 @@ METAL_FUNC void streamed(
 #define SHAPES(bits, packs, V)                    \
   CANDIDATE(bits, packs, V, rows_outer)           \
   CANDIDATE(bits, packs, V, vectors_outer_packed) \
-  CANDIDATE(bits, packs, V, vectors_outer_device)
+  CANDIDATE(bits, packs, V, vectors_outer_device) \
+  CANDIDATE(bits, packs, V, steps_outer)
 #define TILES(bits, packs) \
   SHAPES(bits, packs, 1)   \
   SHAPES(bits, packs, 2)   \

@@ -7,10 +7,8 @@ root=$here/../../..
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 kernels=mlx/backend/metal/kernels
-{
-  sed -n '/^template <int bits, int wsize = 8>/,/^qouter(/p' "$root/vendor/mlx/$kernels/quantized.h" | sed '/^inline void$/,$d' | sed '$d'
-  sed -n '/^template <int bits>$/,/^\/\/ The kernel$/p' "$root/patches/files/$kernels/qmv_streamed.h"
-} >"$work/helpers.h"
+sed -n '/^template <int bits, int wsize = 8>/,/^qouter(/p' "$root/vendor/mlx/$kernels/quantized.h" | sed '/^inline void$/,$d' | sed '$d' >"$work/helpers.h"
+sed '/^\/\/ `packs_per_thread` is/,$d' "$root/patches/files/$kernels/qmv_streamed.h" >"$work/streamed.h"
 "${CXX:-clang++-19}" -std=c++20 -O2 --target=amdgcn-amd-amdhsa -mcpu=gfx1030 -nogpulib -ffp-contract=on -w -S \
   -I "$work" "$here/candidates.cpp" -o "$work/out.s"
 awk '/^ +\.name:/ { name = $2 } /\.vgpr_count:/ { count = $2 } /\.vgpr_spill_count:/ { print name, count, "registers,", $2, "spilled" }' "$work/out.s"
