@@ -2,11 +2,12 @@
 //! one-row product.
 
 use anyhow::{Context, Result};
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use comfy_table::{Table, presets};
 use metal_sim::trace::{self, Dispatch};
 use serde::Deserialize;
 
+use crate::cargo;
 use crate::host::Host;
 use crate::proc::Cmd;
 
@@ -40,7 +41,7 @@ struct Report {
 
 /// Prints one table for each simulated GPU and policy.
 pub(crate) fn run(host: &Host, root: &Utf8Path) -> Result<()> {
-    let example = build_example(host, root)?;
+    let example = cargo::build_example(host, root)?;
     let trace = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let trace = Utf8Path::from_path(trace.path()).context("the temporary folder is not UTF-8")?;
     for (architecture, policy) in SHOWN {
@@ -105,18 +106,4 @@ impl Report {
         } = self;
         format!("M x {k} times {n} x {k}, {dtype}, {bits} bits, groups of {group}")
     }
-}
-
-/// Builds the example and tells where cargo put it.
-fn build_example(host: &Host, root: &Utf8Path) -> Result<Utf8PathBuf> {
-    host.cmd("cargo")
-        .args(["build", "--quiet", "--message-format", "json"])
-        .args(["--package", "mlx-overlay", "--example", "quantized_matmul"])
-        .dir(root)
-        .read()?
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "quantized_matmul")
-        .find_map(|message| message["executable"].as_str().map(Utf8PathBuf::from))
-        .context("cargo built the example, but does not say where it is")
 }

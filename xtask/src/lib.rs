@@ -18,6 +18,7 @@ pub mod test;
 pub mod upstream;
 pub mod verify;
 
+mod cargo;
 mod demonstration;
 mod files;
 mod progress;

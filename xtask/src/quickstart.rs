@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use camino::Utf8PathBuf;
 
 use crate::build::{Backend, backend, prefix, stamp::Stamp};
+use crate::cargo;
 use crate::demonstration;
 use crate::host::Host;
 use crate::requirements;
@@ -26,7 +27,7 @@ pub struct Args {
     source: Option<Utf8PathBuf>,
 }
 
-/// The demonstration's widths in bits.
+/// The example's widths in bits.
 const BITS: [&str; 2] = ["4", "8"];
 
 /// Checks the machine, fetches, applies, builds and runs the example.
@@ -55,24 +56,11 @@ pub fn run(args: Args) -> Result<()> {
         println!("==> {}", command.join(" "));
         host.cmd(xtask.as_str()).args(command).dir(&root).run()?;
     }
-    let mut demonstrations = Vec::new();
+    let mut examples = Vec::new();
     for bits in BITS {
         println!("==> quantized_matmul, {bits} bits");
-        let example = [
-            "run",
-            "-q",
-            "-p",
-            "mlx-overlay",
-            "--example",
-            "quantized_matmul",
-            "--",
-        ];
-        let command = host
-            .cmd("cargo")
-            .args(example)
-            .args(["--bits", bits])
-            .dir(&root);
-        demonstrations.push(command.to_string());
+        let command = cargo::run_example(&host, &root).args(["--bits", bits]);
+        examples.push(command.to_string());
         command.run()?;
     }
 
@@ -92,6 +80,6 @@ pub fn run(args: Args) -> Result<()> {
         stamp.final_tree
     );
     println!("  installed {}", prefix.canonicalize_utf8()?);
-    println!("  again     {}", demonstrations.join("\n            "));
+    println!("  again     {}", examples.join("\n            "));
     Ok(())
 }

@@ -6,13 +6,15 @@ use overlay::store::Store;
 use overlay::tree::{Listing, Mode};
 use overlay::{Oid, Workspace};
 
-use super::prefix::builds_dir;
+use super::prefix::{builds_dir, lock};
 
 /// The folder with the files of `tree`; written on first use, verified on each.
 pub(super) fn tree(workspace: &Workspace, tree: Oid) -> Result<Utf8PathBuf> {
-    let dir = builds_dir(workspace.root())
-        .join("pristine")
-        .join(tree.to_string());
+    let all = builds_dir(workspace.root()).join("pristine");
+    fs_err::create_dir_all(&all)?;
+    let dir = all.join(tree.to_string());
+    // Until it is looked at: another run may be writing it.
+    let _lock = lock(&all)?;
     if !dir.exists() {
         write(workspace, tree, &dir)?;
     }
@@ -66,9 +68,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_tree_is_written_once_and_an_edit_is_noticed() {
-        let scratch = tempfile::tempdir().unwrap();
+    /// A workspace whose store has a tree.
+    fn stored(scratch: &tempfile::TempDir) -> (Workspace, Snapshot, Oid) {
         let workspace = Workspace::at(Utf8Path::from_path(scratch.path()).unwrap());
         let file = |mode, bytes: &str| File {
             mode,
@@ -87,13 +88,41 @@ mod tests {
         let id = store
             .insert(&snapshot, &snapshot.listing().unwrap())
             .unwrap();
+        (workspace, snapshot, id)
+    }
 
+    #[test]
+    fn the_tree_is_written_once_and_an_edit_is_noticed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (workspace, snapshot, id) = stored(&scratch);
         let dir = tree(&workspace, id).unwrap();
         assert_eq!(Snapshot::of_dir(&dir).unwrap(), snapshot);
         assert_eq!(tree(&workspace, id).unwrap(), dir);
         fs_err::write(dir.join("mlx/a.cpp"), "int b;").unwrap();
         let text = format!("{:#}", tree(&workspace, id).unwrap_err());
         assert!(text.contains("it was edited"), "{text}");
+    }
+
+    #[test]
+    fn runs_at_the_same_time_all_get_the_whole_tree() {
+        const RUNS: usize = 4;
+        for _ in 0..8 {
+            let scratch = tempfile::tempdir().unwrap();
+            let (workspace, snapshot, id) = stored(&scratch);
+            // What a killed run leaves behind is in nobody's way.
+            let left = builds_dir(workspace.root()).join(format!("pristine/{id}.new/mlx"));
+            fs_err::create_dir_all(left).unwrap();
+            let start = std::sync::Barrier::new(RUNS);
+            std::thread::scope(|scope| {
+                for _ in 0..RUNS {
+                    scope.spawn(|| {
+                        start.wait();
+                        let dir = tree(&workspace, id).unwrap();
+                        assert_eq!(Snapshot::of_dir(&dir).unwrap(), snapshot);
+                    });
+                }
+            });
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::build::Backend;
 use crate::build::backend;
+use crate::cargo;
 use crate::host::Host;
 use crate::proc::Cmd;
 use crate::requirements::{self, Missing, Remedy};
@@ -113,16 +114,7 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
     let xtask = crate::this_program()?;
     let xtask = |args: &[&str]| command(xtask.as_str()).args(args);
     let example = |bits: &str| {
-        let example = [
-            "run",
-            "-q",
-            "-p",
-            "mlx-overlay",
-            "--example",
-            "quantized_matmul",
-            "--",
-        ];
-        cargo(&example).args([
+        cargo::run_example(host, root).args([
             "--m", "8", "--n", "256", "--k", "512", "--group", "64", "--bits", bits,
         ])
     };

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 
 use super::{Configuration, Options};
+use crate::cargo;
 use crate::host::{Host, Os};
 use crate::requirements;
 
@@ -32,7 +33,7 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
         ),
         (
             "METAL_SIM_COMPILER".to_owned(),
-            kernel_compiler(host, &root)?,
+            cargo::build(host, &root, &["--bin"], "metal-simc")?,
         ),
     ];
     Ok(configuration)
@@ -43,22 +44,4 @@ fn crate_root() -> Result<Utf8PathBuf> {
     let root = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/metal-sim");
     root.canonicalize_utf8()
         .with_context(|| format!("{root} is missing: xtask runs from a checkout of the repository"))
-}
-
-/// Builds metal-simc and tells where cargo put it.
-fn kernel_compiler(host: &Host, root: &Utf8Path) -> Result<Utf8PathBuf> {
-    let cargo = host.var("CARGO").unwrap_or("cargo");
-    let manifest = root.join("Cargo.toml");
-    let messages = host
-        .cmd(cargo)
-        .args(["build", "--quiet", "--bin", "metal-simc"])
-        .args(["--message-format", "json", "--manifest-path"])
-        .arg(manifest)
-        .read()?;
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "metal-simc")
-        .find_map(|message| message["executable"].as_str().map(Utf8PathBuf::from))
-        .context("cargo built metal-simc, but does not say where it is")
 }
