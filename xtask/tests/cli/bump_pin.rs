@@ -1,0 +1,143 @@
+//! `cargo xtask bump-pin`.
+
+use crate::support::{FILE, Project, text};
+
+const WORKTREE: &str = "checkout/target/bump/worktree";
+
+#[test]
+fn a_wrong_command_line_is_usage() {
+    let project = Project::new();
+    for args in [
+        &["bump-pin"][..],
+        &["bump-pin", "1.1.0", "--continue"],
+        &["bump-pin", "1.1.0", "--abort"],
+        &["bump-pin", "--continue", "--abort"],
+        &["bump-pin", "--continue", "--dry-run"],
+        &["bump-pin", "1.1.0", "--no-such-flag"],
+    ] {
+        project.xtask(args).is_usage();
+    }
+    // A value that is wrong in itself names what was expected instead.
+    let run = project
+        .xtask(&["bump-pin", "1.1.0", "--tree", "abc"])
+        .exits(2);
+    assert!(run.err.contains("40 hexadecimal digits"), "{}", run.err);
+}
+
+#[test]
+fn a_bump_that_goes_through() {
+    let project = Project::new();
+    let before = project.files();
+    project
+        .xtask(&["bump-pin", "9.9.9"])
+        .fails_with(&["nobody has MLX 9.9.9", "v1.0.0"]);
+    project.release("1.1.0", &text().replace("int line_2 ", "int second "));
+    let run = project.xtask(&["bump-pin", "1.1.0", "--dry-run"]).exits(0);
+    assert!(
+        run.out.contains("| widen | clean |") && run.out.contains("nothing was written"),
+        "{}",
+        run.out
+    );
+    assert_eq!(project.files(), before);
+
+    let run = project.xtask(&["bump-pin", "1.1.0"]).exits(0);
+    let report = project.read("checkout/docs/pin-moves/1.0.0-to-1.1.0.md");
+    assert!(run.out.starts_with(&report), "{}", run.out);
+    assert!(
+        run.out.contains("next: `cargo xtask apply-overlay`"),
+        "{}",
+        run.out
+    );
+    let run = project
+        .xtask(&["bump-pin", "1.1.0"])
+        .fails_with(&["pins v1.1.0 already"]);
+    assert_eq!(run.out, "");
+    project
+        .xtask(&["apply-overlay", "--check"])
+        .fails_with(&["vendor/mlx is stale"]);
+    project.xtask(&["apply-overlay"]).exits(0);
+    project.xtask(&["apply-overlay", "--check"]).exits(0);
+    let text = project.read(&format!("checkout/vendor/mlx/{FILE}"));
+    assert!(
+        text.contains("int second ") && text.contains("long line_30"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_conflict_is_resolved_or_given_up() {
+    let project = Project::new();
+    let before = project.files();
+    project
+        .xtask(&["bump-pin", "--continue"])
+        .fails_with(&["no bump waits"]);
+    project
+        .xtask(&["bump-pin", "--abort"])
+        .fails_with(&["no bump waits"]);
+    let upstream = text().replace("int line_30", "short line_30");
+    project.release("1.1.0", &upstream);
+    let run = project
+        .xtask(&["bump-pin", "1.1.0", "--dry-run"])
+        .fails_with(&["this was a dry run"]);
+    assert!(run.out.contains("### widen: conflict"), "{}", run.out);
+    let way_on = [
+        "cargo xtask bump-pin --continue",
+        "cargo xtask bump-pin --abort",
+    ];
+    project.xtask(&["bump-pin", "1.1.0"]).fails_with(&way_on);
+    assert_eq!(project.files(), before);
+    project
+        .xtask(&["bump-pin", "1.1.0"])
+        .fails_with(&["a bump waits for a decision on widen"]);
+    project
+        .xtask(&["bump-pin", "--continue"])
+        .fails_with(&[FILE, "a conflict marker is left"]);
+    assert_eq!(project.files(), before);
+
+    project.xtask(&["bump-pin", "--abort"]).exits(0);
+    assert!(!project.path(WORKTREE).exists());
+    assert_eq!(project.files(), before);
+
+    project.xtask(&["bump-pin", "1.1.0"]).exits(1);
+    let resolved = text().replace("int line_30", "long long line_30");
+    project.write(&format!("{WORKTREE}/{FILE}"), &resolved);
+    let run = project.xtask(&["bump-pin", "--continue"]).exits(0);
+    assert!(
+        run.out.contains("| widen | resolved by hand |"),
+        "{}",
+        run.out
+    );
+    project.xtask(&["apply-overlay"]).exits(0);
+    assert_eq!(
+        project.read(&format!("checkout/vendor/mlx/{FILE}")),
+        resolved
+    );
+}
+
+#[test]
+fn an_absorbed_patch_goes_only_when_told() {
+    let project = Project::new();
+    let before = project.files();
+    project.release("1.1.0", &text().replace("int line_30", "long line_30"));
+    let run = project
+        .xtask(&["bump-pin", "1.1.0"])
+        .fails_with(&["upstream has absorbed widen", "--drop-absorbed"]);
+    assert!(run.out.contains("### widen: absorbed"), "{}", run.out);
+    assert_eq!(project.files(), before);
+    project
+        .xtask(&["bump-pin", "1.1.0", "--drop-absorbed"])
+        .exits(0);
+    assert_eq!(project.read("checkout/patches/series"), "");
+}
+
+#[test]
+fn a_vendor_that_was_edited_stops_it() {
+    let project = Project::new();
+    project.release("1.1.0", &text());
+    project.write(&format!("checkout/vendor/mlx/{FILE}"), "edited\n");
+    project.xtask(&["bump-pin", "1.1.0"]).fails_with(&[
+        "vendor/mlx was edited by hand",
+        FILE,
+        "--discard-edits",
+    ]);
+}

@@ -1,0 +1,9 @@
+//! The command line as a person meets it: what it prints, what it leaves, and how it exits (0 done, 1 failed, 2 usage).
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
+
+mod build;
+mod bump_pin;
+mod patch;
+mod support;
+mod upstream;

@@ -1,0 +1,100 @@
+//! `cargo xtask patch`.
+
+use crate::support::{FILE, Project};
+
+#[test]
+fn a_wrong_command_line_is_usage() {
+    let project = Project::new();
+    for args in [
+        &["patch"][..],
+        &["patch", "rename"],
+        &["patch", "edit", "one", "two"],
+        &["patch", "export", "widen"],
+    ] {
+        let run = project.xtask(args).exits(2);
+        assert!(run.err.contains("cargo xtask patch"), "{}", run.err);
+    }
+}
+
+#[test]
+fn edit_and_export_take_a_change_into_the_patch() {
+    let project = Project::new();
+    let run = project.xtask(&["patch", "list"]).exits(0);
+    assert!(
+        run.out.contains("widen") && run.out.contains(FILE),
+        "{}",
+        run.out
+    );
+    project
+        .xtask(&["patch", "edit", "wider"])
+        .fails_with(&["there is no patch wider; the series has widen"]);
+    let worktree = "checkout/target/patches/worktree";
+    let run = project.xtask(&["patch", "edit", "widen"]).exits(0);
+    assert!(
+        run.out.contains(project.path(worktree).as_str()),
+        "{}",
+        run.out
+    );
+    let run = project.xtask(&["patch", "export"]).exits(0);
+    assert!(
+        run.out.contains("the patches are what they were: widen"),
+        "{}",
+        run.out
+    );
+
+    project.replace(
+        &format!("{worktree}/{FILE}"),
+        "long line_30",
+        "long long line_30",
+    );
+    project
+        .xtask(&["patch", "export"])
+        .fails_with(&["no commit holds the changes of src/k.cpp"]);
+    project
+        .xtask(&["patch", "edit"])
+        .fails_with(&["holds work that was not exported", "--discard"]);
+    project.git(
+        worktree,
+        &["commit", "--quiet", "--all", "--amend", "--no-edit"],
+    );
+    let run = project.xtask(&["patch", "export"]).exits(0);
+    assert!(
+        run.out.contains("changed: mlx.lock, patches/widen.patch"),
+        "{}",
+        run.out
+    );
+    assert!(
+        project
+            .read("checkout/patches/widen.patch")
+            .contains("+long long line_30")
+    );
+}
+
+#[test]
+fn export_without_edit_says_what_comes_first() {
+    let project = Project::new();
+    fs_err::remove_dir_all(project.path("checkout/target/patches")).unwrap();
+    project
+        .xtask(&["patch", "export"])
+        .fails_with(&["no patches are laid out; `cargo xtask patch edit`"]);
+}
+
+#[test]
+fn lint_names_all_faults_and_fails() {
+    let project = Project::new();
+    let formatter = project.program(
+        "formatter",
+        "[ \"$1\" = --version ] && echo formatter version 1",
+    );
+    let formatter = formatter.join("formatter");
+    let lint = ["patch", "lint", "--clang-format", formatter.as_str()];
+    let run = project.xtask(&lint).exits(0);
+    assert!(run.out.contains("patches/ is in order"), "{}", run.out);
+    project.replace("checkout/mlx.toml", "budget-lines = 60", "budget-lines = 1");
+    project.replace("checkout/patches/widen.patch", "to see", "to look");
+    project.xtask(&lint).fails_with(&[
+        "patches/ is not in order",
+        "change 2 upstream lines, the budget in mlx.toml is 1",
+        "patches/widen.patch has changed",
+    ]);
+}
