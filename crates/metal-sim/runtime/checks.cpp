@@ -54,11 +54,16 @@ std::optional<Fault> check_threadgroup_memory(const Dispatch& dispatch) {
   return std::nullopt;
 }
 
-// Bytes from `from` on that the allocator may have added to an output.
+// What MLX allocates for a reduction at the least, whatever its type.
+constexpr std::size_t least_output = 4;
+
+// Bytes from `from` on that MLX may have added to an output.
 bool is_rounding(const Region& region, std::size_t from) {
   auto page = options().page;
-  return region.length() > page && region.length() % page == 0 &&
-      region.length() - from < page && region.untouched_from(from);
+  auto to_pages = region.length() > page && region.length() % page == 0 &&
+      region.length() - from < page;
+  auto to_least = region.length() == least_output && from > 0;
+  return (to_pages || to_least) && region.untouched_from(from);
 }
 
 std::optional<Fault> check_output(
@@ -67,11 +72,9 @@ std::optional<Fault> check_output(
     Region& region) {
   auto element = std::max<std::size_t>(argument.minimum_bytes, 1);
   auto hole = region.unwritten(0, region.length(), element);
-  if (!hole) {
-    region.complete = true;
-    return std::nullopt;
-  }
-  if (is_rounding(region, *hole)) {
+  if (!hole || is_rounding(region, *hole)) {
+    // A smaller output that gets the buffer later may leave what is there.
+    region.written = hole.value_or(region.length());
     return std::nullopt;
   }
   return invalid(
@@ -154,7 +157,7 @@ void note_use(const Dispatch& dispatch) {
             if (!read) {
               region.output = true;
             } else if (!region.output) {
-              region.complete = true;
+              region.written = region.length();
             }
           }
           return std::nullopt;

@@ -19,7 +19,7 @@ std::optional<Fault> check_after(const Dispatch& dispatch);
 void note_use(const Dispatch& dispatch);
 
 // Outputs that are not written in full once all dispatches of a command buffer
-// have run. A tail shorter than a page counts as the allocator's rounding.
+// have run. A tail that MLX adds is none of it: to whole pages, to four bytes.
 std::optional<Fault> check_outputs(
     const std::vector<const Dispatch*>& dispatches);
 

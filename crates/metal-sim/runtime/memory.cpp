@@ -146,7 +146,7 @@ std::shared_ptr<Region> Region::allocate(std::size_t length) {
 std::shared_ptr<Region> Region::wrap(void* data, std::size_t length) {
   std::shared_ptr<Region> region(
       new Region(Kind::Foreign, static_cast<std::byte*>(data), length));
-  region->complete = true;
+  region->written = length;
   enter(*region);
   return region;
 }
@@ -213,11 +213,15 @@ bool Region::untouched_from(std::size_t from) const {
 
 std::optional<std::size_t>
 Region::unwritten(std::size_t from, std::size_t to, std::size_t element) const {
-  if (kind_ == Kind::Foreign || complete.load(std::memory_order_acquire)) {
-    return std::nullopt;
-  }
   to = std::min(to, length_);
   element = std::max<std::size_t>(element, 1);
+  auto known = written.load(std::memory_order_acquire);
+  if (kind_ == Kind::Foreign || to <= known) {
+    return std::nullopt;
+  }
+  if (from < known) {
+    from += (known - from) / element * element;
+  }
   // One byte holds too little to tell poison from a value: only a store that
   // was seen, or eight such bytes on end, count.
   const std::size_t least =

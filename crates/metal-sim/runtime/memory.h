@@ -60,8 +60,8 @@ class Region : public std::enable_shared_from_this<Region> {
   // One byte a byte: 1 where an instrumented kernel stored. Made on request.
   std::uint8_t* stores();
 
-  // Set once nothing of the region counts as unwritten: there is no way back.
-  std::atomic<bool> complete{false};
+  // What lies before this offset counts as written: there is no way back.
+  std::atomic<std::size_t> written{0};
   // Set once a kernel has had the region as an output.
   std::atomic<bool> output{false};
 

@@ -2,6 +2,8 @@
 // dispatch passes. Runs with guard pages (MTL_SIM_GUARD=1, MTL_SIM_STALE=1).
 #include "harness.h"
 
+#include <cstring>
+
 #include <metal_sim.h>
 
 namespace {
@@ -88,10 +90,32 @@ void allocator_rounding_is_no_output(Gpu& gpu) {
   auto out = gpu.bytes(3 * 16384);
   auto used = (2 * 16384 + 400) / sizeof(float);
   CHECK(finish(fill(gpu, "fill", out, used)) == "");
+  // What an earlier output left there may have the bits of unwritten memory.
+  auto data = gpu.bytes(3 * 16384);
+  auto unwritten = Gpu::floats(data)[100];
+  CHECK(finish(fill(gpu, "fill", data, used)) == "");
+  std::memcpy(Gpu::floats(data) + 100, &unwritten, sizeof(unwritten));
+  CHECK(finish(fill(gpu, "fill", data, 50)) == "");
+
   auto hole = gpu.bytes(3 * 16384);
   CHECK_TEXT(
       finish(fill(gpu, "fill", hole, 16384 / sizeof(float))),
       "unwritten at byte 16384");
+}
+
+void the_least_allocation_is_no_output(Gpu& gpu) {
+  auto shorts = [&](std::size_t bytes, std::size_t count) {
+    auto out = gpu.bytes(bytes);
+    auto buffer = gpu.command_buffer();
+    Encoder(buffer)
+        .pipeline(gpu.pipeline("fill_short"))
+        .bind(0, out)
+        .threads(count)
+        .end();
+    return finish(buffer);
+  };
+  CHECK(shorts(4, 1) == "");
+  CHECK_TEXT(shorts(6, 2), "unwritten at byte 4 of 6");
 }
 
 void out_of_bounds(Gpu& gpu) {
@@ -288,6 +312,7 @@ int main() {
   data_that_look_unwritten(gpu);
   two_dispatches_write_one_output(gpu);
   allocator_rounding_is_no_output(gpu);
+  the_least_allocation_is_no_output(gpu);
   out_of_bounds(gpu);
   wrong_arguments(gpu);
   switched_off_arguments(gpu);

@@ -58,6 +58,15 @@ struct fill {
   }
 };
 
+// out[i] = 1 in 16 bits
+struct fill_short {
+  static constexpr mtlsim_argument arguments[] = {
+      {"out", 0, MTLSIM_DEVICE, 0, sizeof(uint16_t), 0, -1}};
+  static void lane(const Lane& l) {
+    l.buffer<uint16_t>(0)[l.i] = 1;
+  }
+};
+
 // fill, but element 37 is forgotten
 struct forget : fill {
   static void lane(const Lane& l) {
