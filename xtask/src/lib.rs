@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod env;
 pub mod fetch;
 pub mod host;
+pub mod kernels;
 pub mod patch;
 pub mod plan;
 pub mod proc;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    Reported, apply_overlay, build, bump_pin, bundle, doctor, env, fetch, patch, plan, quickstart,
-    status, test, upstream, verify,
+    Reported, apply_overlay, build, bump_pin, bundle, doctor, env, fetch, kernels, patch, plan,
+    quickstart, status, test, upstream, verify,
 };
 
 #[derive(Parser)]
@@ -41,11 +41,13 @@ enum Command {
     Env(env::Args),
     /// Say which kernel a quantized product takes as its rows grow
     Plan(plan::Args),
+    /// Say which kernels the sources instantiate, a library holds, and the dispatch can ask for
+    Kernels(kernels::Args),
     /// From nothing to a program that runs on the patched MLX
     Quickstart(quickstart::Args),
     /// Everything that CI checks
     Test(test::Args),
-    /// Check properties of the patched sources that no build shows
+    /// Check the lock, the budget, and properties of the patched sources that no build shows
     Verify(verify::Args),
     #[command(hide = true)]
     RunCmake(build::cmake::Args),
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Env(args) => env::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Kernels(args) => kernels::run(args),
         Command::Quickstart(args) => quickstart::run(args),
         Command::Test(args) => test::run(args),
         Command::Verify(args) => verify::run(args),

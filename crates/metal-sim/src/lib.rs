@@ -28,5 +28,5 @@ pub use compile::{Compiler, Options};
 pub use device::{Architecture, Device, Reduction, SizeClass};
 pub use error::Error;
 pub use library::{Entry, Library, SourceText};
-pub use metal::{library_from_text, library_of_tree, metal, metallib};
+pub use metal::{kernel_functions, library_from_text, library_of_tree, metal, metallib};
 pub use toolchain::{Contraction, Toolchain, Variant};

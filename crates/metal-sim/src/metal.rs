@@ -3,6 +3,7 @@
 //! Only the options that those calls use mean something; diagnostics,
 //! optimisation and deployment options are read over.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::library::Library;
+use crate::parse::Source;
 use crate::toolchain::Toolchain;
 use crate::{Error, cache};
 
@@ -235,6 +237,29 @@ pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Er
         cache::publish_file(cache, &target, |made| Ok(fs_err::write(made, bytes)?))?;
     }
     Ok(target)
+}
+
+/// The kernel functions, templates or not, that a header of an MLX tree defines, with what it includes: what a kernel
+/// compiled at run time from this header's text can instantiate. `header` is relative to the folder of kernels.
+///
+/// # Errors
+/// Where the header cannot be preprocessed or parsed.
+pub fn kernel_functions(
+    toolchain: &Toolchain,
+    tree: &Path,
+    header: &str,
+) -> Result<BTreeSet<String>, Error> {
+    let kernels = tree.join("mlx/backend/metal/kernels");
+    // As in make_compiled_preamble.sh.
+    let arguments = [
+        OsString::from(format!("-I{}", tree.display())),
+        format!("-I{}", kernels.join("jit").display()).into(),
+        "-DMLX_METAL_JIT".into(),
+        kernels.join(header).into(),
+    ];
+    let text = toolchain.preprocess(header, &arguments, None)?.text;
+    let functions = Source::parse(&text)?.kernels()?;
+    Ok(functions.into_iter().map(|kernel| kernel.name).collect())
 }
 
 fn find_sources(folder: &Path, sources: &mut Vec<PathBuf>) -> Result<(), Error> {

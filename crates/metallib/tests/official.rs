@@ -3,10 +3,12 @@
 //! The wheels (45 to 78 MB) are fetched with `pip download` into `target/mlx-metal-wheels`, once. The comparison with
 //! the source needs pristine MLX trees: `MLX_TREES` names a folder with `mlx-0.31.2`, `mlx-0.32.0` and `mlx-0.32.4`.
 
+mod wheels;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, io};
+use std::{env, fs};
 
 use metallib::{FunctionKind, Library, Version};
 
@@ -90,72 +92,10 @@ const fn official(
 }
 
 impl Official {
-    /// The library's bytes; fetched and unpacked where they are not there yet.
+    /// The library's bytes.
     fn read(&self) -> Vec<u8> {
-        let folder = target_dir().join(format!(
-            "mlx-metal-wheels/{}-{}",
-            self.version, self.platform
-        ));
-        let library = folder.join("mlx.metallib");
-        if !library.exists() {
-            fs::create_dir_all(&folder).expect("a folder for the library");
-            // Fetched beside it and renamed: tests run in parallel, and a download that was cut off must not stay.
-            let fetched = tempfile::tempdir_in(&folder).expect("a temporary folder");
-            self.download(fetched.path());
-            fs::rename(unpack(fetched.path()), &library).expect("the library's name");
-        }
-        fs::read(&library).expect("the unpacked library")
+        fs::read(wheels::official(self.version, self.platform)).expect("the unpacked library")
     }
-
-    fn download(&self, folder: &Path) {
-        let download = Command::new("pip")
-            .args([
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--only-binary=:all:",
-                "--platform",
-                self.platform,
-            ])
-            .arg("--dest")
-            .arg(folder)
-            .arg(format!("mlx-metal=={}", self.version))
-            .status()
-            .expect("pip");
-        assert!(
-            download.success(),
-            "pip download mlx-metal=={}",
-            self.version
-        );
-    }
-}
-
-fn target_dir() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .parent()
-        .expect("the target folder")
-        .to_owned()
-}
-
-/// Unpacks the library from the wheel in `folder`, into that folder.
-fn unpack(folder: &Path) -> PathBuf {
-    let wheel = fs::read_dir(folder)
-        .expect("the wheel's folder")
-        .map(|entry| entry.expect("a folder entry").path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .expect("a wheel");
-    let mut archive =
-        zip::ZipArchive::new(fs::File::open(wheel).expect("the wheel")).expect("a zip archive");
-    let mut entry = archive
-        .by_name("mlx/lib/mlx.metallib")
-        .expect("a metallib in the wheel");
-    let library = folder.join("mlx.metallib");
-    io::copy(
-        &mut entry,
-        &mut fs::File::create(&library).expect("a file for the library"),
-    )
-    .expect("the library");
-    library
 }
 
 #[test]

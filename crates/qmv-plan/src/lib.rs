@@ -6,9 +6,11 @@
 
 #![warn(missing_docs)]
 
+mod closure;
 mod ffi;
 mod types;
 
+pub use closure::kernels;
 pub use types::{Architecture, Dtype, Mode, Op, Path, Plan, Policy, Problem, Route};
 
 /// What can be wrong with a question.

@@ -6,7 +6,7 @@ mod key;
 mod link;
 mod log;
 pub mod prefix;
-mod pristine;
+pub(crate) mod pristine;
 pub mod stamp;
 
 use std::time::Instant;

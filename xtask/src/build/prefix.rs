@@ -178,6 +178,11 @@ fn with_paths(
     if configuration.metallib {
         // MLX compiles this path into the library; the build folder's, its default, may be deleted.
         defines.push(("MLX_METAL_PATH".to_owned(), prefix.join("lib").to_string()));
+        if !job.source.pristine {
+            // Into the library and its kernels, which are held against each other at the first product.
+            let tree = job.source.final_tree.clone();
+            defines.push(("MLX_OVERLAY_TREE".to_owned(), tree));
+        }
     }
     Ok(defines)
 }

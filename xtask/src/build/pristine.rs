@@ -9,7 +9,7 @@ use overlay::{Oid, Workspace};
 use super::prefix::{builds_dir, lock};
 
 /// The folder with the files of `tree`; written on first use, verified on each.
-pub(super) fn tree(workspace: &Workspace, tree: Oid) -> Result<Utf8PathBuf> {
+pub(crate) fn tree(workspace: &Workspace, tree: Oid) -> Result<Utf8PathBuf> {
     let all = builds_dir(workspace.root()).join("pristine");
     fs_err::create_dir_all(&all)?;
     let dir = all.join(tree.to_string());

@@ -124,6 +124,19 @@ fn kernels_are_compiled_ahead_of_time_for_one_system() {
     // Metal 4, SDK and target 26.2 or newer: the NAX kernels and jaccl are built.
     assert!(link[0].contains(" quantized.air") && link[0].contains(" quantized_nax.air"));
 
+    // qmv.cmake: both halves carry the tree's id.
+    let fingerprint = [
+        "-x metal -DMLX_OVERLAY_FINGERPRINT=mlx_overlay_tree_tree -mmacosx-version-min=26.3 -c",
+        "kernels/qmv_fingerprint.metal -o ",
+    ];
+    assert_eq!(
+        lines(&scratch, "xcrun -sdk macosx metal ", &fingerprint).len(),
+        1
+    );
+    assert!(link[0].contains("/kernels/qmv_fingerprint.air"));
+    let host_side = ["qmv_fingerprint.cpp", "-DMLX_OVERLAY_TREE=\"tree\""];
+    assert_eq!(lines(&scratch, "c++ ", &host_side).len(), 1);
+
     // metal/CMakeLists.txt: where the library looks last for its kernels.
     let device = lines(&scratch, "c++ ", &["backend/metal/device.cpp"]);
     assert_eq!(device.len(), 1);
@@ -203,6 +216,12 @@ fn jit_builds_embed_the_kernels_source() {
         .unwrap();
     assert!(built.stamp.jit);
     assert!(lines(&scratch, "xcrun ", &["kernels/quantized.metal"]).is_empty());
+    // The kernels that are compiled ahead of time all the same carry the tree's id as well.
+    let linked = ["qmv_fingerprint.air", "/mlx.metallib"];
+    assert_eq!(
+        lines(&scratch, "xcrun -sdk macosx metal ", &linked).len(),
+        1
+    );
     // make_compiled_preamble.sh asks the Metal preprocessor for the headers.
     let header = format!("{mlx}/mlx/backend/metal/kernels/quantized.h");
     let parts = [

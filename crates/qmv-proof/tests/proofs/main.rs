@@ -6,6 +6,7 @@ mod alignment;
 mod canary;
 mod closure;
 mod dispatch;
+mod fingerprint;
 mod identity;
 mod mutants;
 mod traffic;
@@ -46,6 +47,7 @@ fn main() {
             "every_name_a_dispatch_can_ask_for_exists",
             closure::complete,
         ),
+        trial("kernels_of_another_build_are_refused", fingerprint::refused),
         trial(
             "each_architecture_takes_the_planned_kernels",
             dispatch::as_planned,

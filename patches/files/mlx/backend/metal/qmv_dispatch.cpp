@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mlx/backend/metal/device.h"
+#include "mlx/backend/metal/qmv_fingerprint.h"
 #include "mlx/utils.h"
 
 namespace mlx::core {
@@ -321,6 +322,7 @@ QmvCall qmv_call(
     const array& out,
     int M,
     int& batch_limit) {
+  qmv_check_kernels();
   mlx_qmv_problem problem = {};
   set_device(problem);
   problem.dtype = dtype_of(x);

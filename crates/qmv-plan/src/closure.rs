@@ -1,0 +1,142 @@
+//! Every kernel that the dispatch can ask a library for: the plan, asked for one product of each kind that it tells
+//! apart.
+
+use std::collections::BTreeMap;
+
+use crate::{Architecture, Dtype, Error, Mode, Op, Path, Policy, Problem, plan};
+
+/// One device of each kind: generations 13 and 15 differ in the kernels of several rows, 17 has matrix units, and its
+/// size `s` a tile of its own.
+const ARCHITECTURES: [&str; 3] = ["applegpu_g13d", "applegpu_g15d", "applegpu_g17s"];
+/// Each tile of several rows, two tiles, the matrix kernels below and above 32 rows and with K in one part.
+const ROWS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 24, 33, 2048];
+/// One row, several, and enough for a matrix kernel.
+const GATHERED_ROWS: [u32; 3] = [1, 2, 2048];
+/// Outputs with transposed weights: off and on the tiles of 8, 32 and 64; few, and more than the 4,096 from where on rows
+/// are halved and matrix kernels start at fewer rows.
+const OUTPUTS: [u32; 7] = [13, 16, 32, 64, 8192, 20_000, 20_001];
+/// Values with weights as they are: qvm, and the two ways to split it; 1,000 keeps the matrix units out.
+const VALUES: [u32; 4] = [512, 1000, 2048, 16384];
+/// Products, and the matrices that a gather picks from: one, several, and so many of one row that a gather sorts them,
+/// with 256 and with 32 for a matrix.
+const BATCHES: [(u32, u32); 2] = [(1, 1), (2, 1)];
+const GATHERED_BATCHES: [(u32, u32); 3] = [(1, 1), (256, 1), (256, 8)];
+
+/// The names that any quantized product can ask for, under any policy and routing table, with the family of each.
+/// `nax`: with the matrix units of generation 17, whose kernels a library for macOS 26.2 or newer has.
+///
+/// # Errors
+/// [`Error::Unavailable`]; any other is a defect of this function.
+pub fn kernels(nax: bool) -> Result<BTreeMap<String, Path>, Error> {
+    let mut asked = BTreeMap::new();
+    for architecture in ARCHITECTURES {
+        let architecture: Architecture = architecture.parse()?;
+        for (mode, bits, group_size) in formats() {
+            for &dtype in Dtype::ALL {
+                let problem = Problem {
+                    // What the matrix units lack, the kernels beside them serve: both are asked for.
+                    nax: nax && architecture.generation() >= 17,
+                    mode,
+                    bits,
+                    group_size,
+                    dtype,
+                    ..Problem::new(architecture, 0, 0)
+                };
+                for shape in shapes(problem) {
+                    add_rows(&mut asked, shape)?;
+                }
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// Every mode with the bits and group sizes that it takes.
+fn formats() -> impl Iterator<Item = (Mode, u32, u32)> {
+    let affine = [1, 2, 3, 4, 5, 6, 8]
+        .into_iter()
+        .flat_map(|bits| [32, 64, 128].map(|group_size| (Mode::Affine, bits, group_size)));
+    affine.chain([
+        (Mode::Mxfp4, 4, 32),
+        (Mode::Mxfp8, 8, 32),
+        (Mode::Nvfp4, 4, 16),
+    ])
+}
+
+/// The products of a format that differ in more than their rows.
+fn shapes(problem: Problem) -> Vec<Problem> {
+    let mut shapes = Vec::new();
+    for &op in Op::ALL {
+        let gathers = matches!(op, Op::GatherQmm | Op::GatherQqmm);
+        let quantizes = matches!(op, Op::QqMatmul | Op::GatherQqmm);
+        if quantizes && problem.mode == Mode::Affine {
+            continue;
+        }
+        // A scale of the whole tensor is nvfp4's alone, and quantized_matmul does not take one.
+        let scales: &[bool] = if problem.mode == Mode::Nvfp4 && op != Op::QuantizedMatmul {
+            &[false, true]
+        } else {
+            &[false]
+        };
+        let batches = match op {
+            Op::GatherQmm | Op::GatherQqmm => &GATHERED_BATCHES[..],
+            // qqmm multiplies matrices only.
+            Op::QqMatmul => &BATCHES[..1],
+            Op::QuantizedMatmul => &BATCHES,
+        };
+        for transpose in [true, false] {
+            if quantizes && !transpose {
+                continue;
+            }
+            for (n, k) in sizes(problem, transpose) {
+                for &(batch, experts) in batches {
+                    for &global_scale in scales {
+                        shapes.push(Problem {
+                            op,
+                            transpose,
+                            n,
+                            k,
+                            batch,
+                            experts,
+                            right_sorted: gathers,
+                            global_scale,
+                            ..problem
+                        });
+                    }
+                }
+            }
+        }
+    }
+    shapes
+}
+
+/// Pairs of n and k: the packed axis is a multiple of the group.
+fn sizes(problem: Problem, transpose: bool) -> Vec<(u32, u32)> {
+    let group = problem.group_size;
+    let pairs = |outputs: &[u32], values: &[u32]| {
+        let pair = |&n: &u32| values.iter().map(move |&k| (n, k)).collect::<Vec<_>>();
+        outputs.iter().flat_map(pair).collect::<Vec<_>>()
+    };
+    if !transpose {
+        let outputs = [group, 3 * group, 64 * group];
+        return pairs(&outputs, &VALUES);
+    }
+    // Quads of lanes; what qmv_fast takes whole at every width, and a group more or less.
+    let values = [64, 128, 4096, 4096 - group, 2048 + group];
+    let values = values
+        .into_iter()
+        .filter(|k| k.is_multiple_of(group))
+        .collect::<Vec<_>>();
+    pairs(&OUTPUTS, &values)
+}
+
+fn add_rows(asked: &mut BTreeMap<String, Path>, shape: Problem) -> Result<(), Error> {
+    let gathers = matches!(shape.op, Op::GatherQmm | Op::GatherQqmm);
+    for &m in if gathers { &GATHERED_ROWS[..] } else { &ROWS } {
+        for &policy in Policy::ALL {
+            let plan = plan(&Problem { m, ..shape }, policy, &[])?;
+            asked.insert(plan.kernel, plan.path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! A library file: Apple's container, or the simulated device's.
+
+use std::io::Read;
+
+use anyhow::{Context, Result, bail};
+use camino::{Utf8Path, Utf8PathBuf};
+use metallib::{TargetOs, Version};
+
+use super::sets::{FINGERPRINT, Names};
+use crate::build::stamp::Stamp;
+
+/// A library file, read.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) path: Utf8PathBuf,
+    /// Size in bytes.
+    pub(super) size: u64,
+    pub(super) names: Names,
+    /// What Apple's container says of itself; nothing for the simulated device's.
+    pub(super) container: Option<Container>,
+    /// The stamp of the prefix that the file is installed in.
+    pub(super) stamp: Option<Stamp>,
+}
+
+/// Header and versions of Apple's container.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) version: Version,
+    pub(super) os: TargetOs,
+    /// The oldest version of `os` that loads the file.
+    pub(super) minimum_os: Version,
+    /// The newest language version among the functions.
+    pub(super) language: Option<Version>,
+    /// Functions whose code does not have its stored SHA-256.
+    pub(super) damaged: Names,
+}
+
+impl File {
+    /// Reads the names and versions in `path` and checks its sums.
+    pub(super) fn read(path: &Utf8Path) -> Result<Self> {
+        let mut start = Vec::new();
+        let opened = fs_err::File::open(path)?;
+        let size = opened.metadata()?.len();
+        opened.take(16).read_to_end(&mut start)?;
+        let mut file = Self {
+            path: path.to_owned(),
+            size,
+            names: Names::new(),
+            container: None,
+            stamp: stamp_beside(path),
+        };
+        if start.starts_with(b"MTLB") {
+            file.read_apple()
+                .with_context(|| format!("{path} is no whole metallib"))?;
+        } else if start.starts_with(b"mtlsim-metallib") {
+            let library = metal_sim::Library::read(path.as_std_path())?;
+            file.names = library.names().map(str::to_owned).collect();
+        } else {
+            // The reader's own words: it knows wheels, bitcode and other files that people take for one.
+            match metallib::Library::parse(&start) {
+                Err(error) => bail!("{path} is no metallib: {error}"),
+                Ok(_) => bail!("{path} is no metallib"),
+            }
+        }
+        Ok(file)
+    }
+
+    fn read_apple(&mut self) -> Result<()> {
+        let map = metallib::map_file(&self.path)?;
+        let library = metallib::Library::parse(&map)?;
+        let header = library.header();
+        let mut language = None;
+        for function in library.functions() {
+            let function = function?;
+            language = language.max(function.language_version);
+            self.names.insert(function.name.to_owned());
+        }
+        let mut wrong = library.verify()?.mismatches.into_iter().peekable();
+        let mut damaged = Names::new();
+        if wrong.peek().is_some() {
+            for function in library.functions() {
+                let function = function?;
+                if wrong.next_if_eq(&function.index).is_some() {
+                    damaged.insert(function.name.to_owned());
+                }
+            }
+        }
+        self.container = Some(Container {
+            version: header.container_version,
+            os: header.os,
+            minimum_os: header.os_version,
+            language,
+            damaged,
+        });
+        Ok(())
+    }
+
+    /// The id of the tree that the file says it was built from.
+    pub(super) fn tree(&self) -> Option<&str> {
+        self.names
+            .range(FINGERPRINT.to_owned()..)
+            .next()?
+            .strip_prefix(FINGERPRINT)
+    }
+}
+
+/// `<prefix>/lib/mlx.metallib` has a stamp in `<prefix>`.
+fn stamp_beside(path: &Utf8Path) -> Option<Stamp> {
+    Stamp::read(path.parent()?.parent()?)
+}
+
+/// The first macOS that loads functions of a language version, where it is known (MLX's `get_metal_version`, in
+/// device.cpp).
+pub(super) fn first_macos(language: Version) -> Option<Version> {
+    let (major, minor) = match (language.major, language.minor) {
+        (3, 1) => (14, 0),
+        (3, 2) => (15, 0),
+        (4, 0) => (26, 0),
+        (4, 1) => (27, 0),
+        _ => return None,
+    };
+    Some(Version { major, minor })
+}

@@ -1,0 +1,55 @@
+//! The address spaces of the kernels.
+
+use anyhow::{Context, Result, bail};
+use camino::Utf8Path;
+use metal_sim::{
+    Compiler, Library, Options, Toolchain, Verdict, default_cache_folder, library_of_tree,
+};
+
+/// Compiles one of every kernel function, or the kernels with `part` in their host name, with address spaces as types.
+pub(super) fn check(tree: &Utf8Path, part: Option<&str>) -> Result<String> {
+    let toolchain = Toolchain::find(default_cache_folder())?;
+    let path =
+        library_of_tree(&toolchain, tree.as_std_path()).context("cannot read the kernels")?;
+    let names = chosen(&Library::read(&path)?, part);
+    if names.is_empty() {
+        bail!(
+            "no kernel of {tree} has {:?} in its name",
+            part.unwrap_or_default()
+        );
+    }
+    let findings = Compiler::new(toolchain, Options::default()).check(&path, &names)?;
+    let verdict = Verdict::of(findings);
+    for finding in &verdict.new {
+        eprintln!(
+            "{}:{}: {} [{}]",
+            finding.file, finding.line, finding.message, finding.kernel
+        );
+    }
+    // A part of the kernels cannot show all that the baseline knows.
+    let stale: &[String] = if part.is_none() { &verdict.stale } else { &[] };
+    for line in stale {
+        eprintln!("no longer found, take it out of msl/check-baseline.txt: {line}");
+    }
+    if !verdict.new.is_empty() || !stale.is_empty() {
+        bail!(
+            "{} errors in {} kernels, {} stale lines in the baseline",
+            verdict.new.len(),
+            names.len(),
+            stale.len()
+        );
+    }
+    Ok(format!(
+        "no errors in {} kernels ({} of stock MLX that Metal accepts)",
+        names.len(),
+        verdict.known
+    ))
+}
+
+fn chosen(library: &Library, part: Option<&str>) -> Vec<String> {
+    let names: Vec<&str> = match part {
+        Some(part) => library.names().filter(|name| name.contains(part)).collect(),
+        None => library.representatives(),
+    };
+    names.into_iter().map(str::to_owned).collect()
+}
