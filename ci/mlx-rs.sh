@@ -36,9 +36,18 @@ using fmt::format;
 }
 #endif
 CPP
+# An mlx-c for another MLX calls some functions as they were there.
+: >"$work/compatibility.cmake"
+if [[ -f $root/ci/mlx-c-${ACCEPT:-none}.h ]]; then
+    cat >"$work/compatibility.cmake" <<CMAKE
+set_source_files_properties("$sys/src/mlx-c/mlx/c/ops.cpp" PROPERTIES
+  COMPILE_OPTIONS "-include;$root/ci/mlx-c-$ACCEPT.h")
+CMAKE
+fi
 fmt=$(echo "$root"/target/overlay/inputs/fmt-*/include)
 cmake -S "$sys/src/mlx-c" -B "$work/mlx-c" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMLX_C_BUILD_EXAMPLES=OFF \
     -DMLX_C_USE_SYSTEM_MLX=ON -DMLX_DIR="$prefix/share/cmake/MLX" "${launcher[@]}" \
+    -DCMAKE_PROJECT_INCLUDE="$work/compatibility.cmake" \
     -DCMAKE_CXX_FLAGS="-I$fmt -include $work/format.h" >"$work/mlx-c.log"
 cmake --build "$work/mlx-c" >>"$work/mlx-c.log" || { tail -n 30 "$work/mlx-c.log" >&2; exit 1; }
 

@@ -84,7 +84,7 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     }
     if let Some(path) = prefix.metallib() {
         let literal = format!("{:?}", path.display().to_string());
-        build.define("MLX_OVERLAY_METALLIB", literal.as_str());
+        build.define("MLX_OVERLAY_PREFIX_METALLIB", literal.as_str());
     }
     // As system headers: MLX's warnings are not ours to fix.
     for include in prefix.include() {

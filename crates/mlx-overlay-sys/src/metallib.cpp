@@ -10,7 +10,7 @@
 
 namespace mlx_overlay {
 
-#ifdef MLX_OVERLAY_METALLIB
+#ifdef MLX_OVERLAY_PREFIX_METALLIB
 
 namespace {
 
@@ -56,7 +56,7 @@ std::string choose_metallib() {
   std::vector<fs::path> places{
       folder / "mlx.metallib",
       folder / "Resources" / "mlx.metallib",
-      MLX_OVERLAY_METALLIB};
+      MLX_OVERLAY_PREFIX_METALLIB};
   std::string tried;
   for (auto& place : places) {
     tried += (tried.empty() ? "tried " : ", ") + place.string();

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# One job of hosted CI (.github/workflows/ci.yml). Each runs on a fresh machine and on your own.
+# usage: ci/hosted.sh sim|cpu|metal|deny|msrv|docs|packages|conclusion
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case ${1:-} in
+sim)
+    # The default back-end on Linux, and all that the repository's own CI checks.
+    exec .ci/run
+    ;;
+cpu)
+    cargo xtask quickstart --install-deps
+    if command -v apt-get >/dev/null; then
+        sudo apt-get update
+        sudo apt-get install -y --no-install-recommends libopenblas-dev liblapacke-dev
+    fi
+    cargo xtask build --backend cpu
+    cargo test --package mlx-overlay-sys --package mlx-overlay --no-fail-fast
+    ;;
+metal)
+    cargo xtask quickstart --install-deps
+    cargo xtask doctor
+    # Every kernel that the dispatch can ask for is in the library that this machine's Xcode made.
+    cargo xtask kernels --metallib target/mlx/current/lib/mlx.metallib
+    cargo test --package mlx-overlay-sys --package mlx-overlay --no-fail-fast
+    # The runner's own GPU, whatever its generation: rows under `streamed` must equal M = 1.
+    for bits in 2 3 4 5 6 8; do
+        for m in 2 5 6 8; do
+            MLX_QMV_POLICY=streamed cargo run --quiet --package mlx-overlay --example quantized_matmul -- \
+                --device gpu --bits "$bits" --m "$m" --json |
+                python3 -c 'import json, sys
+report = json.load(sys.stdin)
+print("{device_name}: {bits} bits, M = {m}: {rows_differing} rows differ".format(**report))
+sys.exit(report["rows_differing"] != 0)'
+        done
+    done
+    ci/downstream.sh
+    ;;
+deny)
+    cargo install --locked --version 0.20.2 cargo-deny
+    cargo deny check
+    ;;
+msrv)
+    version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    rustup toolchain install "$version" --profile minimal
+    # Documentation builds need no MLX; neither does checking.
+    DOCS_RS=1 cargo "+$version" check --workspace --all-targets
+    ;;
+docs)
+    DOCS_RS=1 RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
+    ;;
+packages)
+    ci/packages.sh
+    ;;
+conclusion)
+    # Skipped and cancelled jobs are not passed ones.
+    python3 - <<'PY'
+import json, os, sys
+
+needs = json.loads(os.environ["NEEDS"])
+bad = {name: job["result"] for name, job in needs.items() if job["result"] != "success"}
+if not needs or bad:
+    sys.exit(f"not passed: {bad or 'no jobs'}")
+PY
+    ;;
+*)
+    sed -n 's,^# usage,usage,p' "$0" >&2
+    exit 2
+    ;;
+esac
