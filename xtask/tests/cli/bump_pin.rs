@@ -15,7 +15,7 @@ fn a_wrong_command_line_is_usage() {
         &["bump-pin", "--continue", "--dry-run"],
         &["bump-pin", "1.1.0", "--no-such-flag"],
     ] {
-        project.xtask(args).is_usage();
+        project.xtask(args).shows_usage();
     }
     // A value that is wrong in itself names what was expected instead.
     let run = project

@@ -49,7 +49,7 @@ impl Run {
 
     /// The command line was wrong; clap says how it is used.
     #[track_caller]
-    pub(crate) fn is_usage(self) {
+    pub(crate) fn shows_usage(self) {
         let run = self.exits(2);
         assert!(run.err.contains("Usage: cargo xtask"), "{run:#?}");
     }

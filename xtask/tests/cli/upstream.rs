@@ -48,9 +48,11 @@ fn upstream(project: &Project, args: &[&str]) -> Run {
 #[test]
 fn a_wrong_command_line_is_usage() {
     let project = Project::new();
-    project.xtask(&["upstream"]).is_usage();
-    project.xtask(&["upstream", "widen", "other"]).is_usage();
-    project.xtask(&["upstream", "widen", "--push"]).is_usage();
+    project.xtask(&["upstream"]).shows_usage();
+    project.xtask(&["upstream", "widen", "other"]).shows_usage();
+    project
+        .xtask(&["upstream", "widen", "--push"])
+        .shows_usage();
 }
 
 #[test]
