@@ -338,7 +338,7 @@ struct Problem {
           const double found = value(bits[at]);
           const double relative = std::abs(found - sum) / size;
           // A NaN is the worst of all.
-          worst = relative <= worst ? worst : relative;
+          worst = std::isnan(worst) || relative <= worst ? worst : relative;
         }
       }
     }
