@@ -294,6 +294,49 @@ fn quantizing_products_are_streamed_as_far_as_no_matrix_kernel_takes_them() {
     }
 }
 
+/// Gathers go row by row below the batch limit under every policy. `exact` alone keeps to that above it, and in sorted
+/// batches of single rows.
+#[test]
+fn gathers_ask_the_policy_at_the_limit_and_in_sorted_batches_only() {
+    for mode in Mode::ALL {
+        let problem = Problem {
+            op: Op::GatherQmm,
+            batch: 64,
+            experts: 4,
+            ..on("applegpu_g15d", MLP).with_mode(*mode)
+        };
+        let sorted = Problem {
+            right_sorted: true,
+            ..problem
+        };
+        for &policy in Policy::ALL {
+            let below = rows(problem, 3, policy);
+            assert_eq!(
+                (below.path, below.identical),
+                (Path::GatherQmv, true),
+                "{mode} {policy}"
+            );
+            let [above, batch] = match policy {
+                Policy::Exact => [Path::GatherQmv; 2],
+                _ => [Path::GatherQmm, Path::GatherQmmRhs],
+            };
+            assert_eq!(rows(problem, 40, policy).path, above, "{mode} {policy}");
+            assert_eq!(rows(sorted, 1, policy).path, batch, "{mode} {policy}");
+        }
+        // Without a global scale in bfloat16 there is no matrix kernel to leave out.
+        let quantizing = Problem {
+            op: Op::GatherQqmm,
+            ..sorted
+        };
+        for &policy in Policy::ALL {
+            for m in [1, 3, 40] {
+                let path = rows(quantizing, m, policy).path;
+                assert_eq!(path, Path::GatherQmv, "{mode} {policy} {m}");
+            }
+        }
+    }
+}
+
 #[test]
 fn routes_are_followed_where_the_policy_permits() {
     let all = [0, i32::MAX];
