@@ -11,10 +11,10 @@ streamed=$root/patches/files/$kernels/fp_qmv_streamed.h
 {
   cat "$root/vendor/mlx/$kernels/fp4.h" "$root/vendor/mlx/$kernels/fp8.h"
   sed -n '/^#define MLX_MTL_CONST/,/^METAL_FUNC void fp_qvm_impl/p' "$root/vendor/mlx/$kernels/fp_quantized.h" | sed '$d' | sed '$d'
-  sed '/^\/\/ `fast` tells/,$d' "$streamed"
+  sed '/^\/\/ .fast. tells/,$d' "$streamed"
 } | grep -v '^#pragma once' >"$work/kernels.h"
 # The same kernel around another chunk: packed words in registers, decoded for each vector.
-sed -n '/^\/\/ `packs_per_thread` is/,/^\/\/ `fast` tells/p' "$streamed" | sed '$d' |
+sed -n '/^\/\/ .packs_per_thread. is/,/^\/\/ .fast. tells/p' "$streamed" | sed '$d' |
   sed 's/fp_qmv_streamed_impl/packed_impl/; s/fp_qmv_streamed_chunk/packed_chunk/' >"$work/packed.h"
 "${CXX:-clang++-19}" -std=c++20 -O2 --target=amdgcn-amd-amdhsa -mcpu=gfx1030 -nogpulib -ffp-contract=on -w -S \
   -I "$work" "$here/candidates.cpp" -o "$work/out.s"
