@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use camino::Utf8PathBuf;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use qmv_plan::{Architecture, Dtype, Mode, Plan, Policy, Problem};
+use qmv_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
 use serde::Serialize;
 
 /// GPUs of the kinds that MLX tells apart, from the M1 on.
@@ -25,7 +25,8 @@ const ARCHITECTURES: [&str; 10] = [
 Examples:
   cargo xtask plan --arch g15d --n 17408 --k 5120
   cargo xtask plan --arch g15d --n 17408 --k 5120 --all-policies --rows 16 --svg ladder.svg
-  cargo xtask plan --all-arch --n 17408 --k 5120 --bits 8 --policy exact")]
+  cargo xtask plan --all-arch --n 17408 --k 5120 --bits 8 --policy exact
+  cargo xtask plan --arch g13s --n 17408 --k 5120 --mode mxfp4 --all-policies --rows 16")]
 pub struct Args {
     /// The GPU, as Metal names it: applegpu_g15d, or g15d (an M3 Ultra)
     #[arg(long, value_name = "NAME", required_unless_present = "all_arch")]
@@ -39,15 +40,18 @@ pub struct Args {
     /// Values a row: the columns of the weight matrix
     #[arg(long)]
     k: u32,
-    /// Bits a weight: 1, 2, 3, 4, 5, 6 or 8
-    #[arg(long, default_value_t = 4)]
-    bits: u32,
-    /// Weights that share a scale: 32, 64 or 128 for affine, 32 for mxfp4 and mxfp8, 16 for nvfp4
-    #[arg(long, value_name = "SIZE", default_value_t = 64)]
-    group: u32,
     /// affine, mxfp4, mxfp8 or nvfp4
     #[arg(long, default_value_t = Mode::Affine)]
     mode: Mode,
+    /// Bits a weight: 1, 2, 3, 4 (unless told otherwise), 5, 6 or 8; the other modes than affine fix them
+    #[arg(long)]
+    bits: Option<u32>,
+    /// Weights that share a scale: 32, 64 (unless told otherwise) or 128; the other modes than affine fix them
+    #[arg(long, value_name = "SIZE")]
+    group: Option<u32>,
+    /// A product of qqmm, with a scale for all weights and one for all of x; nvfp4 has them
+    #[arg(long)]
+    global_scale: bool,
     /// Type of x and of the result: float32, float16 or bfloat16
     #[arg(long, default_value_t = Dtype::Bfloat16)]
     dtype: Dtype,
@@ -74,6 +78,14 @@ pub struct Args {
     /// Also draw how often the weights are read, as steps over M
     #[arg(long, value_name = "FILE")]
     svg: Option<Utf8PathBuf>,
+}
+
+impl Args {
+    /// Bits a weight and weights a group: as asked for, or as the mode has them.
+    fn bits_and_group(&self) -> (u32, u32) {
+        let (bits, group) = self.mode.fixed().unwrap_or((4, 64));
+        (self.bits.unwrap_or(bits), self.group.unwrap_or(group))
+    }
 }
 
 /// The plans of one architecture and policy for M = 1, 2 and so on.
@@ -144,9 +156,15 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 fn title(args: &Args) -> String {
+    let (bits, group) = args.bits_and_group();
+    let scale = if args.global_scale {
+        ", global scale"
+    } else {
+        ""
+    };
     let title = format!(
-        "{} {}-bit, groups of {}, {}, N = {}, K = {}",
-        args.mode, args.bits, args.group, args.dtype, args.n, args.k
+        "{} {bits}-bit, groups of {group}{scale}, {}, N = {}, K = {}",
+        args.mode, args.dtype, args.n, args.k
     );
     match args.arch {
         Some(architecture) if args.all_policies => format!("{title}, {architecture}"),
@@ -155,14 +173,21 @@ fn title(args: &Args) -> String {
 }
 
 fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Ladder> {
+    let (bits, group_size) = args.bits_and_group();
     let plans = (1..=args.rows)
         .map(|m| {
             let problem = Problem {
                 nax: args.matrix_units && architecture.generation() >= 17,
+                op: if args.global_scale {
+                    Op::QqMatmul
+                } else {
+                    Op::QuantizedMatmul
+                },
                 mode: args.mode,
                 dtype: args.dtype,
-                bits: args.bits,
-                group_size: args.group,
+                bits,
+                group_size,
+                global_scale: args.global_scale,
                 m,
                 batch: args.batch,
                 ..Problem::new(architecture, args.n, args.k)
