@@ -1,0 +1,433 @@
+//! How long chains of products take, arm by arm.
+//!
+//! Each arm is a chain of dependent products over weights that do not stay in a cache: independent
+//! products of one evaluation overlap on the GPU and hide what one costs, and one product an
+//! evaluation measures how long the GPU takes to wake up. See `docs/measuring.md`.
+
+mod gap;
+mod markdown;
+mod plot;
+mod schedule;
+mod worker;
+
+use std::collections::BTreeMap;
+
+use mlx_overlay::QmvPolicy;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Condition, Machine};
+use crate::product::Product;
+use crate::{Error, Result};
+
+pub use gap::{Gap, Limits, WORTH, gaps, limits};
+pub use markdown::markdown;
+pub use plot::plots;
+pub use schedule::{Spread, Sustained, interleave, sustain};
+pub use worker::{DENSE, Local, Remote, Setup, Worker, serve};
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// The products.
+    pub products: Vec<Product>,
+    /// Blocks and the rows of each: (1, m) for m rows.
+    pub blocks: Vec<(usize, usize)>,
+    /// What is compared.
+    pub arms: Vec<Arm>,
+    /// Whether the same product with weights that are not quantized is measured too.
+    pub dense: bool,
+    /// Rounds of B A A B.
+    pub rounds: usize,
+    /// How long a chain should take, in seconds.
+    pub chain: f64,
+    /// The matrices that take turns have this many bytes together, at least.
+    pub rotated: u64,
+    /// Seconds for which one chain is repeated at the end; not if 0.
+    pub sustained: f64,
+    /// Compute this many outputs of each product only; all if `None`.
+    pub outputs: Option<usize>,
+}
+
+/// One thing to compare: a policy of one of the workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arm {
+    /// What it is called in reports.
+    pub label: String,
+    /// Which worker.
+    pub worker: usize,
+    /// Under which policy.
+    pub policy: QmvPolicy,
+}
+
+impl Arm {
+    /// A policy of the first worker, under its name.
+    pub fn policy(policy: QmvPolicy) -> Self {
+        Self {
+            label: policy.name().to_owned(),
+            worker: 0,
+            policy,
+        }
+    }
+}
+
+/// One measured arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The product, as it was computed.
+    pub product: Product,
+    /// Blocks that meet the same weights.
+    pub batch: usize,
+    /// Rows of each.
+    pub rows: usize,
+    /// The arm.
+    pub arm: String,
+    /// The kernel that its products take; empty where it is not known.
+    pub kernel: String,
+    /// Products in the chain.
+    pub length: usize,
+    /// Matrices that took turns.
+    pub copies: usize,
+    /// Seconds a product.
+    pub seconds: Spread,
+    /// Bytes of weights, scales and biases, once.
+    pub bytes: u64,
+    /// These bytes by the median time, in 10^9 a second. `None` on a simulated device.
+    pub gb_per_s: Option<f64>,
+}
+
+/// All that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The command that did.
+    pub command: String,
+    /// Where, for each worker.
+    pub machines: Vec<Machine>,
+    /// What must be said of the times.
+    pub caveat: Option<String>,
+    /// Power and heat before.
+    pub before: Condition,
+    /// And after.
+    pub after: Condition,
+    /// Rounds of B A A B.
+    pub rounds: usize,
+    /// The times.
+    pub cells: Vec<Cell>,
+    /// Comparisons that were refused because both arms take the same kernel.
+    pub refused: Vec<String>,
+    /// What the order-preserving kernels recover. Empty on a simulated device.
+    pub gaps: Vec<Gap>,
+    /// From where they stop paying, product by product.
+    pub limits: Vec<Limits>,
+    /// The long run, and its arm.
+    pub sustained: Option<(String, Sustained)>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Those of the workers; [`Error::SameKernel`] if all arms of all products with several rows take
+/// the same kernels, so that there is nothing to compare.
+pub fn run(
+    options: &Options,
+    workers: &mut [Box<dyn Worker>],
+    command: String,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Report> {
+    check(options, workers)?;
+    let machines = workers
+        .iter_mut()
+        .map(|worker| worker.machine())
+        .collect::<Result<Vec<_>>>()?;
+    let simulated = machines.iter().any(|machine| machine.simulated);
+    let before = Condition::now();
+    let mut cells = Vec::new();
+    let mut refused = Vec::new();
+    let mut compared = false;
+    let total = options.products.len() * options.blocks.len();
+    for (i, whole) in options.products.iter().enumerate() {
+        let mut product = whole.clone();
+        if let Some(outputs) = options.outputs {
+            product.n = product.n.min(outputs);
+        }
+        for (j, &(batch, rows)) in options.blocks.iter().enumerate() {
+            progress(i * options.blocks.len() + j, total);
+            let measured = measure(options, workers, &product, batch, rows, simulated)?;
+            compared |= measured.compared;
+            cells.extend(measured.cells);
+            refused.extend(measured.refused);
+        }
+        for worker in workers.iter_mut() {
+            worker.clear()?;
+        }
+    }
+    let several = options.blocks.iter().any(|&(batch, rows)| batch * rows > 1);
+    if several && options.arms.len() > 1 && !compared {
+        // All of them: the first says it for the rest.
+        return Err(refused.into_iter().next().unwrap_or_else(|| {
+            Error::Invalid("no arm could be compared with another".to_owned())
+        }));
+    }
+    let sustained = if options.sustained > 0.0 {
+        long_run(options, workers)?
+    } else {
+        None
+    };
+    progress(total, total);
+    let gaps = if simulated { Vec::new() } else { gaps(&cells) };
+    Ok(Report {
+        command,
+        caveat: machines.iter().find_map(Machine::caveat).map(str::to_owned),
+        machines,
+        before,
+        after: Condition::now(),
+        rounds: options.rounds,
+        refused: refused.iter().map(Error::to_string).collect(),
+        limits: limits(&gaps),
+        gaps,
+        cells,
+        sustained,
+    })
+}
+
+fn check(options: &Options, workers: &[Box<dyn Worker>]) -> Result<()> {
+    let complaint = if options.products.is_empty() {
+        "no product to measure"
+    } else if options.blocks.iter().any(|&(b, m)| b == 0 || m == 0) || options.blocks.is_empty() {
+        "no rows to measure"
+    } else if options.arms.is_empty() || options.rounds == 0 {
+        "no arm to measure, or no round"
+    } else if options.arms.iter().any(|arm| arm.worker >= workers.len()) {
+        "an arm has no worker"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid(complaint.to_owned()))
+}
+
+struct Measured {
+    cells: Vec<Cell>,
+    refused: Vec<Error>,
+    compared: bool,
+}
+
+/// An arm whose chain is made.
+struct Prepared {
+    label: String,
+    worker: usize,
+    chain: usize,
+    kernel: String,
+}
+
+fn measure(
+    options: &Options,
+    workers: &mut [Box<dyn Worker>],
+    product: &Product,
+    batch: usize,
+    rows: usize,
+    simulated: bool,
+) -> Result<Measured> {
+    // As in the worker: bf16.
+    let bytes = product.bytes(2);
+    let copies = (options.rotated.div_ceil(bytes).clamp(1, 256)) as usize;
+    let mut setup = Setup {
+        product: product.clone(),
+        batch,
+        rows,
+        arm: String::new(),
+        length: 2,
+        copies,
+    };
+    setup.length = length(options, workers, &setup)?;
+    let mut arms: Vec<Prepared> = Vec::new();
+    let mut refused = Vec::new();
+    for arm in &options.arms {
+        setup.arm = arm.policy.name().to_owned();
+        let (chain, kernel) = workers[arm.worker].prepare(&setup)?;
+        let prepared = Prepared {
+            label: arm.label.clone(),
+            worker: arm.worker,
+            chain,
+            kernel,
+        };
+        arms.push(prepared);
+    }
+    name_pristine(&mut arms, batch * rows);
+    let mut kept: Vec<Prepared> = Vec::new();
+    for arm in arms {
+        let same = kept
+            .iter()
+            .find(|other| other.kernel == arm.kernel && !arm.kernel.is_empty());
+        match same {
+            // One row is a control, not a comparison.
+            Some(_) if batch * rows == 1 => {}
+            Some(other) => refused.push(Error::SameKernel {
+                product: product.to_string(),
+                rows: batch * rows,
+                first: other.label.clone(),
+                second: arm.label,
+                kernel: arm.kernel,
+            }),
+            None => kept.push(arm),
+        }
+    }
+    let compared = batch * rows > 1 && kept.len() > 1;
+    if options.dense && batch == 1 {
+        setup.arm = DENSE.to_owned();
+        let (chain, kernel) = workers[0].prepare(&setup)?;
+        kept.push(Prepared {
+            label: DENSE.to_owned(),
+            worker: 0,
+            chain,
+            kernel,
+        });
+    }
+    let times = interleave(kept.len(), options.rounds, |arm| {
+        let arm = &kept[arm];
+        workers[arm.worker].run(arm.chain)
+    })?;
+    let mut cells = Vec::new();
+    for (arm, times) in kept.into_iter().zip(times) {
+        let Some(seconds) = Spread::of(&times, setup.length) else {
+            continue;
+        };
+        let bytes = if arm.label == DENSE {
+            2 * (product.n * product.k) as u64
+        } else {
+            bytes
+        };
+        cells.push(Cell {
+            product: product.clone(),
+            batch,
+            rows,
+            arm: arm.label,
+            kernel: arm.kernel,
+            length: setup.length,
+            copies,
+            seconds,
+            bytes,
+            gb_per_s: (!simulated).then(|| bytes as f64 / seconds.median / 1e9),
+        });
+    }
+    Ok(Measured {
+        cells,
+        refused,
+        compared,
+    })
+}
+
+/// Products that make a chain last as long as it should.
+fn length(options: &Options, workers: &mut [Box<dyn Worker>], setup: &Setup) -> Result<usize> {
+    let Some(arm) = options.arms.first() else {
+        return Ok(setup.length);
+    };
+    let trial = Setup {
+        arm: arm.policy.name().to_owned(),
+        ..setup.clone()
+    };
+    let worker = &mut workers[arm.worker];
+    let (chain, _) = worker.prepare(&trial)?;
+    worker.run(chain)?;
+    let seconds = worker.run(chain)? / trial.length as f64;
+    Ok(((options.chain / seconds.max(1e-9)) as usize).clamp(2, 512))
+}
+
+/// Pristine MLX does not tell its kernels. It takes those of the patched library's `default`, but
+/// tiles wide affine products by at most 5 rows where the overlay takes 8 (patch affine-tile-cap).
+fn name_pristine(arms: &mut [Prepared], rows: usize) {
+    let default = arms
+        .iter()
+        .find(|arm| !arm.kernel.is_empty())
+        .map(|arm| arm.kernel.clone());
+    let Some(default) = default else { return };
+    let kernel = match default.split_once("_nv_") {
+        Some((head, tail)) if head.starts_with("affine_qmv_wide") => {
+            let rest = tail.trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{head}_nv_{}{rest}", rows.div_ceil(rows.div_ceil(5)))
+        }
+        _ => default,
+    };
+    for arm in arms.iter_mut().filter(|arm| arm.kernel.is_empty()) {
+        arm.kernel.clone_from(&kernel);
+    }
+}
+
+/// The first product with several rows, under the last arm, for as long as asked.
+fn long_run(
+    options: &Options,
+    workers: &mut [Box<dyn Worker>],
+) -> Result<Option<(String, Sustained)>> {
+    let (Some(product), Some(arm)) = (options.products.first(), options.arms.last()) else {
+        return Ok(None);
+    };
+    let mut product = product.clone();
+    if let Some(outputs) = options.outputs {
+        product.n = product.n.min(outputs);
+    }
+    let rows = options.blocks.iter().map(|&(_, rows)| rows);
+    let rows = rows.filter(|rows| *rows > 1).min().unwrap_or(1);
+    let mut setup = Setup {
+        copies: (options.rotated.div_ceil(product.bytes(2)).clamp(1, 256)) as usize,
+        product,
+        batch: 1,
+        rows,
+        arm: arm.policy.name().to_owned(),
+        length: 2,
+    };
+    setup.length = length(options, workers, &setup)?;
+    let worker = &mut workers[arm.worker];
+    let (chain, _) = worker.prepare(&setup)?;
+    let sustained = sustain(options.sustained, || worker.run(chain))?;
+    worker.clear()?;
+    let what = format!("{}, M = {rows}, {}", setup.product, arm.label);
+    Ok(sustained.map(|sustained| (what, sustained)))
+}
+
+/// Cells by product and number of rows, in the order in which they were measured.
+pub(crate) fn grouped(cells: &[Cell]) -> BTreeMap<(usize, usize, usize), Vec<&Cell>> {
+    let mut order: Vec<String> = Vec::new();
+    let mut groups: BTreeMap<(usize, usize, usize), Vec<&Cell>> = BTreeMap::new();
+    for cell in cells {
+        let name = cell.product.to_string();
+        let at = order.iter().position(|known| *known == name);
+        let at = at.unwrap_or_else(|| {
+            order.push(name);
+            order.len() - 1
+        });
+        groups
+            .entry((at, cell.batch, cell.rows))
+            .or_default()
+            .push(cell);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arm(label: &str, kernel: &str) -> Prepared {
+        Prepared {
+            label: label.to_owned(),
+            worker: 0,
+            chain: 0,
+            kernel: kernel.to_owned(),
+        }
+    }
+
+    #[test]
+    fn pristine_kernels_follow_from_the_patched_ones() {
+        let named = |kernel: &str, rows| {
+            let mut arms = [arm("patched", kernel), arm("pristine", "")];
+            name_pristine(&mut arms, rows);
+            arms[1].kernel.clone()
+        };
+        let wide = |tile| format!("affine_qmv_wide_bfloat16_t_gs_64_b_4_nv_{tile}_kl_8_batch_0");
+        for (rows, patched, pristine) in [(5, 5, 5), (6, 6, 3), (8, 8, 4), (16, 8, 4), (11, 6, 4)] {
+            assert_eq!(named(&wide(patched), rows), wide(pristine), "{rows}");
+        }
+        // Other modes have upstream's tiles.
+        let fp = "mxfp4_qmv_wide_bfloat16_t_gs_32_b_4_nv_5_kl_16_batch_0";
+        assert_eq!(named(fp, 9), fp);
+        assert_eq!(named("affine_qmv_fast_x", 8), "affine_qmv_fast_x");
+    }
+}

@@ -1,0 +1,277 @@
+//! From times to preferences.
+
+use mlx_overlay::{QmvPolicy, RoutePath};
+
+use super::{Preference, path_name};
+use crate::Result;
+use crate::bench::{Cell, Spread, grouped};
+use crate::product::Product;
+
+/// What was measured of one product at one number of rows, by path.
+struct Point<'a> {
+    product: &'a Product,
+    rows: usize,
+    times: Vec<(RoutePath, Spread)>,
+    /// What `default` takes.
+    stock: RoutePath,
+}
+
+/// Preferences for affine products of several rows, and what was rejected.
+///
+/// The dispatch takes the first entry that fits and that its policy permits; so an entry for
+/// policies that ask for no bits stands before one for those that do.
+///
+/// # Errors
+/// Those of `sound`.
+pub fn choose(
+    cells: &[Cell],
+    exact: bool,
+    margin: f64,
+    sound: &mut dyn FnMut(&Product, usize, RoutePath) -> Result<bool>,
+) -> Result<(Vec<Preference>, Vec<String>)> {
+    let mut found: Vec<Preference> = Vec::new();
+    let mut rejected = Vec::new();
+    for point in points(cells) {
+        let mut faster =
+            |than: RoutePath, among: &[RoutePath]| -> Result<Option<(RoutePath, f64)>> {
+                let Some(stock) = point.time(than) else {
+                    return Ok(None);
+                };
+                let times = || point.times.iter().filter(|(path, _)| among.contains(path));
+                let best = times().min_by(|a, b| a.1.median.total_cmp(&b.1.median));
+                let Some(&(path, time)) = best.filter(|(path, _)| *path != than) else {
+                    return Ok(None);
+                };
+                let saves = 1.0 - time.median / stock.median;
+                let mut reject = |why: &str| {
+                    rejected.push(format!(
+                        "{}, M = {}: {} instead of {} {why}",
+                        point.product,
+                        point.rows,
+                        path_name(path),
+                        path_name(than)
+                    ));
+                    Ok(None)
+                };
+                if saves < margin || !time.is_below(&stock) {
+                    return reject(&format!(
+                        "saves {:.1}%, within margin and spread",
+                        saves * 100.0
+                    ));
+                }
+                if !sound(point.product, point.rows, path)? {
+                    return reject("is faster, but its numbers are wrong");
+                }
+                Ok(Some((path, saves)))
+            };
+        let with_bits = faster(RoutePath::Streamed, &[RoutePath::Qmv, RoutePath::Streamed])?;
+        let without = if exact {
+            None
+        } else {
+            faster(
+                point.stock,
+                &[RoutePath::Qmv, RoutePath::Wide, RoutePath::Streamed],
+            )?
+        };
+        let mut entries = Vec::new();
+        match (without, with_bits) {
+            (Some((path, saves)), _) => entries.push((path, saves)),
+            // Keeps the next entry from policies that would rather be fast.
+            (None, Some(_)) if point.stock == RoutePath::Wide => {
+                entries.push((RoutePath::Wide, 0.0));
+            }
+            _ => {}
+        }
+        if let Some((path, saves)) = with_bits
+            && entries.iter().all(|&(other, _)| other != path)
+        {
+            entries.push((path, saves));
+        }
+        for (path, saves) in entries {
+            add(&mut found, &point, path, saves);
+        }
+    }
+    Ok((found, rejected))
+}
+
+/// Adds an entry, or one row more to the entry of the row before.
+fn add(found: &mut Vec<Preference>, point: &Point<'_>, path: RoutePath, saves: f64) {
+    // These fit: MLX's extents are 32-bit integers.
+    let int = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
+    let (n, k, rows) = (int(point.product.n), int(point.product.k), int(point.rows));
+    let bits = point.product.quantization.bits() as u8;
+    let before = found.iter_mut().find(|entry| {
+        (entry.bits, entry.n, entry.k) == (bits, [n, n], [k, k])
+            && entry.path == path_name(path)
+            && entry.m[1] + 1 == rows
+    });
+    match before {
+        Some(entry) => {
+            entry.m[1] = rows;
+            entry.saves = entry.saves.min(saves);
+        }
+        None => found.push(Preference {
+            bits,
+            n: [n, n],
+            k: [k, k],
+            m: [rows, rows],
+            path: path_name(path).to_owned(),
+            saves,
+        }),
+    }
+}
+
+fn points(cells: &[Cell]) -> Vec<Point<'_>> {
+    let mut points = Vec::new();
+    for ((_, batch, rows), cells) in grouped(cells) {
+        let Some(first) = cells.first() else { continue };
+        // The table of routes knows bits, not modes, and was asked for affine weights.
+        if batch != 1 || rows < 2 || !first.product.quantization.has_biases() {
+            continue;
+        }
+        let times: Vec<(RoutePath, Spread)> = cells
+            .iter()
+            .filter_map(|cell| Some((path_of(&cell.kernel)?, cell.seconds)))
+            .collect();
+        let default = cells.iter().find(|c| c.arm == QmvPolicy::Default.name());
+        let Some(stock) = default.and_then(|cell| path_of(&cell.kernel)) else {
+            continue;
+        };
+        points.push(Point {
+            product: &first.product,
+            rows,
+            times,
+            stock,
+        });
+    }
+    points
+}
+
+impl Point<'_> {
+    fn time(&self, path: RoutePath) -> Option<Spread> {
+        let found = self.times.iter().find(|(other, _)| *other == path);
+        found.map(|&(_, time)| time)
+    }
+}
+
+/// The family of a kernel; `None` for one that no entry leads to.
+fn path_of(kernel: &str) -> Option<RoutePath> {
+    let (_, function) = kernel.split_once('_')?;
+    if function.starts_with("qmv_streamed") {
+        Some(RoutePath::Streamed)
+    } else if function.starts_with("qmv_wide") {
+        Some(RoutePath::Wide)
+    } else if function.starts_with("qmv_quad") {
+        None
+    } else {
+        function.starts_with("qmv_").then_some(RoutePath::Qmv)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(rows: usize, arm: &str, kernel: &str, micros: f64) -> Cell {
+        let product: Product = "kv=1024x4096:4:64".parse().unwrap();
+        let seconds = micros * 1e-6;
+        Cell {
+            bytes: product.bytes(2),
+            product,
+            batch: 1,
+            rows,
+            arm: arm.to_owned(),
+            kernel: format!("affine_{kernel}_bfloat16_t_gs_64_b_4"),
+            length: 8,
+            copies: 8,
+            seconds: Spread {
+                median: seconds,
+                low: seconds * 0.99,
+                high: seconds * 1.01,
+                samples: 20,
+            },
+            gb_per_s: None,
+        }
+    }
+
+    /// Times of the one-row, the wide and the streamed kernel.
+    fn measured(rows: usize, [qmv, wide, streamed]: [f64; 3]) -> [Cell; 3] {
+        [
+            cell(rows, "default", "qmv_wide", wide),
+            cell(rows, "narrow", "qmv_fast", qmv),
+            cell(rows, "streamed", "qmv_streamed_fast", streamed),
+        ]
+    }
+
+    fn chosen(cells: &[Cell], exact: bool) -> Vec<(String, [i32; 2])> {
+        let (found, _) = choose(cells, exact, 0.05, &mut |_, _, _| Ok(true)).unwrap();
+        found
+            .into_iter()
+            .map(|entry| (entry.path, entry.m))
+            .collect()
+    }
+
+    #[test]
+    fn neighbouring_rows_share_an_entry_that_ends_at_the_cap() {
+        let cells = [
+            measured(2, [10.0, 20.0, 30.0]),
+            measured(3, [15.0, 20.0, 30.0]),
+            measured(4, [40.0, 20.0, 30.0]),
+        ]
+        .concat();
+        // The one-row kernel beats both: one entry for all policies.
+        let qmv = ("qmv".to_owned(), [2, 3]);
+        assert_eq!(chosen(&cells, false), std::slice::from_ref(&qmv));
+        // For exact policies alone, `default` is kept where it is.
+        assert_eq!(chosen(&cells, true), [("qmv_wide".to_owned(), [2, 3]), qmv]);
+    }
+
+    #[test]
+    fn an_exact_winner_does_not_slow_down_the_rest() {
+        // Without bits wide wins, with them the one-row kernel.
+        let cells = measured(2, [25.0, 20.0, 30.0]);
+        for exact in [false, true] {
+            let expected = [("qmv_wide".to_owned(), [2, 2]), ("qmv".to_owned(), [2, 2])];
+            assert_eq!(chosen(&cells, exact), expected);
+        }
+    }
+
+    #[test]
+    fn the_streamed_kernel_can_win_without_being_asked_for() {
+        let cells = measured(6, [60.0, 20.0, 15.0]);
+        assert_eq!(chosen(&cells, false), [("qmv_streamed".to_owned(), [6, 6])]);
+        assert_eq!(chosen(&cells, true), []);
+    }
+
+    #[test]
+    fn a_margin_must_be_won_and_the_numbers_must_be_right() {
+        let close = measured(2, [29.0, 40.0, 30.0]);
+        let (found, rejected) = choose(&close, true, 0.05, &mut |_, _, _| Ok(true)).unwrap();
+        assert_eq!(found, []);
+        assert_eq!(
+            rejected,
+            [
+                "kv=1024x4096:4:64, M = 2: qmv instead of qmv_streamed saves 3.3%, within margin and spread"
+            ]
+        );
+        let wrong = measured(2, [10.0, 20.0, 30.0]);
+        let (found, rejected) = choose(&wrong, true, 0.05, &mut |_, _, _| Ok(false)).unwrap();
+        assert_eq!(found, []);
+        assert!(rejected[0].ends_with("is faster, but its numbers are wrong"));
+    }
+
+    #[test]
+    fn families_are_told_from_names() {
+        for (kernel, path) in [
+            ("affine_qmv_fast_x", Some(RoutePath::Qmv)),
+            ("affine_qmv_x", Some(RoutePath::Qmv)),
+            ("affine_qmv_wide_x", Some(RoutePath::Wide)),
+            ("affine_qmv_streamed_x", Some(RoutePath::Streamed)),
+            ("affine_qmv_quad_x", None),
+            ("affine_qmm_t_x", None),
+            ("", None),
+        ] {
+            assert_eq!(path_of(kernel), path, "{kernel}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! One quantized product: rows together against rows alone.
+
+use mlx_overlay::{
+    Array, DispatchPlan, Dtype, QmvPolicy, QuantizedMatrix, Stream, last_kernel, quantized_matmul,
+    slice,
+};
+
+use super::{Cell, Layer, LayerVerdict, Options};
+use crate::product::Product;
+use crate::setting::{self, Counters};
+use crate::values::{self, Noise};
+use crate::{Error, Result};
+
+/// What a product dispatched.
+struct Run {
+    bits: Vec<u32>,
+    kernel: String,
+    function: String,
+}
+
+pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> {
+    let product = &layer.product;
+    let default = setting::stream(QmvPolicy::Default)?;
+    let mut verdict = LayerVerdict {
+        layer: layer.clone(),
+        alone: String::new(),
+        alone_function: String::new(),
+        exact: Vec::new(),
+        cells: Vec::new(),
+    };
+    let streams = options
+        .policies
+        .iter()
+        .map(|&policy| Ok((policy, setting::stream(policy)?)))
+        .collect::<Result<Vec<_>>>()?;
+    for (policy, _) in &streams {
+        verdict.cells.extend(options.rows.iter().map(|&rows| Cell {
+            policy: policy.name().to_owned(),
+            rows,
+            kernel: String::new(),
+            function: String::new(),
+            weight_passes: 0,
+            weight_bytes: 0,
+            outputs: 0,
+            differing: 0,
+        }));
+    }
+    let most = options.rows.iter().copied().max().unwrap_or(0);
+    // The model's type last: its kernels are the ones that are reported.
+    let mut types = vec![Dtype::F32];
+    types.extend((options.dtype != Dtype::F32).then_some(options.dtype));
+    for dtype in types {
+        for seed in 0..options.seeds {
+            let few = options.outputs.map(|n| reduced(product, n));
+            let mut sample = Sample::new(product, dtype, most, few, seed)?;
+            let mut alone = Vec::new();
+            for row in 0..most {
+                let run = default.scope(|| sample.run(row..row + 1))?;
+                verify(product, dtype, 1, &default, &run)?;
+                (verdict.alone, verdict.alone_function) = (run.kernel, run.function);
+                alone.extend(run.bits);
+            }
+            let mut cells = verdict.cells.iter_mut();
+            for (_, stream) in &streams {
+                for (&rows, cell) in options.rows.iter().zip(&mut cells) {
+                    let mut run = stream.scope(|| sample.run(0..rows))?;
+                    let mut plan = plan(product, dtype, rows, stream)?;
+                    if plan.as_ref().is_some_and(|plan| plan.kernel != run.kernel) && few.is_some()
+                    {
+                        // Fewer outputs take another kernel than all: compute all.
+                        sample = Sample::new(product, dtype, most, None, seed)?;
+                        alone.clear();
+                        for row in 0..most {
+                            alone.extend(default.scope(|| sample.run(row..row + 1))?.bits);
+                        }
+                        run = stream.scope(|| sample.run(0..rows))?;
+                    }
+                    verify(product, dtype, rows, stream, &run)?;
+                    let alone = &alone[..run.bits.len()];
+                    cell.differing += alone.iter().zip(&run.bits).filter(|(a, b)| a != b).count();
+                    cell.outputs += run.bits.len();
+                    (cell.kernel, cell.function) = (run.kernel, run.function);
+                    if let Some(plan) = plan.take() {
+                        cell.weight_passes = plan.weight_passes;
+                        cell.weight_bytes = plan.weight_bytes;
+                    }
+                }
+            }
+        }
+    }
+    for policy in &options.policies {
+        let name = policy.name();
+        let mut cells = verdict.cells.iter().filter(|cell| cell.policy == name);
+        if cells.all(|cell| cell.differing == 0) {
+            verdict.exact.push(name.to_owned());
+        }
+    }
+    Ok(verdict)
+}
+
+/// As few outputs that are a multiple of 8 if all are, and none if none is: one-row kernels tell the
+/// two apart.
+fn reduced(product: &Product, outputs: usize) -> usize {
+    let few = outputs.next_multiple_of(8);
+    let few = few + product.n % 8;
+    few.min(product.n)
+}
+
+/// A matrix, and rows of x.
+struct Sample {
+    matrix: QuantizedMatrix,
+    x: Array,
+}
+
+impl Sample {
+    fn new(
+        product: &Product,
+        dtype: Dtype,
+        rows: usize,
+        outputs: Option<usize>,
+        seed: u64,
+    ) -> Result<Self> {
+        let n = outputs.unwrap_or(product.n);
+        let mut noise = Noise::new(seed);
+        Ok(Self {
+            matrix: noise.matrix([n, product.k], product.quantization, dtype, 1.0)?,
+            x: noise.array(&[rows, product.k], 1.0, dtype)?,
+        })
+    }
+
+    fn run(&self, rows: std::ops::Range<usize>) -> Result<Run> {
+        let x = slice(&self.x, &[rows, 0..self.matrix.columns()])?;
+        let product = quantized_matmul(&x, &self.matrix)?;
+        let before = Counters::now()?;
+        let bits = values::bits(&product)?;
+        let mut functions = before.since()?.into_iter();
+        let function = functions.next().map(|(name, _)| name).unwrap_or_default();
+        Ok(Run {
+            bits,
+            kernel: if QmvPolicy::is_available() {
+                last_kernel()?.unwrap_or_default()
+            } else {
+                String::new()
+            },
+            function,
+        })
+    }
+}
+
+/// What the whole product would do, where the library can say.
+fn plan(
+    product: &Product,
+    dtype: Dtype,
+    rows: usize,
+    stream: &Stream,
+) -> Result<Option<DispatchPlan>> {
+    if !QmvPolicy::is_available() {
+        return Ok(None);
+    }
+    let shape = [rows, product.n, product.k];
+    let plan = DispatchPlan::of(shape, product.quantization, dtype, stream)?;
+    Ok(Some(plan))
+}
+
+/// The kernel that ran must be the one that the whole product takes, or another was examined.
+fn verify(product: &Product, dtype: Dtype, rows: usize, stream: &Stream, run: &Run) -> Result<()> {
+    match plan(product, dtype, rows, stream)? {
+        Some(plan) if plan.kernel != run.kernel => Err(Error::Kernel {
+            what: format!("{product}, {dtype}, M = {rows}, policy {}", plan.policy),
+            expected: plan.kernel,
+            found: run.kernel.clone(),
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,130 @@
+//! A probe's outcome for people.
+
+use std::fmt::Write;
+
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+
+use super::{LayerVerdict, Report};
+
+/// The whole outcome.
+pub fn render(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{}", report.machine.line());
+    if report.machine.simulated {
+        let _ = writeln!(
+            text,
+            "simulated: this shows what the kernels' text and the dispatch do, not what Apple's \
+             compiler and GPU make of them"
+        );
+    }
+    let _ = writeln!(
+        text,
+        "x of {}, and of f32; blocks of {} rows\n\n{}",
+        report.dtype,
+        spans(&report.rows),
+        table(report)
+    );
+    for verdict in &report.operations {
+        let _ = match verdict.differs_from {
+            None => writeln!(text, "{}: exact", verdict.operation),
+            Some(rows) => writeln!(text, "{}: differs from M = {rows} on", verdict.operation),
+        };
+    }
+    let _ = writeln!(text, "\n{}", verdict(report));
+    for obstacle in &report.obstacles {
+        let _ = writeln!(text, "  {obstacle}");
+    }
+    text
+}
+
+fn verdict(report: &Report) -> String {
+    let first = report.obstacles.first();
+    match (report.recommended(), first) {
+        (Some(policy), None) => format!(
+            "verdict: exact under {}; take `{policy}`, which reads the fewest bytes of weights",
+            report.exact.join(", ")
+        ),
+        (Some(policy), Some(first)) => format!(
+            "verdict: the quantized products are exact under {} (take `{policy}`), but something else \
+             is at work; first: {}",
+            report.exact.join(", "),
+            first.split(": ").next().unwrap_or_default()
+        ),
+        (None, _) => "verdict: no policy makes every product exact".to_owned(),
+    }
+}
+
+/// A row for each product and policy.
+pub fn table(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header([
+        "product",
+        "count",
+        "policy",
+        "outputs differing",
+        "kernels for several rows",
+    ]);
+    for layer in &report.layers {
+        for (i, policy) in policies(layer).into_iter().enumerate() {
+            let cells = || layer.cells.iter().filter(|cell| cell.policy == policy);
+            let differing: usize = cells().map(|cell| cell.differing).sum();
+            let outputs: usize = cells().map(|cell| cell.outputs).sum();
+            let mut functions: Vec<&str> = cells().map(|cell| cell.function.as_str()).collect();
+            functions.dedup();
+            table.add_row([
+                if i == 0 {
+                    layer.layer.product.to_string()
+                } else {
+                    String::new()
+                },
+                if i == 0 {
+                    layer.layer.count.to_string()
+                } else {
+                    String::new()
+                },
+                policy.to_owned(),
+                if differing == 0 {
+                    format!("none of {outputs}: exact")
+                } else {
+                    format!("{differing} of {outputs}")
+                },
+                functions.join(", "),
+            ]);
+        }
+    }
+    table
+}
+
+fn policies(layer: &LayerVerdict) -> Vec<&str> {
+    let mut names: Vec<&str> = layer
+        .cells
+        .iter()
+        .map(|cell| cell.policy.as_str())
+        .collect();
+    names.dedup();
+    names
+}
+
+/// `2-8`, `2, 4-5`.
+fn spans(rows: &[usize]) -> String {
+    let mut rows = rows.to_vec();
+    rows.sort_unstable();
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    for row in rows {
+        match spans.last_mut() {
+            Some((_, last)) if *last + 1 >= row => *last = row,
+            _ => spans.push((row, row)),
+        }
+    }
+    let text = |&(from, to): &(usize, usize)| {
+        if from == to {
+            from.to_string()
+        } else {
+            format!("{from}-{to}")
+        }
+    };
+    spans.iter().map(text).collect::<Vec<_>>().join(", ")
+}
