@@ -36,10 +36,25 @@ using fmt::format;
 }
 #endif
 CPP
+# mlx-c declares its half-precision functions on ARM alone, and mlx-rs calls them everywhere. Elsewhere they get types
+# of the same size.
+cat >"$work/half.h" <<'CPP'
+#pragma once
+#ifndef __aarch64__
+#include <stdint.h>
+typedef struct { uint16_t bits; } float16_t;
+typedef uint16_t bfloat16_t;
+#define HAS_FLOAT16
+#define HAS_BFLOAT16
+#endif
+CPP
+cat >"$work/compatibility.cmake" <<CMAKE
+set_source_files_properties("$sys/src/mlx-c/mlx/c/array.cpp" PROPERTIES
+  COMPILE_OPTIONS "-include;$work/half.h")
+CMAKE
 # An mlx-c for another MLX calls some functions as they were there.
-: >"$work/compatibility.cmake"
 if [[ -f $root/ci/mlx-c-${ACCEPT:-none}.h ]]; then
-    cat >"$work/compatibility.cmake" <<CMAKE
+    cat >>"$work/compatibility.cmake" <<CMAKE
 set_source_files_properties("$sys/src/mlx-c/mlx/c/ops.cpp" PROPERTIES
   COMPILE_OPTIONS "-include;$root/ci/mlx-c-$ACCEPT.h")
 CMAKE
@@ -61,6 +76,7 @@ edition = "2024"
 bindgen = "0.72.1"
 TOML
 cat >"$work/bindings/src/main.rs" <<RUST
+#[allow(dead_code)]
 #[path = "$sys/src/bindgen_config.rs"]
 mod bindgen_config;
 fn main() {
@@ -71,7 +87,20 @@ fn main() {
 }
 RUST
 if [[ ! -s $work/out/bindings.rs ]]; then
-    cargo run --quiet --manifest-path "$work/bindings/Cargo.toml"
+    BINDGEN_EXTRA_CLANG_ARGS="-include $work/half.h" cargo run --quiet --manifest-path "$work/bindings/Cargo.toml"
+    # On ARM bindgen makes a type with one unnamed field of float16_t, and mlx-rs takes it apart so.
+    python3 - "$work/out/bindings.rs" <<'PY'
+import re, sys
+
+text = open(sys.argv[1]).read()
+text = re.sub(
+    r"#\[derive\(Debug, Copy, Clone\)\]\s*pub struct float16_t \{\s*pub bits: u16,\s*\}",
+    "#[derive(Debug, Default, Copy, Clone)]\npub struct float16_t(pub u16);",
+    text,
+)
+text = re.sub(r"#\[test\]\s*fn bindgen_test_layout_float16_t\(\) \{.*?\n\}\n", "", text, flags=re.S)
+open(sys.argv[1], "w").write(text)
+PY
 fi
 
 python3 - "$prefix" "$work" "$(rustc -vV | sed -n 's/^host: //p')" >"$work/config.toml" <<'PY'
@@ -84,8 +113,8 @@ static = ["mlxc", *stamp["static_libs"]]
 print(f"[target.{host}.mlx]")
 print("rustc-link-search =", json.dumps([f"native={folder}" for folder in search]))
 print("rustc-link-lib =", json.dumps([f"static={name}" for name in static] + stamp["system_libs"] + ["stdc++"]))
+# mlx-sys includes its bindings from there.
+print("rustc-env =", f"{{ OUT_DIR = {json.dumps(work + '/out')} }}")
 PY
 cd "$project"
-# mlx-sys includes its bindings from OUT_DIR, which cargo sets only where it ran the build script.
-export OUT_DIR=$work/out
 exec cargo --config "$work/config.toml" "$@"
