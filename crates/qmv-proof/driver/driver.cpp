@@ -2,13 +2,13 @@
 //
 // Reads cases from standard input, one a line:
 //
-//   mode global_scale bits group dtype n k batch seed record offset alone
-//     m m ...
+//   mode global_scale bits group dtype n k batch seed record offset first
+//     alone m m ...
 //
 // (with a global scale, the product is qqmm's)
 // and answers each with one line of JSON: the bits of `alone` rows one by one,
-// then for every m the first m of them in one product ("together"): how many
-// outputs differ, which kernels ran. With record 1 also the bits of every
+// then for every m, m of them from `first` on in one product ("together"): how
+// many outputs differ, which kernels ran. With record 1 also the bits of every
 // product, and with 2 its dispatches in full. In the products of several rows
 // `offset` values lie before x in its buffer.
 //
@@ -46,6 +46,7 @@ struct Case {
   std::uint64_t seed{};
   int record{};
   int offset{};
+  int first{};
   int alone{};
   std::vector<int> rows;
 };
@@ -54,7 +55,7 @@ Case parse(const std::string& line) {
   std::istringstream in(line);
   Case c;
   in >> c.mode >> c.global_scale >> c.bits >> c.group >> c.dtype >> c.n >>
-      c.k >> c.batch >> c.seed >> c.record >> c.offset >> c.alone;
+      c.k >> c.batch >> c.seed >> c.record >> c.offset >> c.first >> c.alone;
   if (!in) {
     throw std::invalid_argument("not a case: " + line);
   }
@@ -62,7 +63,7 @@ Case parse(const std::string& line) {
     c.rows.push_back(m);
   }
   for (int m : c.rows) {
-    if (m < 1 || m > c.alone) {
+    if (m < 1 || c.first < 0 || c.first + m > c.alone) {
       throw std::invalid_argument("as many rows as `alone` at most: " + line);
     }
   }
@@ -306,9 +307,10 @@ struct Problem {
     return scale * global * (c.bits == 8 ? fp8_e4m3(code) : fp4_e2m1(code));
   }
 
-  // The largest error of the rows, given as bits, against a float64 product,
-  // as a part of the sum of the magnitudes.
-  double error(const std::vector<std::uint32_t>& bits, int rows) const {
+  // The largest error of rows from `first` on, given as bits, against a float64
+  // product, as a part of the sum of the magnitudes.
+  double error(const std::vector<std::uint32_t>& bits, int first, int rows)
+      const {
     double worst = 0;
     for (int b = 0; b < c.batch; b++) {
       for (int n = 0; n < c.n; n++) {
@@ -330,7 +332,7 @@ struct Problem {
           double size = 0;
           for (int k = 0; k < c.k; k++) {
             const double term =
-                weight[k] * seen_x[(std::size_t(b) * m + r) * c.k + k];
+                weight[k] * seen_x[(std::size_t(b) * m + first + r) * c.k + k];
             sum += term;
             size += std::abs(term);
           }
@@ -411,12 +413,12 @@ void answer(const Case& c, std::ostream& out) {
     }
   }
   out << "{\"alone\":{\"kernels\":" << take(metal_sim_dispatch_counts())
-      << ",\"error\":" << problem.error(alone, problem.m) << ",\"bits\":\""
+      << ",\"error\":" << problem.error(alone, 0, problem.m) << ",\"bits\":\""
       << hex(alone, digits) << "\"},\"together\":[";
 
   bool first = true;
   for (int m : c.rows) {
-    auto product = problem.product(0, m);
+    auto product = problem.product(c.first, m);
     metal_sim_reset_counts();
     if (c.record == 2) {
       metal_sim_trace_start();
@@ -427,13 +429,13 @@ void answer(const Case& c, std::ostream& out) {
     for (int b = 0; b < c.batch; b++) {
       for (std::size_t i = 0; i < std::size_t(m) * c.n; i++) {
         differing += bits[std::size_t(b) * m * c.n + i] !=
-            alone[std::size_t(b) * problem.m * c.n + i];
+            alone[(std::size_t(b) * problem.m + c.first) * c.n + i];
       }
     }
     out << (first ? "" : ",") << "{\"m\":" << m
         << ",\"kernels\":" << take(metal_sim_dispatch_counts())
         << ",\"outputs\":" << bits.size() << ",\"differing\":" << differing
-        << ",\"error\":" << problem.error(bits, m);
+        << ",\"error\":" << problem.error(bits, c.first, m);
     if (c.record >= 1) {
       out << ",\"bits\":\"" << hex(bits, digits) << "\"";
     }

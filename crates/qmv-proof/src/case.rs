@@ -86,6 +86,8 @@ pub struct Case {
     pub batch: u32,
     /// Of the values.
     pub seed: u64,
+    /// The first of the rows that are evaluated together.
+    pub first: u32,
     /// Rows that are evaluated one by one.
     pub alone: u32,
     /// How many of them are evaluated in one product.
@@ -120,6 +122,7 @@ impl Case {
             rows,
             record: Record::Counts,
             offset: 0,
+            first: 0,
         })
     }
 
@@ -177,7 +180,7 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {} {} {} {} {} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {} {} {} {} {} {}",
             self.mode,
             u8::from(self.global_scale),
             self.bits,
@@ -189,6 +192,7 @@ impl fmt::Display for Case {
             self.seed,
             self.record as u8,
             self.offset,
+            self.first,
             self.alone
         )?;
         self.rows.iter().try_for_each(|m| write!(f, " {m}"))

@@ -5,14 +5,18 @@
 //! is asked about: patched or pristine. What is expected of them is told by the plan (`qmv-plan`)
 //! and by rules stated here; `tests/proofs.rs` holds both against what ran.
 
+mod accuracy;
+mod cap;
 mod case;
 mod fp;
 mod identity;
 mod prefix;
 mod report;
 
+pub use accuracy::Accuracy;
+pub use cap::{compare_with_pristine, compare_with_smaller_tiles};
 pub use case::{BITS, Case, GROUPS, Kind, Record};
 pub use fp::{Format, SEEDS, control, differing};
-pub use identity::{Group, Modes, Outcome, Tally, Tier, check, groups, kernels, run};
+pub use identity::{Group, Modes, Outcome, Tally, Tier, check, groups, kernels, run, tolerance};
 pub use prefix::{Alone, Answer, Driver, How, Prefix, Stamp, Together, products};
 pub use report::render;

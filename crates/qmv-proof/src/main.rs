@@ -1,25 +1,41 @@
-//! `cargo run -p qmv-proof -- --tier full --report docs/proofs/identity.md`, and the same with `--modes fp` and
-//! `docs/proofs/identity-fp.md`.
+//! `cargo run -p qmv-proof -- identity --tier full --report docs/proofs/identity.md`, and the same with `--modes fp`
+//! and `docs/proofs/identity-fp.md`; `cap`; `accuracy --report docs/proofs/accuracy.md`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use metal_sim::{Compiler, Contraction, Options, Toolchain, Variant, default_cache_folder};
+use qmv_plan::Dtype;
 use qmv_proof::{
-    Driver, Modes, Prefix, SEEDS, Tier, control, differing, groups, kernels, render, run,
+    Accuracy, BITS, Driver, Modes, Prefix, SEEDS, Tier, compare_with_pristine, control, differing,
+    groups, kernels, render, run,
 };
 
-/// Evaluates the matrix of row identity on the simulated device.
+/// Evaluates what is promised of the quantized kernels on the simulated device.
 ///
-/// Needs `cargo xtask build --backend sim`, and with `--pristine` also `cargo xtask build --backend
-/// sim --pristine`.
+/// Needs `cargo xtask build --backend sim`, and where it asks pristine MLX also `cargo xtask build
+/// --backend sim --pristine`.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Cli {
+enum Cli {
+    /// Every row of several has the bits that it has alone
+    Identity(Identity),
+    /// Tiles of eight rows give the bits that pristine MLX's tiles of five do
+    Cap,
+    /// How far each policy is from float64
+    Accuracy {
+        /// Write the table here, as Markdown.
+        #[arg(long)]
+        report: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Identity {
     /// How much of the matrix.
     #[arg(long, value_enum, default_value = "core")]
     tier: TierName,
@@ -55,7 +71,12 @@ enum ModesName {
 }
 
 fn main() -> ExitCode {
-    match prove(&Cli::parse()) {
+    let result = match Cli::parse() {
+        Cli::Identity(arguments) => identity(&arguments),
+        Cli::Cap => cap(),
+        Cli::Accuracy { report } => accuracy(report.as_deref()),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -64,7 +85,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn prove(cli: &Cli) -> Result<()> {
+fn identity(cli: &Identity) -> Result<()> {
     let start = Instant::now();
     let prefix = Prefix::patched()?;
     let reference = if cli.pristine {
@@ -121,7 +142,7 @@ fn prove(cli: &Cli) -> Result<()> {
     }
     if let Some(file) = &cli.report {
         let command = format!(
-            "cargo run -p qmv-proof -- --tier {name}{modes_option}{} --report {}",
+            "cargo run -p qmv-proof -- identity --tier {name}{modes_option}{} --report {}",
             if cli.pristine { " --pristine" } else { "" },
             file.display()
         );
@@ -149,4 +170,34 @@ fn warm(prefix: &Prefix, contraction: Contraction, names: BTreeSet<String>) -> R
         bail!("{} kernels do not compile; {name}: {error}", failures.len());
     }
     Ok(())
+}
+
+fn cap() -> Result<()> {
+    let patched = Driver::build(&Prefix::patched()?)?;
+    let pristine = Driver::build(&Prefix::pristine()?)?;
+    let [products, other_tiles] = compare_with_pristine(&patched, &pristine)?;
+    println!(
+        "{products} products of 1 to 16 rows have the bits of pristine MLX, {other_tiles} of them in \
+         other tiles"
+    );
+    Ok(())
+}
+
+fn accuracy(report: Option<&Path>) -> Result<()> {
+    let prefix = Prefix::patched()?;
+    let products: Vec<_> = BITS
+        .into_iter()
+        .flat_map(|bits| Dtype::ALL.iter().map(move |&dtype| (bits, dtype)))
+        .collect();
+    let found = Accuracy::measure(&Driver::build(&prefix)?, &products)?;
+    let mut command = "cargo run -p qmv-proof -- accuracy".to_owned();
+    if let Some(file) = report {
+        command += &format!(" --report {}", file.display());
+    }
+    let page = found.render(&prefix.stamp, &command)?;
+    match report {
+        Some(file) => fs_err::write(file, page)?,
+        None => print!("{page}"),
+    }
+    found.check()
 }

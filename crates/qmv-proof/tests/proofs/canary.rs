@@ -11,7 +11,7 @@ use qmv_proof::{BITS, Case, Driver, Format, How, Kind, Prefix};
 use serde::{Deserialize, Serialize};
 
 /// Set to 1, it stores what is found instead of comparing.
-const BLESS: &str = "QMV_PROOF_BLESS";
+pub(crate) const BLESS: &str = "QMV_PROOF_BLESS";
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Golden {

@@ -10,10 +10,10 @@ use qmv_proof::{Case, Driver, Format, How, Kind, Prefix, products};
 
 const KERNELS: &str = "mlx/backend/metal/kernels";
 
-struct Mutant {
-    name: &'static str,
+pub(crate) struct Mutant {
+    pub(crate) name: &'static str,
     /// Text, how often it is there, and what takes its place.
-    edits: &'static [(&'static str, usize, &'static str)],
+    pub(crate) edits: &'static [(&'static str, usize, &'static str)],
 }
 
 const MUTANTS: [Mutant; 6] = [
@@ -261,7 +261,7 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
 
 impl Mutant {
     /// Makes a library of it, with the build's own kernels for all else.
-    fn plant(&self, kernel: &str, prefix: &Prefix, folder: &Path) -> Result<PathBuf> {
+    pub(crate) fn plant(&self, kernel: &str, prefix: &Prefix, folder: &Path) -> Result<PathBuf> {
         let (header_name, source_name) = (format!("{kernel}.h"), format!("{kernel}.metal"));
         let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../patches/files");
         let folder = folder.join(self.name);
