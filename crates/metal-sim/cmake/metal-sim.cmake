@@ -74,6 +74,24 @@ set_property(
     "${CMAKE_COMMAND} -E env --modify PATH=path_list_prepend:${CMAKE_BINARY_DIR}/metal-sim/bin"
 )
 
+# Without the overlay (`cargo xtask build --pristine`) two files do not build
+# with GCC 12: its library makes no pair of a tuple, and optimised it emits no
+# function for a template that another file links to. Flags help where the text
+# is to stay; the file that is not optimised only prepares dispatches.
+set(_metal_sim_mlx "${CMAKE_CURRENT_SOURCE_DIR}/mlx/backend/metal")
+file(READ "${_metal_sim_mlx}/fft.cpp" _metal_sim_text)
+if(_metal_sim_text MATCHES "return std::make_tuple\\(w_k, w_q\\)")
+  set_source_files_properties(
+    "${_metal_sim_mlx}/fft.cpp"
+    PROPERTIES COMPILE_OPTIONS
+               "-include;${CMAKE_CURRENT_LIST_DIR}/tuple_to_pair.h")
+endif()
+file(READ "${_metal_sim_mlx}/matmul.cpp" _metal_sim_text)
+if(NOT _metal_sim_text MATCHES "template decltype\\(steel_matmul_regular_axpby")
+  set_source_files_properties("${_metal_sim_mlx}/matmul.cpp"
+                              PROPERTIES COMPILE_OPTIONS "-O0")
+endif()
+
 # MLX's rules do not depend on the compiler, as they do not on Xcode: what an
 # older one made goes.
 file(SHA256 "${METAL_SIM_COMPILER}" _metal_sim_hash)
