@@ -29,7 +29,7 @@ pub struct Args {
     /// The installed prefix [default: that of the last patched build]
     #[arg(long, value_name = "FOLDER")]
     prefix: Option<Utf8PathBuf>,
-    /// Where it goes: a folder, or an archive whose name ends in .tar.zst [default: target/bundle/<name>]
+    /// Where it goes: a folder, or an archive whose name ends in .tar.zst [default: a folder below target/bundle]
     #[arg(long, short, value_name = "PATH")]
     output: Option<Utf8PathBuf>,
 }
