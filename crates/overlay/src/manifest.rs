@@ -200,6 +200,14 @@ impl Manifest {
         read_toml(file)
     }
 
+    /// Reads the text of `mlx.toml`; `file` names it in errors.
+    ///
+    /// # Errors
+    /// As [`Manifest::load`].
+    pub fn parse(file: &Utf8Path, text: &str) -> Result<Self> {
+        parse_toml(file, text)
+    }
+
     /// The pin with this version, tag or commit (its first seven digits or more); the default one first.
     ///
     /// # Errors
@@ -251,8 +259,11 @@ impl Pin {
 
 /// Reads a TOML file; errors carry the line.
 pub(crate) fn read_toml<T: DeserializeOwned>(file: &Utf8Path) -> Result<T> {
-    let text = fs::read_to_string(file)?;
-    toml::from_str(&text).map_err(|error| {
+    parse_toml(file, &fs::read_to_string(file)?)
+}
+
+fn parse_toml<T: DeserializeOwned>(file: &Utf8Path, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
         Error::Format {
             file: file_name(file),

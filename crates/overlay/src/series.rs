@@ -42,7 +42,7 @@ impl Series {
     /// A malformed patch; names in `series` without a patch or the other way round; files of `patches/files` that no
     /// patch or more than one adds.
     pub fn load(folder: &Utf8Path) -> Result<Self> {
-        let names = read_names(&folder.join("series"))?;
+        let names = names(&fs::read_to_string(folder.join("series"))?)?;
         let mut faults = compare_names(folder, &names)?;
         let patches = names
             .iter()
@@ -164,9 +164,11 @@ pub(crate) fn is_patch_name(name: &str) -> bool {
             .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
-/// The names in `patches/series`: one a line, `#` begins a comment.
-fn read_names(file: &Utf8Path) -> Result<Vec<String>> {
-    let text = fs::read_to_string(file)?;
+/// The names in the text of `patches/series`: one a line, `#` begins a comment.
+///
+/// # Errors
+/// What cannot be a patch's name, and a name that is listed twice.
+pub fn names(text: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let name = line.split('#').next().unwrap_or_default().trim();

@@ -9,6 +9,7 @@ mod manifests;
 mod oracles;
 mod patches;
 mod real;
+mod seeds;
 mod sources;
 mod states;
 mod trouble;
