@@ -10,11 +10,12 @@ use crate::proc::Cmd;
 const EXAMPLE: &str = "quantized_matmul";
 const PACKAGE: &str = "mlx-overlay";
 
+/// What cargo is told to run the example; its own arguments come next.
+pub(crate) const RUN_EXAMPLE: [&str; 7] = ["run", "-q", "-p", PACKAGE, "--example", EXAMPLE, "--"];
+
 /// Runs the example; its own arguments come next.
 pub(crate) fn run_example(host: &Host, root: &Utf8Path) -> Cmd {
-    cargo(host)
-        .args(["run", "-q", "-p", PACKAGE, "--example", EXAMPLE, "--"])
-        .dir(root)
+    cargo(host).args(RUN_EXAMPLE).dir(root)
 }
 
 /// Builds the example and tells where cargo put it.

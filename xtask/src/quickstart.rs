@@ -59,9 +59,12 @@ pub fn run(args: Args) -> Result<()> {
     let mut examples = Vec::new();
     for bits in BITS {
         println!("==> quantized_matmul, {bits} bits");
-        let command = cargo::run_example(&host, &root).args(["--bits", bits]);
-        examples.push(command.to_string());
-        command.run()?;
+        cargo::run_example(&host, &root)
+            .args(["--bits", bits])
+            .run()?;
+        // As a person types it: without the path of the cargo that runs this.
+        let example = cargo::RUN_EXAMPLE.join(" ");
+        examples.push(format!("cargo {example} --bits {bits}"));
     }
 
     let prefix = prefix::builds_dir(&root).join("current");
