@@ -168,6 +168,18 @@ fn a_diff_only_edits() {
     }
 }
 
+/// Found by fuzzing: git2 panics on a mode that it does not know.
+#[test]
+fn a_mode_that_git_does_not_know_is_refused() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    assert!(text.contains(" 100644\n"));
+    for mode in ["100464", "40000", "100644 ", "x", ""] {
+        let error = fault(text.replace(" 100644\n", &format!(" {mode}\n")).as_bytes());
+        assert!(error.contains("expected a mode"), "{mode:?}: {error}");
+    }
+}
+
 #[test]
 fn the_header_is_complete_and_in_order() {
     let fixture = Fixture::new();
