@@ -90,7 +90,7 @@ pub fn format(quantization: Quantization) -> String {
     }
 }
 
-/// The inverse of [`format`]; a group size that is left out is 64.
+/// The inverse of [`format()`]; a group size that is left out is 64.
 ///
 /// # Errors
 /// What is wrong, in a sentence.
