@@ -432,5 +432,12 @@ mod bridge {
         /// Computes one product on two streams in one function, plain and compiled. Counts the outputs that differ
         /// between plain and compiled, on the first stream and on the second, and between the streams.
         fn probe_compiled(first: RawStream, second: RawStream) -> Result<Vec<i64>>;
+        /// Exports a product on a GPU stream to a file, imports it and gives its result, not evaluated.
+        fn probe_imported(file: &str, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Builds a product here and evaluates it on another thread. Gives the error's text; empty without one.
+        fn probe_on_another_thread(stream: RawStream) -> Result<String>;
+        /// Evaluates a product on a thread-local stream whose index is that of a GPU stream, if it can be had; the
+        /// index.
+        fn probe_thread_local(stream: RawStream) -> Result<i32>;
     }
 }

@@ -5,14 +5,20 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx/compile.h"
+#include "mlx/export.h"
 #include "mlx/ops.h"
 #include "mlx/random.h"
 #include "mlx/stream.h"
 #include "mlx/transforms.h"
+
+#ifdef MLX_OVERLAY_POLICIES
+#include "mlx/backend/metal/qmv_dispatch.h"
+#endif
 
 namespace mlx_overlay {
 
@@ -56,7 +62,11 @@ Weights quantized(
   return {mode, bits, group_size, std::move(parts)};
 }
 
-array product(const array& x, const Weights& w, bool transpose = true) {
+array product(
+    const array& x,
+    const Weights& w,
+    bool transpose = true,
+    core::StreamOrDevice s = {}) {
   return core::quantized_matmul(
       x,
       w.parts[0],
@@ -65,7 +75,8 @@ array product(const array& x, const Weights& w, bool transpose = true) {
       transpose,
       w.group_size,
       w.bits,
-      w.mode);
+      w.mode,
+      s);
 }
 
 array gather(
@@ -144,6 +155,60 @@ Make quantizing_x(const std::string& mode) {
   };
 }
 
+Make gathered_quantizing_x(const std::string& mode) {
+  return [mode](int rows) {
+    auto w = quantized({3, outputs, values}, mode);
+    auto left = indices({0, 1, 2, 3});
+    auto right = indices({2, 0, 1, 2});
+    return Case{noise({4, rows, values}, 2), 1, [=](const array& x) {
+                  return core::gather_qqmm(
+                      x,
+                      w.parts[0],
+                      w.parts[1],
+                      left,
+                      right,
+                      w.group_size,
+                      w.bits,
+                      w.mode);
+                }};
+  };
+}
+
+// The only products that quantize x and have matrix kernels. Right-sorted, the
+// rows are the batch: products of one row each, all with the second matrix.
+Make gathered_with_global_scales(bool sorted) {
+  return [sorted](int rows) {
+    auto scale = array(2.0f);
+    auto w = quantized({3, outputs, values}, "nvfp4", core::bfloat16, scale);
+    auto x = noise(
+        sorted ? core::Shape{64 * rows, 1, values}
+               : core::Shape{4, rows, values},
+        2);
+    return Case{
+        core::astype(x, core::bfloat16), sorted ? 0 : 1, [=](const array& x) {
+          std::optional<array> left;
+          if (!sorted) {
+            left = indices({0, 1, 2, 3});
+          }
+          auto right = sorted
+              ? indices(std::vector<std::uint32_t>(x.shape(0), 1))
+              : indices({2, 0, 1, 2});
+          return core::gather_qqmm(
+              x,
+              w.parts[0],
+              w.parts[1],
+              left,
+              right,
+              w.group_size,
+              w.bits,
+              w.mode,
+              array(3.0f),
+              scale,
+              sorted);
+        }};
+  };
+}
+
 // Bits, not numbers: a sign of zero would count.
 std::int64_t differing(const array& a, const array& b) {
   const auto bits = a.dtype() == core::bfloat16 ? core::uint16 : core::uint32;
@@ -217,6 +282,13 @@ const std::map<std::string, Make>& cases() {
                        return gather(x, w, std::nullopt, right, true, true);
                      }};
        }},
+      {"gather_qqmm, mxfp4", gathered_quantizing_x("mxfp4")},
+      {"gather_qqmm, mxfp8", gathered_quantizing_x("mxfp8")},
+      {"gather_qqmm, nvfp4", gathered_quantizing_x("nvfp4")},
+      {"gather_qqmm, nvfp4 with global scales",
+       gathered_with_global_scales(false)},
+      {"gather_qqmm, nvfp4 with global scales, right-sorted",
+       gathered_with_global_scales(true)},
       {"qqmm, mxfp4", quantizing_x("mxfp4")},
       {"qqmm, mxfp8", quantizing_x("mxfp8")},
       {"qqmm, nvfp4", quantizing_x("nvfp4")},
@@ -240,6 +312,19 @@ const std::map<std::string, Make>& cases() {
   };
   return *all;
 }
+
+#ifdef MLX_OVERLAY_POLICIES
+
+// A thread-local stream counts on its own: taken for a stream, it would name
+// another one. Asking for its policy does not compile.
+template <typename S>
+concept HasPolicy = requires(S stream) {
+  core::qmv_stream_policy(stream);
+};
+static_assert(HasPolicy<core::Stream>);
+static_assert(!HasPolicy<core::ThreadLocalStream>);
+
+#endif
 
 } // namespace
 
@@ -291,6 +376,49 @@ rust::Vec<std::int64_t> probe_compiled(RawStream first, RawStream second) {
   differ.push_back(differing(plain[1], compiled[1]));
   differ.push_back(differing(plain[0], plain[1]));
   return differ;
+}
+
+std::unique_ptr<Array> probe_imported(rust::Str file, RawStream stream) {
+  const std::string path(file);
+  auto w = quantized({outputs, values});
+  auto x = noise({6, values}, 2);
+  core::Stream s(stream.index, core::Device::gpu);
+  core::export_function(
+      path,
+      [&](const core::Args& inputs) {
+        return std::vector<array>{product(inputs[0], w, true, s)};
+      },
+      {x});
+  return std::make_unique<Array>(core::import_function(path)({x})[0]);
+}
+
+rust::String probe_on_another_thread(RawStream stream) {
+  auto w = quantized({outputs, values});
+  auto lazy = product(
+      noise({6, values}, 2),
+      w,
+      true,
+      core::Stream(stream.index, core::Device::gpu));
+  std::string said;
+  std::thread([&] {
+    try {
+      lazy.eval();
+    } catch (const std::exception& error) {
+      said = error.what();
+    }
+  }).join();
+  return said;
+}
+
+std::int32_t probe_thread_local(RawStream stream) {
+  auto same = core::new_thread_local_stream(core::Device::gpu);
+  while (same.index < stream.index) {
+    same = core::new_thread_local_stream(core::Device::gpu);
+  }
+  auto w = quantized({outputs, values});
+  auto y = product(noise({6, values}, 2), w, true, same);
+  y.eval();
+  return same.index;
 }
 
 } // namespace mlx_overlay

@@ -1,9 +1,10 @@
-// Products that the safe interface does not offer, computed together and row by
-// row, for tests of policies.
+// Products and ways around a stream that the safe interface does not offer, for
+// tests of policies.
 
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "mlx-overlay-sys/src/bridge.h"
 
@@ -13,5 +14,8 @@ rust::Vec<rust::String> probe_cases();
 std::int64_t
 probe_rows_that_differ(rust::Str name, std::int32_t rows, RawStream stream);
 rust::Vec<std::int64_t> probe_compiled(RawStream first, RawStream second);
+std::unique_ptr<Array> probe_imported(rust::Str file, RawStream stream);
+rust::String probe_on_another_thread(RawStream stream);
+std::int32_t probe_thread_local(RawStream stream);
 
 } // namespace mlx_overlay

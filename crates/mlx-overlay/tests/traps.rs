@@ -1,0 +1,130 @@
+//! Ways in which a product can leave its stream, and with it its policy: each does not happen, or is
+//! noticed. Without a GPU, real or simulated, every test is listed as ignored.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use mlx_overlay::{
+    Array, Device, Error, QmvPolicy, Quantization, Stream, build_info, last_kernel, quantize,
+    quantized_matmul,
+};
+use mlx_overlay_sys::{self as sys, ArrayRef};
+
+type Outcome = Result<(), Failed>;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing = match build_info() {
+        Ok(info) if info.metal_available && QmvPolicy::is_available() => None,
+        Ok(info) => Some(format!(
+            "back-end {} has no GPU with policies",
+            info.backend
+        )),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(why) = &missing {
+        eprintln!("tests of traps are ignored: {why}");
+    }
+    let trial = |name: &str, test: fn() -> Outcome| {
+        Trial::test(name, test).with_ignored_flag(missing.is_some())
+    };
+    let tests = vec![
+        trial(
+            "an_imported_function_is_noticed",
+            an_imported_function_is_noticed,
+        ),
+        trial(
+            "another_thread_is_refused_the_product",
+            another_thread_is_refused_the_product,
+        ),
+        trial(
+            "a_thread_local_stream_is_no_other_stream",
+            a_thread_local_stream_is_no_other_stream,
+        ),
+        trial("unknown_streams_are_named", unknown_streams_are_named),
+        trial(
+            "products_without_rows_are_refused",
+            products_without_rows_are_refused,
+        ),
+    ];
+    libtest_mimic::run(&arguments, tests).exit();
+}
+
+fn raw(stream: &Stream) -> sys::RawStream {
+    sys::RawStream {
+        device: sys::DeviceKind::Gpu,
+        index: stream.index(),
+    }
+}
+
+/// Importing puts every stream of a device on the first one of the process.
+fn an_imported_function_is_noticed() -> Outcome {
+    let first = Stream::default_of(Device::Gpu)?;
+    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("product.mlxfn");
+    let imported = sys::probe_imported(file.to_str().unwrap(), raw(&exact))?;
+    let array = imported.as_ref().unwrap();
+    let strays = sys::stray_products(&[ArrayRef { array }], raw(&exact))?;
+    let found: Vec<_> = strays
+        .iter()
+        .map(|stray| (stray.primitive.as_str(), stray.shape.as_slice()))
+        .collect();
+    assert_eq!(found, [("QuantizedMatmul", [6, 64].as_slice())]);
+    assert!(
+        strays[0].stream <= first.index(),
+        "it is on stream {}",
+        strays[0].stream
+    );
+    Ok(())
+}
+
+/// In Rust an array that is not evaluated stays on its thread (`compile_fail/array_is_not_send.rs`);
+/// in C++ it may be carried off.
+fn another_thread_is_refused_the_product() -> Outcome {
+    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    let said = sys::probe_on_another_thread(raw(&exact))?;
+    let expected = format!(
+        "There is no Stream(gpu, {}) in current thread.",
+        exact.index()
+    );
+    assert_eq!(said, expected);
+    Ok(())
+}
+
+/// Its index is of another kind: an exact stream of the same number is not meant.
+fn a_thread_local_stream_is_no_other_stream() -> Outcome {
+    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    assert_eq!(sys::probe_thread_local(raw(&exact))?, exact.index());
+    let kernel = last_kernel()?.unwrap();
+    assert!(!kernel.contains("streamed"), "{kernel}");
+    Ok(())
+}
+
+fn unknown_streams_are_named() -> Outcome {
+    let made = Stream::with_policy(QmvPolicy::Exact)?.index() + 1;
+    for index in [-1, made, i32::MAX] {
+        let said = sys::stream_policy(index).unwrap_err().to_string();
+        let expected = format!("there is no stream {index}: this process has made {made}");
+        assert_eq!(said, expected);
+    }
+    let said = sys::new_policy_stream(4).unwrap_err().to_string();
+    assert!(
+        said.ends_with("(default, narrow, streamed or exact), found 4"),
+        "{said}"
+    );
+    Ok(())
+}
+
+/// MLX's host functions divide by the number of rows.
+fn products_without_rows_are_refused() -> Outcome {
+    let w = Array::from_slice(&vec![0.5f32; 8 * 512], &[8, 512])?;
+    let w = quantize(&w, Quantization::affine(4, 64)?)?;
+    for policy in QmvPolicy::ALL {
+        let x = Array::from_slice::<f32>(&[], &[0, 512])?;
+        let refused = Stream::with_policy(policy)?.scope(|| quantized_matmul(&x, &w));
+        let empty = matches!(refused, Err(Error::Empty { argument: "x", .. }));
+        assert!(empty, "{policy}: {refused:?}");
+    }
+    Ok(())
+}
