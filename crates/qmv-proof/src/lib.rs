@@ -3,7 +3,7 @@
 //! A device and a policy belong to a process and are fixed at their first use, so products are
 //! evaluated by a small program ([`Driver`]), one process for each setting, linked to the build that
 //! is asked about: patched or pristine. What is expected of them is told by the plan (`qmv-plan`)
-//! and by rules stated here; `tests/proofs.rs` holds both against what ran.
+//! and by rules stated here; `tests/proofs/` holds both against what ran.
 
 mod accuracy;
 mod cap;
