@@ -11,17 +11,23 @@ use crate::cargo;
 use crate::host::Host;
 use crate::proc::Cmd;
 
-/// What is shown: a simulated GPU and the policy of the process.
+/// What is shown: a simulated GPU, the policy of the process, and the quantization mode.
 ///
 /// Generation 13 never takes the wide affine kernel, 15 does, 17 has other batch limits; the policies matter where the
-/// wide kernel is taken.
-const SHOWN: [(&str, &str); 6] = [
-    ("applegpu_g13s", "default"),
-    ("applegpu_g17s", "default"),
-    ("applegpu_g15d", "default"),
-    ("applegpu_g15d", "narrow"),
-    ("applegpu_g15d", "streamed"),
-    ("applegpu_g15d", "exact"),
+/// wide kernel is taken. The fp modes take it on every generation.
+const SHOWN: [(&str, &str, &str); 12] = [
+    ("applegpu_g13s", "default", "affine"),
+    ("applegpu_g17s", "default", "affine"),
+    ("applegpu_g15d", "default", "affine"),
+    ("applegpu_g15d", "narrow", "affine"),
+    ("applegpu_g15d", "streamed", "affine"),
+    ("applegpu_g15d", "exact", "affine"),
+    ("applegpu_g13s", "default", "mxfp4"),
+    ("applegpu_g13s", "streamed", "mxfp4"),
+    ("applegpu_g13s", "default", "mxfp8"),
+    ("applegpu_g13s", "streamed", "mxfp8"),
+    ("applegpu_g13s", "default", "nvfp4"),
+    ("applegpu_g13s", "streamed", "nvfp4"),
 ];
 
 /// Numbers of rows shown: from plain decoding past the widest verify pass that people use.
@@ -33,18 +39,19 @@ struct Report {
     m: u32,
     n: u64,
     k: u64,
+    mode: String,
     bits: u32,
     group: u32,
     dtype: String,
     rows_differing: u32,
 }
 
-/// Prints one table for each simulated GPU and policy.
+/// Prints one table for each simulated GPU, policy and mode.
 pub(crate) fn run(host: &Host, root: &Utf8Path) -> Result<()> {
     let example = cargo::build_example(host, root)?;
     let trace = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let trace = Utf8Path::from_path(trace.path()).context("the temporary folder is not UTF-8")?;
-    for (architecture, policy) in SHOWN {
+    for (architecture, policy, mode) in SHOWN {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
         table.set_header(["M", "kernel", "weights read, times", "rows equal to M = 1"]);
@@ -52,7 +59,8 @@ pub(crate) fn run(host: &Host, root: &Utf8Path) -> Result<()> {
         for rows in ROWS {
             let command = host
                 .cmd(example.as_str())
-                .args(["--device", "gpu", "--json", "--m", &rows.to_string()])
+                .args(["--device", "gpu", "--json", "--mode", mode])
+                .args(["--m", &rows.to_string()])
                 .env("MTL_SIM_ARCH", architecture)
                 .env("MLX_QMV_POLICY", policy)
                 .env("MTL_SIM_METER", "1")
@@ -99,11 +107,12 @@ impl Report {
         let Self {
             n,
             k,
+            mode,
             bits,
             group,
             dtype,
             ..
         } = self;
-        format!("M x {k} times {n} x {k}, {dtype}, {bits} bits, groups of {group}")
+        format!("M x {k} times {n} x {k}, {dtype}, {mode} of {bits} bits, groups of {group}")
     }
 }

@@ -39,13 +39,16 @@ struct Args {
     /// Columns of the matrix, a multiple of the group size
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     k: u32,
-    /// Bits a weight
-    #[arg(long, default_value = "4", value_parser = PossibleValuesParser::new(BITS))]
-    bits: String,
-    /// Weights a group
-    #[arg(long, default_value = "64", value_parser = PossibleValuesParser::new(GROUPS))]
-    group: String,
-    /// Type of x, scales, biases and product
+    /// How the matrix is quantized
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+    /// Bits a weight; 4 for affine, and the other modes know theirs
+    #[arg(long, value_parser = PossibleValuesParser::new(BITS))]
+    bits: Option<String>,
+    /// Weights a group; 64 for affine, and the other modes know theirs
+    #[arg(long, value_parser = PossibleValuesParser::new(GROUPS))]
+    group: Option<String>,
+    /// Type of x, affine scales and biases, and product
     #[arg(long, value_enum, default_value_t)]
     dtype: Type,
     /// Where to compute; the GPU if there is one
@@ -57,6 +60,15 @@ struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Mode {
+    #[default]
+    Affine,
+    Mxfp4,
+    Mxfp8,
+    Nvfp4,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -79,6 +91,7 @@ struct Report {
     m: usize,
     n: usize,
     k: usize,
+    mode: &'static str,
     bits: u32,
     group: u32,
     dtype: String,
@@ -124,16 +137,37 @@ fn main() -> ExitCode {
     }
 }
 
+impl Args {
+    fn quantization(&self) -> Result<Quantization, String> {
+        let fixed = match self.mode {
+            Mode::Affine => {
+                let parse = |text: &Option<String>, default: u32| match text {
+                    Some(text) => text.parse().map_err(|error| format!("{text}: {error}")),
+                    None => Ok(default),
+                };
+                let (bits, group) = (parse(&self.bits, 4)?, parse(&self.group, 64)?);
+                return Quantization::affine(bits, group).map_err(|error| error.to_string());
+            }
+            Mode::Mxfp4 => Quantization::Mxfp4,
+            Mode::Mxfp8 => Quantization::Mxfp8,
+            Mode::Nvfp4 => Quantization::Nvfp4,
+        };
+        if self.bits.is_some() || self.group.is_some() {
+            return Err("--bits and --group are for --mode affine".to_owned());
+        }
+        Ok(fixed)
+    }
+}
+
 impl Problem {
     /// The problem that was asked for, or what is wrong with it.
     fn new(args: &Args) -> Result<Self, String> {
-        let parse = |text: &str| text.parse().map_err(|error| format!("{text}: {error}"));
-        let quantization = Quantization::affine(parse(&args.bits)?, parse(&args.group)?)
-            .map_err(|error| error.to_string())?;
+        let quantization = args.quantization()?;
         if !args.k.is_multiple_of(quantization.group_size()) {
             return Err(format!(
-                "--k {} is not a multiple of --group {}",
-                args.k, args.group
+                "--k {} is not a multiple of the group size, {}",
+                args.k,
+                quantization.group_size()
             ));
         }
         for (name, a, b) in [
@@ -261,6 +295,7 @@ fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report
         m,
         n,
         k,
+        mode: quantization.mode(),
         bits: quantization.bits(),
         group: quantization.group_size(),
         dtype: T::DTYPE.to_string(),
@@ -280,8 +315,8 @@ fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report
 
 /// The largest error and the largest reference value, both absolute.
 ///
-/// The reference takes the packed integers, scales and biases as they are, and does all arithmetic
-/// in double precision.
+/// The reference takes the packed weights, scales and biases as they are, and does all arithmetic in
+/// double precision.
 fn compare<T: Float>(
     problem: &Problem,
     x: &[T],
@@ -296,8 +331,7 @@ fn compare<T: Float>(
         quantization.group_size() as usize,
     );
     let packed = w.packed().to_vec::<u32>()?;
-    let scales = w.scales().to_vec::<T>()?;
-    let biases = w.biases().context("no biases")?.to_vec::<T>()?;
+    let groups = groups::<T>(w)?;
     let x: Vec<f64> = x.iter().map(|&value| value.widen()).collect();
 
     let (mut max_error, mut max_reference) = (0f64, 0f64);
@@ -305,9 +339,9 @@ fn compare<T: Float>(
         let words = &packed[row * k * bits / 32..][..k * bits / 32];
         let weights: Vec<f64> = (0..k)
             .map(|column| {
-                let index = (row * k + column) / group;
-                scales[index].widen() * f64::from(unpack(words, column * bits, bits))
-                    + biases[index].widen()
+                let (scale, bias) = groups[(row * k + column) / group];
+                let code = unpack(words, column * bits, bits);
+                scale * weight(code, quantization) + bias
             })
             .collect();
         for (vector, x) in x.chunks_exact(k).enumerate() {
@@ -323,6 +357,57 @@ fn compare<T: Float>(
         }
     }
     Ok((max_error, max_reference))
+}
+
+/// Scale and bias of each group.
+fn groups<T: Float>(w: &QuantizedMatrix) -> anyhow::Result<Vec<(f64, f64)>> {
+    if let Some(biases) = w.biases() {
+        let scales = w.scales().to_vec::<T>()?.into_iter().map(T::widen);
+        let biases = biases.to_vec::<T>()?.into_iter().map(T::widen);
+        return Ok(scales.zip(biases).collect());
+    }
+    let decode = match w.quantization() {
+        Quantization::Nvfp4 => e4m3,
+        _ => e8m0,
+    };
+    let scales = w.scales().to_vec::<u8>()?;
+    Ok(scales
+        .into_iter()
+        .map(|scale| (decode(scale.into()), 0.0))
+        .collect())
+}
+
+/// What a packed weight stands for, before scale and bias.
+fn weight(code: u32, quantization: Quantization) -> f64 {
+    match quantization {
+        Quantization::Mxfp4 | Quantization::Nvfp4 => e2m1(code),
+        Quantization::Mxfp8 => e4m3(code),
+        _ => code.into(),
+    }
+}
+
+/// The values of OCP's formats, by their definition.
+fn e2m1(code: u32) -> f64 {
+    let magnitude = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][(code & 7) as usize];
+    if code & 8 == 0 { magnitude } else { -magnitude }
+}
+
+fn e4m3(code: u32) -> f64 {
+    let (exponent, mantissa) = ((code >> 3 & 15) as i32, f64::from(code & 7));
+    let magnitude = if exponent == 0 {
+        mantissa * 2f64.powi(-9)
+    } else {
+        (8.0 + mantissa) * 2f64.powi(exponent - 10)
+    };
+    if code & 128 == 0 {
+        magnitude
+    } else {
+        -magnitude
+    }
+}
+
+fn e8m0(code: u32) -> f64 {
+    2f64.powi(code as i32 - 127)
 }
 
 /// The integer of `bits` bits that starts at bit `start` of a row: MLX packs the lowest bits first.
@@ -370,8 +455,8 @@ fn print(report: &Report) {
     let Report { m, n, k, .. } = report;
     println!("product        {m} x {k} times {n} x {k}");
     println!(
-        "               {}, {} bits, groups of {}, seed {}",
-        report.dtype, report.bits, report.group, report.seed
+        "               {}, {} of {} bits, groups of {}, seed {}",
+        report.dtype, report.mode, report.bits, report.group, report.seed
     );
     println!("device         {} ({})", report.device, report.device_name);
     let overlay = if report.mlx_pristine {
