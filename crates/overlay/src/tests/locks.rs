@@ -210,3 +210,17 @@ fn a_lock_that_does_not_read_says_how_to_get_another() {
         "{text}"
     );
 }
+
+#[test]
+fn a_lock_file_of_git_that_a_killed_run_left_stops_nobody() {
+    let fixture = Fixture::new();
+    let store = Store::open(&fixture.workspace).unwrap();
+    let trees = store.folder().join("refs/trees");
+    fs::create_dir_all(&trees).unwrap();
+    fs::write(trees.join(format!("{}.lock", fixture.base)), "").unwrap();
+    fixture.fill_store();
+    assert_eq!(
+        store.source_of(fixture.base).as_deref(),
+        Some("the fixture")
+    );
+}
