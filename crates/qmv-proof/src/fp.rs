@@ -7,7 +7,9 @@ use metal_sim::{Contraction, Reduction};
 use qmv_plan::{Dtype, Mode, Policy};
 
 use crate::case::{Case, Kind};
-use crate::identity::{Group, MOST_ROWS, Tally, Tier, batch_limit, product, settings};
+use crate::identity::{
+    Group, MOST_ROWS, Tally, Tier, add_full, batch_limit, core_settings, settings,
+};
 use crate::prefix::Driver;
 
 /// A mode, and whether its weights have a scale for all of them.
@@ -156,21 +158,7 @@ fn core() -> Result<Vec<Group>> {
             exact.extend(nvfp4.case(kind, [limit, 41, MOST_ROWS]));
         }
     }
-    let group = |contraction, reduction, policy, cases: &Vec<Case>| Group {
-        contraction,
-        reduction,
-        policy,
-        cases: cases.clone(),
-    };
-    use Contraction::{Fused, Split};
-    use Reduction::{Butterfly, Neighbours, Sequential};
-    Ok(vec![
-        group(Fused, Butterfly, Policy::Streamed, &streamed),
-        group(Fused, Butterfly, Policy::Exact, &exact),
-        group(Fused, Neighbours, Policy::Streamed, &bases),
-        group(Fused, Sequential, Policy::Streamed, &bases),
-        group(Split, Butterfly, Policy::Streamed, &bases),
-    ])
+    Ok(core_settings(streamed, exact, &bases))
 }
 
 fn full() -> Result<Vec<Group>> {
@@ -189,29 +177,7 @@ fn full() -> Result<Vec<Group>> {
                     ..base.clone()
                 };
                 let limit = batch_limit(&base)?;
-                for (seed, batch, n) in product(if dtype == Dtype::Float32 { 3 } else { 1 }) {
-                    if !format.batches().contains(&batch) {
-                        continue;
-                    }
-                    let case = Case {
-                        seed,
-                        batch,
-                        n,
-                        alone: MOST_ROWS,
-                        ..base.clone()
-                    };
-                    let rows = if (n, batch, seed) == (16, 1, 1) {
-                        (2..=MOST_ROWS).collect()
-                    } else {
-                        vec![limit, 41, MOST_ROWS]
-                    };
-                    exact.push(Case {
-                        rows,
-                        ..case.clone()
-                    });
-                    let rows = (2..limit).collect();
-                    streamed.push(Case { rows, ..case });
-                }
+                add_full(&base, limit, format.batches(), &mut streamed, &mut exact);
             }
         }
     }

@@ -115,7 +115,7 @@ pub fn groups(tier: Tier, modes: Modes) -> Result<Vec<Group>> {
 fn core() -> Result<Vec<Group>> {
     let mut streamed = Vec::new();
     let mut exact = Vec::new();
-    let mut settings = Vec::new();
+    let mut bases = Vec::new();
     for kind in Kind::ALL {
         for bits in BITS {
             streamed.extend(Case::new(bits, 64, kind, [2, 8]));
@@ -146,24 +146,29 @@ fn core() -> Result<Vec<Group>> {
         let limit = batch_limit(&base)?;
         streamed.extend(Case::new(4, 64, kind, 2..limit));
         exact.extend(Case::new(4, 64, kind, [8, limit, 41, MOST_ROWS]));
-        settings.push(base);
+        bases.push(base);
     }
     streamed.extend(Case::new(6, 32, Kind::Tail, [6]));
-    let group = |contraction, reduction, policy, cases: &Vec<Case>| Group {
+    Ok(core_settings(streamed, exact, &bases))
+}
+
+/// The core tier's cases as the device is by default, and one of each kind of K under each other setting of it.
+pub(crate) fn core_settings(streamed: Vec<Case>, exact: Vec<Case>, bases: &[Case]) -> Vec<Group> {
+    use Contraction::{Fused, Split};
+    use Reduction::{Butterfly, Neighbours, Sequential};
+    let group = |contraction, reduction, policy, cases| Group {
         contraction,
         reduction,
         policy,
-        cases: cases.clone(),
+        cases,
     };
-    use Contraction::{Fused, Split};
-    use Reduction::{Butterfly, Neighbours, Sequential};
-    Ok(vec![
-        group(Fused, Butterfly, Policy::Streamed, &streamed),
-        group(Fused, Butterfly, Policy::Exact, &exact),
-        group(Fused, Neighbours, Policy::Streamed, &settings),
-        group(Fused, Sequential, Policy::Streamed, &settings),
-        group(Split, Butterfly, Policy::Streamed, &settings),
-    ])
+    vec![
+        group(Fused, Butterfly, Policy::Streamed, streamed),
+        group(Fused, Butterfly, Policy::Exact, exact),
+        group(Fused, Neighbours, Policy::Streamed, bases.to_vec()),
+        group(Fused, Sequential, Policy::Streamed, bases.to_vec()),
+        group(Split, Butterfly, Policy::Streamed, bases.to_vec()),
+    ]
 }
 
 fn full() -> Result<Vec<Group>> {
@@ -177,28 +182,11 @@ fn full() -> Result<Vec<Group>> {
                 };
                 let limit = batch_limit(&base)?;
                 for &dtype in Dtype::ALL {
-                    let seeds = if dtype == Dtype::Float32 { 3 } else { 1 };
-                    for (seed, batch, n) in product(seeds) {
-                        let case = Case {
-                            dtype,
-                            seed,
-                            batch,
-                            n,
-                            alone: MOST_ROWS,
-                            ..base.clone()
-                        };
-                        let rows = if (n, batch, seed) == (16, 1, 1) {
-                            (2..=MOST_ROWS).collect()
-                        } else {
-                            vec![limit, 41, MOST_ROWS]
-                        };
-                        exact.push(Case {
-                            rows,
-                            ..case.clone()
-                        });
-                        let rows = (2..limit).collect();
-                        streamed.push(Case { rows, ..case });
-                    }
+                    let base = Case {
+                        dtype,
+                        ..base.clone()
+                    };
+                    add_full(&base, limit, &[1, 2], &mut streamed, &mut exact);
                 }
             }
         }
@@ -231,13 +219,39 @@ pub(crate) fn settings(cases: &[(Policy, Vec<Case>)]) -> Vec<Group> {
     groups
 }
 
-/// Seeds, batches and extents N of the full tier.
-pub(crate) fn product(seeds: u64) -> impl Iterator<Item = (u64, u32, u32)> {
-    (1..=seeds).flat_map(|seed| {
-        [1, 2]
-            .into_iter()
-            .flat_map(move |batch| [16, 13, 5].map(|n| (seed, batch, n)))
-    })
+/// Adds the full tier's cases of one kind of weights, K and type: [`Tier::Full`] states them.
+pub(crate) fn add_full(
+    base: &Case,
+    limit: u32,
+    batches: &[u32],
+    streamed: &mut Vec<Case>,
+    exact: &mut Vec<Case>,
+) {
+    let seeds = if base.dtype == Dtype::Float32 { 3 } else { 1 };
+    for seed in 1..=seeds {
+        for &batch in batches {
+            for n in [16, 13, 5] {
+                let case = Case {
+                    seed,
+                    batch,
+                    n,
+                    alone: MOST_ROWS,
+                    ..base.clone()
+                };
+                let rows = if (n, batch, seed) == (16, 1, 1) {
+                    (2..=MOST_ROWS).collect()
+                } else {
+                    vec![limit, 41, MOST_ROWS]
+                };
+                exact.push(Case {
+                    rows,
+                    ..case.clone()
+                });
+                let rows = (2..limit).collect();
+                streamed.push(Case { rows, ..case });
+            }
+        }
+    }
 }
 
 /// The kernels that a group's products take, to be compiled beforehand.
