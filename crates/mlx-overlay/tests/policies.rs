@@ -5,12 +5,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
+mod support;
+
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{
     Array, DispatchPlan, Dtype, Element, Error, QmvPolicy, Quantization, QuantizedMatrix, Route,
-    RoutePath, Stream, bf16, build_info, dispatch_stats, f16, last_kernel, quantized_matmul,
+    RoutePath, Stream, bf16, dispatch_stats, f16, last_kernel, quantized_matmul,
     reset_dispatch_stats, set_routes,
 };
 use mlx_overlay_sys as sys;
@@ -27,14 +29,7 @@ const ARCHITECTURES: [&str; 5] = [
 
 fn main() {
     let arguments = Arguments::from_args();
-    let missing = match build_info() {
-        Ok(info) if info.metal_available && QmvPolicy::is_available() => None,
-        Ok(info) => Some(format!(
-            "back-end {} has no GPU with policies",
-            info.backend
-        )),
-        Err(error) => Some(error.to_string()),
-    };
+    let missing = support::without_policies();
     if let Some(why) = &missing {
         eprintln!("policy tests are ignored: {why}");
     }

@@ -3,10 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
+mod support;
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{
-    Array, Device, Error, QmvPolicy, Quantization, Stream, build_info, last_kernel, quantize,
-    quantized_matmul,
+    Array, Device, Error, QmvPolicy, Quantization, Stream, last_kernel, quantize, quantized_matmul,
 };
 use mlx_overlay_sys::{self as sys, ArrayRef};
 
@@ -14,14 +15,7 @@ type Outcome = Result<(), Failed>;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let missing = match build_info() {
-        Ok(info) if info.metal_available && QmvPolicy::is_available() => None,
-        Ok(info) => Some(format!(
-            "back-end {} has no GPU with policies",
-            info.backend
-        )),
-        Err(error) => Some(error.to_string()),
-    };
+    let missing = support::without_policies();
     if let Some(why) = &missing {
         eprintln!("tests of traps are ignored: {why}");
     }
