@@ -429,6 +429,8 @@ mod bridge {
         /// Computes such a product on a GPU stream, once together and once row by row, and counts
         /// the outputs whose bits differ.
         fn probe_rows_that_differ(name: &str, rows: i32, stream: RawStream) -> Result<i64>;
+        /// Computes such a product together only, so that [`last_kernel`] tells what served it.
+        fn probe_together(name: &str, rows: i32, stream: RawStream) -> Result<()>;
         /// Computes one product on two streams in one function, plain and compiled. Counts the outputs that differ
         /// between plain and compiled, on the first stream and on the second, and between the streams.
         fn probe_compiled(first: RawStream, second: RawStream) -> Result<Vec<i64>>;

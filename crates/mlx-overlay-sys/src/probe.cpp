@@ -85,7 +85,8 @@ array gather(
     std::optional<array> left,
     const array& right,
     bool transpose,
-    bool sorted) {
+    bool sorted,
+    std::optional<array> global_scale = std::nullopt) {
   return core::gather_qmm(
       x,
       w.parts[0],
@@ -97,7 +98,7 @@ array gather(
       w.group_size,
       w.bits,
       w.mode,
-      std::nullopt,
+      global_scale,
       sorted);
 }
 
@@ -123,11 +124,12 @@ Make transposed_weights(int k) {
   };
 }
 
-Make gathered(bool transpose) {
-  return [transpose](int rows) {
+Make gathered(bool transpose, const std::string& mode = "affine") {
+  return [transpose, mode](int rows) {
     auto w = quantized(
         transpose ? core::Shape{3, outputs, values}
-                  : core::Shape{3, values, outputs});
+                  : core::Shape{3, values, outputs},
+        mode);
     auto left = indices({0, 1, 2, 3});
     auto right = indices({2, 0, 1, 2});
     return Case{noise({4, rows, values}, 2), 1, [=](const array& x) {
@@ -271,6 +273,20 @@ const std::map<std::string, Make>& cases() {
       {"quantized_matmul, nvfp4", floating("nvfp4")},
       {"gather_qmm", gathered(true)},
       {"gather_qmm, not transposed", gathered(false)},
+      {"gather_qmm, mxfp4", gathered(true, "mxfp4")},
+      {"gather_qmm, mxfp8", gathered(true, "mxfp8")},
+      {"gather_qmm, nvfp4", gathered(true, "nvfp4")},
+      {"gather_qmm, nvfp4 with global scales",
+       [](int rows) {
+         auto w = quantized({3, outputs, values}, "nvfp4");
+         const float each[] = {2.0f, 3.0f, 5.0f};
+         auto scales = array(each, {3});
+         auto left = indices({0, 1, 2, 3});
+         auto right = indices({2, 0, 1, 2});
+         return Case{noise({4, rows, values}, 2), 1, [=](const array& x) {
+                       return gather(x, w, left, right, true, false, scales);
+                     }};
+       }},
       {"gather_qmm, right-sorted",
        [](int rows) {
          // The rows are the batch: products of one row each, all with the
@@ -313,6 +329,14 @@ const std::map<std::string, Make>& cases() {
   return *all;
 }
 
+Case made(rust::Str name, int rows) {
+  auto found = cases().find(std::string(name));
+  if (found == cases().end()) {
+    throw std::invalid_argument("no case is named " + std::string(name));
+  }
+  return found->second(rows);
+}
+
 #ifdef MLX_OVERLAY_POLICIES
 
 // A thread-local stream counts on its own: taken for a stream, it would name
@@ -338,13 +362,9 @@ rust::Vec<rust::String> probe_cases() {
 
 std::int64_t
 probe_rows_that_differ(rust::Str name, std::int32_t rows, RawStream stream) {
-  auto found = cases().find(std::string(name));
-  if (found == cases().end()) {
-    throw std::invalid_argument("no case is named " + std::string(name));
-  }
   Default scope(stream);
 
-  auto [x, axis, multiply] = found->second(rows);
+  auto [x, axis, multiply] = made(name, rows);
   auto all = multiply(x);
   std::vector<array> each;
   for (int row = 0; row < x.shape(axis); row++) {
@@ -356,6 +376,12 @@ probe_rows_that_differ(rust::Str name, std::int32_t rows, RawStream stream) {
   }
   auto one_by_one = core::concatenate(each, axis);
   return differing(all, one_by_one);
+}
+
+void probe_together(rust::Str name, std::int32_t rows, RawStream stream) {
+  Default scope(stream);
+  auto c = made(name, rows);
+  c.multiply(c.x).eval();
 }
 
 rust::Vec<std::int64_t> probe_compiled(RawStream first, RawStream second) {

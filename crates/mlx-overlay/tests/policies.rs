@@ -51,6 +51,10 @@ fn main() {
             exact_holds_for_every_kind_of_product,
         ),
         trial(
+            "the_page_on_policies_says_what_runs",
+            the_page_on_policies_says_what_runs,
+        ),
+        trial(
             "compiling_keeps_streams_apart",
             compiling_keeps_streams_apart,
         ),
@@ -178,16 +182,41 @@ impl<T: Float> Layer<T> {
             quantization.bits() as usize,
             quantization.group_size() as usize,
         );
-        let packed: Vec<u32> = (0..n * k * bits / 32).map(|_| noise.bits()).collect();
+        // Without the codes of e4m3 that are no numbers.
+        let codes = if quantization == Quantization::Mxfp8 {
+            0xbfbf_bfbf
+        } else {
+            u32::MAX
+        };
+        let packed: Vec<u32> = (0..n * k * bits / 32)
+            .map(|_| noise.bits() & codes)
+            .collect();
         let typed = |values: Vec<f32>| values.into_iter().map(T::of).collect::<Vec<_>>();
         let groups = [n, k / group];
-        let scales = typed(noise.floats(n * k / group, 0.02));
-        let biases = typed(noise.floats(n * k / group, 0.1));
+        let (scales, biases) = if quantization.has_biases() {
+            let scales = typed(noise.floats(n * k / group, 0.02));
+            let biases = typed(noise.floats(n * k / group, 0.1));
+            (
+                Array::from_slice(&scales, &groups)?,
+                Some(Array::from_slice(&biases, &groups)?),
+            )
+        } else {
+            // Around one half, as a power of two or as e4m3.
+            let first = if quantization == Quantization::Nvfp4 {
+                0x28
+            } else {
+                122
+            };
+            let scales: Vec<_> = (0..n * k / group)
+                .map(|_| first + (noise.bits() % 8) as u8)
+                .collect();
+            (Array::from_slice(&scales, &groups)?, None)
+        };
         Ok(Self {
             weights: QuantizedMatrix::from_parts(
                 Array::from_slice(&packed, &[n, k * bits / 32])?,
-                Array::from_slice(&scales, &groups)?,
-                Array::from_slice(&biases, &groups)?,
+                scales,
+                biases,
                 quantization,
             )?,
             x: typed(noise.floats(m * k, 1.0)),
@@ -285,6 +314,27 @@ fn rows_have_the_bits_of_one_row() -> Outcome {
             case += 1;
         }
     }
+    for (quantization, fast) in [
+        (Quantization::Mxfp4, 512),
+        (Quantization::Mxfp8, 256),
+        (Quantization::Nvfp4, 512),
+    ] {
+        for k in [
+            fast,
+            fast + fast / 2,
+            fast + quantization.group_size() as usize,
+        ] {
+            let n = [16, 13, 3][case % 3];
+            let rows = rows[case % 6];
+            same_bits::<f32>(n, k, quantization, rows)?;
+            if case.is_multiple_of(2) {
+                same_bits::<f16>(n, k, quantization, rows)?;
+            } else {
+                same_bits::<bf16>(n, k, quantization, rows)?;
+            }
+            case += 1;
+        }
+    }
     Ok(())
 }
 
@@ -359,7 +409,8 @@ fn exact_holds_for_every_kind_of_product() -> Outcome {
             assert_eq!(differ, 0, "{name}, {rows} rows");
             noticed |= sys::probe_rows_that_differ(&name, rows, raw(&default))? > 0;
         }
-        // qqmm rounds x to a few bits, and its sums are exact for some modes whatever their order.
+        // Products that round x to a few bits have sums that are exact for some modes whatever their order, and
+        // gathers without a matrix kernel go row by row under every policy.
         assert!(
             noticed || name.contains("qqmm"),
             "{name} is the same without a policy"
@@ -368,17 +419,75 @@ fn exact_holds_for_every_kind_of_product() -> Outcome {
     Ok(())
 }
 
+/// The table in docs/policies.md, row by row: what each policy takes for each kind of product, and whether its rows
+/// have the bits that they have alone. With QMV_POLICIES_BLESS=1 it is written anew.
+fn the_page_on_policies_says_what_runs() -> Outcome {
+    let architecture = "applegpu_g15d";
+    match std::env::var("MTL_SIM_ARCH") {
+        Ok(name) if name == architecture => {}
+        _ if sys::built::BACKEND != "sim" => return Ok(()),
+        _ => {
+            return child(
+                "the_page_on_policies_says_what_runs",
+                &[("MTL_SIM_ARCH", architecture)],
+            );
+        }
+    }
+    let streams = QmvPolicy::ALL.map(|policy| Stream::with_policy(policy).unwrap());
+    let mut table = String::from(
+        "| product | rows | default | narrow | streamed | exact |\n|---|--:|---|---|---|---|\n",
+    );
+    for name in sys::probe_cases()? {
+        for rows in [3, 40] {
+            table += &format!("| {name} | {rows} |");
+            for stream in &streams {
+                let differ = sys::probe_rows_that_differ(&name, rows, raw(stream))?;
+                sys::probe_together(&name, rows, raw(stream))?;
+                let kernel = last_kernel()?.unwrap_or_default();
+                // mxfp4_qmv_fast_float_gs_32_.. is qmv_fast of mxfp4 on float.
+                let function = ["_float_", "_float16_t_", "_bfloat16_t_"]
+                    .iter()
+                    .find_map(|dtype| kernel.split_once(dtype))
+                    .and_then(|(function, _)| function.split_once('_'))
+                    .map_or("", |(_, function)| function);
+                let mark = if differ == 0 { "=" } else { "≠" };
+                table += &format!(" {mark} `{function}` |");
+            }
+            table.push('\n');
+        }
+    }
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
+    let page = std::fs::read_to_string(file)?;
+    let (begin, end) = ("<!-- table: begin -->\n", "<!-- table: end -->");
+    let (before, rest) = page
+        .split_once(begin)
+        .ok_or("no table in docs/policies.md")?;
+    let (found, after) = rest.split_once(end).ok_or("the table does not end")?;
+    if std::env::var("QMV_POLICIES_BLESS").as_deref() == Ok("1") {
+        std::fs::write(file, format!("{before}{begin}{table}{end}{after}"))?;
+    } else {
+        assert_eq!(
+            found, table,
+            "docs/policies.md: QMV_POLICIES_BLESS=1 writes it"
+        );
+    }
+    Ok(())
+}
+
 /// The name that the plan gives, and how often the kernel's family was counted, against what was dispatched.
 fn plans_are_what_runs() -> Outcome {
-    for (n, k, bits) in [
-        (16, 512, 4),
-        (13, 512, 3),
-        (16, 576, 8),
-        (16, 128, 4),
-        (16, 128, 5),
-        (16, 64, 1),
+    for (n, k, quantization) in [
+        (16, 512, affine(4, 32)),
+        (13, 512, affine(3, 32)),
+        (16, 576, affine(8, 32)),
+        (16, 128, affine(4, 32)),
+        (16, 128, affine(5, 32)),
+        (16, 64, affine(1, 32)),
+        (16, 512, Quantization::Mxfp4),
+        (13, 288, Quantization::Mxfp8),
+        (16, 528, Quantization::Nvfp4),
+        (16, 64, Quantization::Nvfp4),
     ] {
-        let quantization = affine(bits, 32);
         let layer = Layer::<bf16>::new([40, n, k], quantization, 5)?;
         for policy in QmvPolicy::ALL {
             let stream = Stream::with_policy(policy)?;

@@ -107,6 +107,52 @@ fn a_product_is_the_dense_product_of_the_dequantized_matrix() {
     });
 }
 
+#[test]
+fn fp_products_match_double_precision() {
+    on_cpu(|| {
+        for quantization in [
+            Quantization::Mxfp4,
+            Quantization::Mxfp8,
+            Quantization::Nvfp4,
+        ] {
+            let (m, n, k) = (3, 40, 256);
+            let x = values(m * k, 5);
+            let dense = values(n * k, 6);
+            let w = quantize(&Array::from_slice(&dense, &[n, k])?, quantization)?;
+            assert_eq!(
+                (w.scales().dtype(), w.biases().is_none()),
+                (Dtype::U8, true)
+            );
+            let product = quantized_matmul(&Array::from_slice(&x, &[m, k])?, &w)?;
+            assert_eq!(
+                (product.shape(), product.dtype()),
+                (&[m, n][..], Dtype::F32)
+            );
+            // All of these values fit in bf16.
+            let back = dequantize(&w)?.to_vec::<bf16>()?;
+            let back: Vec<f32> = back.into_iter().map(f32::from).collect();
+            // In [-1, 1), where the coarsest step is one half at most.
+            assert!(
+                dense
+                    .iter()
+                    .zip(&back)
+                    .all(|(w, back)| (w - back).abs() <= 0.25)
+            );
+            for (index, y) in product.to_vec::<f32>()?.into_iter().enumerate() {
+                let (x, w) = (&x[index / n * k..][..k], &back[index % n * k..][..k]);
+                let reference: f64 = x
+                    .iter()
+                    .zip(w)
+                    .map(|(&x, &w)| f64::from(x) * f64::from(w))
+                    .sum();
+                let error = (f64::from(y) - reference).abs();
+                assert!(error < 1e-4, "{quantization:?}: {y} for {reference}");
+            }
+        }
+        Ok(())
+    });
+}
+
 fn keeps_its_type<T: Element>(narrow: fn(f32) -> T, dtype: Dtype) -> Result<(), Error> {
     let narrowed = |count, seed| {
         values(count, seed)
@@ -238,6 +284,29 @@ fn what_cannot_be_multiplied_is_refused() {
 }
 
 #[test]
+fn biases_are_for_affine_weights() {
+    let packed = || Array::from_slice(&[0u32; 16], &[1, 16]).unwrap();
+    let scales = || Array::from_slice(&[127u8; 4], &[1, 4]).unwrap();
+    let floats = || Array::from_slice(&[0f32; 4], &[1, 4]).unwrap();
+    let mxfp4 =
+        |scales, biases| QuantizedMatrix::from_parts(packed(), scales, biases, Quantization::Mxfp4);
+    assert_eq!(mxfp4(scales(), None).unwrap().columns(), 128);
+    let error = mxfp4(scales(), Some(floats())).unwrap_err();
+    assert_eq!(error.to_string(), "mxfp4 weights have no biases");
+    let error = mxfp4(floats(), None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "scales has elements of type f32, expected u8"
+    );
+    let affine = Quantization::affine(4, 32).unwrap();
+    let error = QuantizedMatrix::from_parts(packed(), floats(), None, affine).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "affine weights need biases beside their scales"
+    );
+}
+
+#[test]
 fn parts_that_do_not_fit_are_refused() {
     let affine = Quantization::affine(4, 64).unwrap();
     let packed =
@@ -245,7 +314,8 @@ fn parts_that_do_not_fit_are_refused() {
     let floats =
         |shape: &[usize]| Array::from_slice(&vec![0f32; shape.iter().product()], shape).unwrap();
     let put_together = |packed: Array, scales: Array, biases: Array| {
-        QuantizedMatrix::from_parts(packed, scales, biases, affine).map(|w| (w.rows(), w.columns()))
+        QuantizedMatrix::from_parts(packed, scales, Some(biases), affine)
+            .map(|w| (w.rows(), w.columns()))
     };
 
     assert_eq!(
