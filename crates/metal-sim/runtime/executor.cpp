@@ -6,6 +6,8 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine.h"
 #include "runtime/misuse.h"
@@ -14,7 +16,42 @@
 namespace metalsim {
 namespace {
 
-mtlsim_engine* make_engine() {
+// The engines that no thread uses. There are as many as have ever run at one
+// time, however many queues there are: an engine takes two mappings for each
+// lane, and a process has some 65,000. Never destroyed: at the end of the
+// process a kernel may still be running.
+class Engines {
+ public:
+  static Engines& instance() {
+    static auto* engines = new Engines;
+    return *engines;
+  }
+
+  mtlsim_engine* take() {
+    {
+      std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        auto* engine = idle_.back();
+        idle_.pop_back();
+        return engine;
+      }
+    }
+    return make();
+  }
+
+  void give_back(mtlsim_engine* engine) {
+    std::lock_guard lock(mutex_);
+    idle_.push_back(engine);
+  }
+
+ private:
+  static mtlsim_engine* make();
+
+  std::mutex mutex_;
+  std::vector<mtlsim_engine*> idle_;
+};
+
+mtlsim_engine* Engines::make() {
   auto& o = options();
   mtlsim_engine_options wanted{};
   wanted.reduction = o.simd_sum;
@@ -79,6 +116,7 @@ struct Job {
 
   // Takes threadgroups until none is left.
   void work(KernelThread& thread) {
+    KernelThread::Lanes lanes(thread);
     mtlsim_report report{};
     report.slot = -1;
     for (;;) {
@@ -186,10 +224,12 @@ class Pool {
 
 } // namespace
 
-KernelThread::KernelThread() : engine_(make_engine()) {}
+KernelThread::Lanes::Lanes(KernelThread& thread) : thread_(thread) {
+  thread_.engine_ = Engines::instance().take();
+}
 
-KernelThread::~KernelThread() {
-  mtlsim_engine_destroy(engine_);
+KernelThread::Lanes::~Lanes() {
+  Engines::instance().give_back(std::exchange(thread_.engine_, nullptr));
 }
 
 int KernelThread::run(

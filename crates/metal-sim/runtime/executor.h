@@ -20,13 +20,24 @@ struct Outcome {
 // What a thread needs to run kernels. Every queue makes one on its own thread.
 class KernelThread {
  public:
-  KernelThread();
-  ~KernelThread();
+  KernelThread() = default;
   KernelThread(const KernelThread&) = delete;
   KernelThread& operator=(const KernelThread&) = delete;
 
+  // Gives the thread lanes to run threadgroups on, for as long as this lives.
+  class Lanes {
+   public:
+    explicit Lanes(KernelThread& thread);
+    ~Lanes();
+    Lanes(const Lanes&) = delete;
+    Lanes& operator=(const Lanes&) = delete;
+
+   private:
+    KernelThread& thread_;
+  };
+
   // Runs one threadgroup and adds to the report. Returns the fault code, and
-  // the address where it was a memory fault.
+  // the address where it was a memory fault. The thread must have lanes.
   int run(
       const mtlsim_kernel& kernel,
       const mtlsim_dispatch& dispatch,
@@ -36,7 +47,7 @@ class KernelThread {
 
  private:
   FaultTrap trap_;
-  mtlsim_engine* const engine_;
+  mtlsim_engine* engine_{nullptr};
 };
 
 // Returns when every threadgroup has run, or after a fault. `seed` puts the

@@ -134,6 +134,28 @@ void a_spinning_kernel_sees_the_host(Gpu& gpu) {
   waiting->waitUntilCompleted();
 }
 
+// A hundred queues, each with lanes of its own, would exceed the mappings that
+// a process may have.
+void queues_share_lanes(Gpu& gpu) {
+  std::vector<NS::SharedPtr<MTL::CommandQueue>> queues;
+  auto fill = gpu.pipeline("fill");
+  auto out = gpu.buffer(1024);
+  for (int i = 0; i < 100; i++) {
+    auto pool = new_pool();
+    queues.push_back(NS::TransferPtr(gpu.device->newCommandQueue()));
+    auto buffer =
+        NS::RetainPtr(queues.back()->commandBufferWithUnretainedReferences());
+    Encoder(buffer)
+        .pipeline(fill)
+        .bind(0, out)
+        .value(1, static_cast<float>(i))
+        .threads(1024, 1024)
+        .end();
+    CHECK(finish(buffer) == "");
+    CHECK(Gpu::floats(out)[1023] == i);
+  }
+}
+
 // The last reference to a queue may go on the queue's own thread.
 void a_queue_may_go_first(Gpu& gpu) {
   for (int i = 0; i < 50; i++) {
@@ -212,6 +234,7 @@ int main() {
   a_late_wait_waits_for_handlers(gpu);
   an_event_orders_two_queues(gpu);
   a_spinning_kernel_sees_the_host(gpu);
+  queues_share_lanes(gpu);
   a_queue_may_go_first(gpu);
   an_event_may_go_after_the_wait(gpu);
   many_threads_many_queues(gpu);
