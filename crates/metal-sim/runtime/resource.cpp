@@ -7,6 +7,13 @@ namespace {
 
 std::atomic<std::size_t> allocated{0};
 
+// Objective-C answers a message to nil with zero, and MLX asks the buffer of
+// an empty array, which is nil, for its length. Needs
+// -fno-delete-null-pointer-checks where it is asked of `this`.
+bool is_nil(const MTL::Buffer* buffer) {
+  return buffer == nullptr;
+}
+
 } // namespace
 
 BufferObject::BufferObject(
@@ -107,12 +114,13 @@ Heap* Resource::heap() const {
 
 // Private memory is the GPU's alone.
 void* Buffer::contents() {
-  return storageMode() == StorageModePrivate ? nullptr
-                                             : as_object(this)->region->data();
+  return is_nil(this) || storageMode() == StorageModePrivate
+      ? nullptr
+      : as_object(this)->region->data();
 }
 
 NS::UInteger Buffer::length() const {
-  return as_object(this)->region->length();
+  return is_nil(this) ? 0 : as_object(this)->region->length();
 }
 
 HeapDescriptor* HeapDescriptor::alloc() {

@@ -104,6 +104,14 @@ void arrays_retain_what_they_hold() {
   object->release();
 }
 
+// As in Objective-C. MLX asks the buffer of an empty array for its length.
+__attribute__((no_sanitize("null"))) void nil_answers_nothing() {
+  // Volatile, lest the compiler see that it is null.
+  MTL::Buffer* volatile nil = nullptr;
+  CHECK(nil->length() == 0);
+  CHECK(nil->contents() == nullptr);
+}
+
 } // namespace
 
 int main() {
@@ -113,4 +121,5 @@ int main() {
   shared_pointers_count();
   without_a_pool_the_thread_releases();
   arrays_retain_what_they_hold();
+  nil_answers_nothing();
 }
