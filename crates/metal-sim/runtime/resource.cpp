@@ -8,8 +8,9 @@ namespace {
 std::atomic<std::size_t> allocated{0};
 
 // Objective-C answers a message to nil with zero, and MLX asks the buffer of
-// an empty array, which is nil, for its length. Needs
-// -fno-delete-null-pointer-checks where it is asked of `this`.
+// an empty array, which is nil, for its length. To ask it of `this` takes
+// -fno-delete-null-pointer-checks.
+#define METALSIM_MAY_BE_NIL __attribute__((no_sanitize("null")))
 bool is_nil(const MTL::Buffer* buffer) {
   return buffer == nullptr;
 }
@@ -113,13 +114,13 @@ Heap* Resource::heap() const {
 }
 
 // Private memory is the GPU's alone.
-void* Buffer::contents() {
+METALSIM_MAY_BE_NIL void* Buffer::contents() {
   return is_nil(this) || storageMode() == StorageModePrivate
       ? nullptr
       : as_object(this)->region->data();
 }
 
-NS::UInteger Buffer::length() const {
+METALSIM_MAY_BE_NIL NS::UInteger Buffer::length() const {
   return is_nil(this) ? 0 : as_object(this)->region->length();
 }
 
