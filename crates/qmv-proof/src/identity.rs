@@ -393,7 +393,7 @@ impl Outcome {
 }
 
 /// Evaluates groups, `jobs` processes at a time, until `deadline`; the rows alone also on
-/// `pristine`, where that is given.
+/// `pristine`, where that is given. Tells on standard error how far it is.
 ///
 /// # Errors
 /// The first process that fails.
@@ -423,6 +423,8 @@ pub fn run(
             let mut outcome = outcome
                 .lock()
                 .map_err(|_| anyhow::anyhow!("a worker panicked"))?;
+            let tenths = |[done, all]: [usize; 2]| done * 10 / all.max(1);
+            let before = tenths(outcome.cases);
             for (i, (case, answer)) in cases.iter().zip(&answers).enumerate() {
                 let mut tally = check(case, group.policy, answer, &mut outcome.findings)?;
                 if let Some(references) = &references {
@@ -433,6 +435,10 @@ pub fn run(
                     }
                 }
                 record(&mut outcome, group, case, tally);
+            }
+            if tenths(outcome.cases) > before {
+                let ([done, all], findings) = (outcome.cases, outcome.findings.len());
+                eprintln!("{done} of {all} cases, {findings} findings");
             }
         }
         Ok(())
