@@ -11,34 +11,50 @@
 namespace qmv {
 
 // M rows of x meet the weights in tiles of `tile` rows; 0 stands for MLX's
-// one-row kernel, 1 for its form for N that is no multiple of 8.
+// one-row kernel, 1 for its form for N that is no multiple of 8, and -1 for the
+// one with half as many rows of the result a simdgroup, which MLX takes on some
+// GPUs.
+constexpr int one_row_narrow = -1;
 constexpr int one_row = 0;
 constexpr int one_row_partial = 1;
 
 struct Kernel {
-  std::string label; // shipped, mutant-1, a variant's name
+  // shipped, mutant-1, a variant's name; wide for MLX's own tiles (qmv_wide),
+  // which add in another order
+  std::string label;
   std::string file; // the cubin
   std::string name; // in the cubin
+  // affine; mxfp4, mxfp8, nvfp4, and nvfp4_hgs with a scale of the whole matrix
+  std::string mode;
   std::string type; // float, half, bfloat
   int group_size, bits;
   bool fast; // twin of affine_qmv_fast, or of affine_qmv
   int tile;
   int outputs, simdgroups; // rows of the result and simdgroups a threadgroup
   int registers, stack_bytes, spilled_bytes; // as ptxas reports them
+  int code_bytes;
+
+  bool is_fp() const {
+    return mode != "affine";
+  }
+  const char* twin() const {
+    return label == "wide" ? "qmv_wide" : fast ? "qmv_fast" : "qmv";
+  }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Kernel& k) {
   const char t = '\t';
-  return out << k.label << t << k.file << t << k.name << t << k.type << t
-             << k.group_size << t << k.bits << t << k.fast << t << k.tile << t
-             << k.outputs << t << k.simdgroups << t << k.registers << t
-             << k.stack_bytes << t << k.spilled_bytes;
+  return out << k.label << t << k.file << t << k.name << t << k.mode << t
+             << k.type << t << k.group_size << t << k.bits << t << k.fast << t
+             << k.tile << t << k.outputs << t << k.simdgroups << t
+             << k.registers << t << k.stack_bytes << t << k.spilled_bytes << t
+             << k.code_bytes;
 }
 
 inline std::istream& operator>>(std::istream& in, Kernel& k) {
-  return in >> k.label >> k.file >> k.name >> k.type >> k.group_size >>
-      k.bits >> k.fast >> k.tile >> k.outputs >> k.simdgroups >> k.registers >>
-      k.stack_bytes >> k.spilled_bytes;
+  return in >> k.label >> k.file >> k.name >> k.mode >> k.type >>
+      k.group_size >> k.bits >> k.fast >> k.tile >> k.outputs >> k.simdgroups >>
+      k.registers >> k.stack_bytes >> k.spilled_bytes >> k.code_bytes;
 }
 
 inline std::vector<Kernel> read_manifest(const std::string& folder) {

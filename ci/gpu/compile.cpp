@@ -1,16 +1,21 @@
 // Compiles MLX's one-row kernels and the overlay's streamed ones for a GPU with
-// NVRTC, the compiler of CUDA that takes kernel text as it is. Needs no GPU.
+// NVRTC, the compiler of CUDA that takes kernel text as it is; of the fp modes
+// MLX's own kernels for several rows as well. Needs no GPU.
 //
 //   compile --mlx vendor/mlx --shim crates/metal-sim/msl-cuda --out folder
-//           [--what all|timed|mutants] [--arch sm_90] [--jobs n]
+//           [--modes affine|fp] [--what all|timed|mutants] [--arch sm_90]
+//           [--jobs n]
 //           [--header file --label name] [--defines "-DA=1 ..."]
 //           [--outputs 8] [--simdgroups 2]
 //
-// --header takes other text in the place of qmv_streamed.h.
+// --header takes other text in the place of qmv_streamed.h or
+// fp_qmv_streamed.h.
+#include <elf.h>
 #include <nvrtc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -122,68 +127,139 @@ void read_resources(const std::string& log, std::vector<Kernel>& kernels) {
   }
 }
 
+// Reads how long each kernel's code is: the section that has its name.
+void read_code(const std::string& cubin, std::vector<Kernel>& kernels) {
+  auto read = [&](auto& to, size_t at) {
+    if (at + sizeof to > cubin.size()) {
+      throw std::runtime_error("the cubin ends too early");
+    }
+    std::memcpy(&to, cubin.data() + at, sizeof to);
+  };
+  Elf64_Ehdr header;
+  Elf64_Shdr names, section;
+  read(header, 0);
+  auto at = [&](int i) { return header.e_shoff + i * sizeof section; };
+  read(names, at(header.e_shstrndx));
+  for (int i = 0; i < header.e_shnum; i++) {
+    read(section, at(i));
+    const char* name = cubin.c_str() + names.sh_offset + section.sh_name;
+    for (auto& kernel : kernels) {
+      if (name == ".text." + kernel.name) {
+        kernel.code_bytes = int(section.sh_size);
+      }
+    }
+  }
+}
+
 struct Text {
   std::string label;
   fs::path header;
   std::vector<std::string> options;
   int outputs = 8, simdgroups = 2;
+  bool alone = false; // without MLX's kernels for several rows
 };
 
-// All kernels of one type, group size and width.
+struct Mode {
+  std::string name;
+  int group_size, bits;
+  bool matrix_scale = false;
+};
+
+// All kernels of one type and mode.
 void build_program(
     const Text& text,
     const std::string& type,
-    int group_size,
-    int bits,
+    const Mode& mode,
     bool fast,
     const fs::path& out) {
+  const bool fp = mode.name != "affine";
+  const std::string family = fp ? "fp_qmv" : "affine_qmv";
   std::ostringstream source;
-  source << "#include \"mlx/backend/metal/kernels/quantized.h\"\n"
+  source << "#include \"mlx/backend/metal/kernels/" << (fp ? "fp_" : "")
+         << "quantized.h\"\n"
          << "#include \"" << text.header.string() << "\"\n"
          << "#include \"entry.h\"\n";
   std::ostringstream file;
-  file << text.label << "/" << type << "_gs_" << group_size << "_b_" << bits
-       << (fast ? "_fast" : "") << ".cubin";
+  file << text.label << "/" << (fp ? mode.name + "_" : "") << type << "_gs_"
+       << mode.group_size << "_b_" << mode.bits << (fast ? "_fast" : "")
+       << ".cubin";
   std::vector<Kernel> kernels;
-  auto add = [&](const std::string& name, int tile, int outputs, int groups) {
+  auto add = [&](const std::string& label,
+                 const std::string& name,
+                 int tile,
+                 int outputs,
+                 int groups) {
     kernels.push_back(
-        {text.label,
+        {label,
          file.str(),
          name,
+         mode.name,
          type,
-         group_size,
-         bits,
+         mode.group_size,
+         mode.bits,
          fast,
          tile,
          outputs,
          groups,
          -1,
          -1,
+         -1,
          -1});
   };
-  auto one_row = [&](const char* name, const char* function, bool partial) {
-    source << "QMV_ONE_ROW(" << name << ", " << function << ", " << type << ", "
-           << group_size << ", " << bits << ", " << partial << ")\n";
-    add(name, partial ? qmv::one_row_partial : qmv::one_row, 8, 2);
+  // The beginning of an entry that every family has.
+  auto entry = [&](const char* macro,
+                   const std::string& name,
+                   const std::string& function) -> std::ostream& {
+    source << (fp ? "QMV_FP_" : "QMV_") << macro << "(" << name << ", ";
+    if (!function.empty()) {
+      source << function << ", ";
+    }
+    return source << type << ", " << mode.group_size << ", " << mode.bits;
   };
-  one_row("one_row", fast ? "affine_qmv_fast" : "affine_qmv", false);
+  auto one_row = [&](const char* name, bool partial, int tile, int rows) {
+    entry("ONE_ROW", name, family + (fast ? "_fast" : "")) << ", " << partial;
+    if (fp) {
+      source << ", " << mode.matrix_scale << ", " << rows;
+    }
+    source << ")\n";
+    add(text.label, name, tile, 2 * rows, 2);
+  };
+  one_row("one_row", false, qmv::one_row, 4);
   if (fast) {
-    one_row("one_row_partial", "affine_qmv_fast", true);
+    one_row("one_row_partial", true, qmv::one_row_partial, 4);
+  }
+  if (fast && !text.alone && mode.name.rfind("nvfp4", 0) == 0) {
+    one_row("one_row_narrow", true, qmv::one_row_narrow, 2);
   }
   for (int tile = 2; tile <= 8; tile++) {
     const auto name = "streamed_" + std::to_string(tile);
-    source << "QMV_STREAMED(" << name << ", " << type << ", " << group_size
-           << ", " << bits << ", " << tile << ", " << fast << ")\n";
-    add(name, tile, text.outputs, text.simdgroups);
+    entry("STREAMED", name, "") << ", " << tile << ", " << fast;
+    if (fp) {
+      source << ", " << mode.matrix_scale;
+    }
+    source << ")\n";
+    add(text.label, name, tile, text.outputs, text.simdgroups);
+  }
+  // Any K suits qmv_wide, so that one program has it; a scale of the matrix
+  // does not.
+  if (fp && fast && !text.alone && !mode.matrix_scale) {
+    for (int tile = 2; tile <= 8; tile++) {
+      const auto name = "wide_" + std::to_string(tile);
+      entry("WIDE", name, "") << ", " << tile << ")\n";
+      add("wide", name, tile, 4, 2);
+    }
   }
   const auto compiled = compile(file.str(), source.str(), text.options);
   read_resources(compiled.log, kernels);
+  read_code(compiled.cubin, kernels);
   write_file(out / file.str(), compiled.cubin);
   std::ostringstream table;
   for (const auto& kernel : kernels) {
-    if (kernel.registers < 0 || kernel.spilled_bytes < 0) {
+    if (kernel.registers < 0 || kernel.spilled_bytes < 0 ||
+        kernel.code_bytes < 0) {
       throw std::runtime_error(
-          file.str() + ": ptxas names no registers\n" + compiled.log);
+          file.str() + ": no registers or no code of " + kernel.name + "\n" +
+          compiled.log);
     }
     table << kernel << "\n";
   }
@@ -228,8 +304,8 @@ struct Mutant {
 
 #include "mutants.inc"
 
-fs::path plant(const Mutant& mutant, const std::string& header, fs::path out) {
-  std::string text = header;
+fs::path plant(const Mutant& mutant, const fs::path& header, fs::path out) {
+  std::string text = read_file(header);
   for (const auto& [from, to] : mutant.edits) {
     size_t found = 0;
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;) {
@@ -239,12 +315,30 @@ fs::path plant(const Mutant& mutant, const std::string& header, fs::path out) {
     }
     if (found == 0) {
       throw std::runtime_error(
-          std::string(mutant.what) + ": qmv_streamed.h has no longer: " + from);
+          std::string(mutant.what) + ": " + header.filename().string() +
+          " has no longer: " + from);
     }
   }
-  out /= "qmv_streamed.h";
+  out /= header.filename();
   write_file(out, text);
   return fs::absolute(out);
+}
+
+std::vector<Mode> modes_of(bool fp) {
+  if (fp) {
+    return {
+        {"mxfp4", 32, 4},
+        {"mxfp8", 32, 8},
+        {"nvfp4", 16, 4},
+        {"nvfp4_hgs", 16, 4, true}};
+  }
+  std::vector<Mode> modes;
+  for (int group_size : {32, 64, 128}) {
+    for (int bits : {1, 2, 3, 4, 5, 6, 8}) {
+      modes.push_back({"affine", group_size, bits});
+    }
+  }
+  return modes;
 }
 
 void run(const qmv::Options& options) {
@@ -254,7 +348,13 @@ void run(const qmv::Options& options) {
   const unsigned jobs = std::stoi(options.get(
       "jobs",
       std::to_string(std::max(1u, std::thread::hardware_concurrency()))));
-  const fs::path streamed = mlx / "mlx/backend/metal/kernels/qmv_streamed.h";
+  const std::string family = options.get("modes", "affine");
+  const bool fp = family == "fp";
+  if (!fp && family != "affine") {
+    throw std::runtime_error("--modes " + family + ": affine or fp");
+  }
+  const fs::path streamed = mlx / "mlx/backend/metal/kernels" /
+      (fp ? "fp_qmv_streamed.h" : "qmv_streamed.h");
 
   Text shipped;
   shipped.label = options.get("label", "shipped");
@@ -279,11 +379,12 @@ void run(const qmv::Options& options) {
 
   std::vector<Text> texts;
   if (what == "mutants") {
-    const auto header = read_file(streamed);
+    const auto& mutants = fp ? fp_mutants : affine_mutants;
     for (size_t i = 0; i < mutants.size(); i++) {
       Text text = shipped;
       text.label = "mutant-" + std::to_string(i + 1);
-      text.header = plant(mutants[i], header, out / text.label);
+      text.header = plant(mutants[i], streamed, out / text.label);
+      text.alone = true;
       texts.push_back(text);
       std::cout << text.label << ": " << mutants[i].what << std::endl;
     }
@@ -294,20 +395,17 @@ void run(const qmv::Options& options) {
   std::vector<std::function<void()>> programs;
   for (const auto& text : texts) {
     for (const char* type : {"float", "half", "bfloat"}) {
-      for (int group_size : {32, 64, 128}) {
-        for (int bits : {1, 2, 3, 4, 5, 6, 8}) {
-          for (bool fast : {true, false}) {
-            // Differences hide in 16 bits: those kernels in float as well.
-            const bool timed = type != std::string("half") &&
-                group_size == 64 && (bits == 4 || bits == 8);
-            const bool mutated = type != std::string("half") &&
-                group_size == 64 && bits == 4 && fast;
-            if (what == "all" || (what == "timed" && timed) ||
-                (what == "mutants" && mutated)) {
-              programs.push_back([=] {
-                build_program(text, type, group_size, bits, fast, out);
-              });
-            }
+      for (const auto& mode : modes_of(fp)) {
+        for (bool fast : {true, false}) {
+          // Differences hide in 16 bits: those kernels in float as well.
+          const bool wanted = type != std::string("half") &&
+              !mode.matrix_scale && (fp || mode.group_size == 64);
+          const bool timed = wanted && (fp || mode.bits == 4 || mode.bits == 8);
+          const bool mutated = wanted && (fp || mode.bits == 4) && fast;
+          if (what == "all" || (what == "timed" && timed) ||
+              (what == "mutants" && mutated)) {
+            programs.push_back(
+                [=] { build_program(text, type, mode, fast, out); });
           }
         }
       }

@@ -133,7 +133,8 @@ class Modules {
   std::map<std::string, CUmodule> modules_;
 };
 
-// One product's operands: x (m, k), w (n, k), y (m, n).
+// One product's operands: x (m, k), w (n, k), y (m, n). In the fp modes the
+// scale of the whole matrix stands in the place of the biases.
 struct Operands {
   CUdeviceptr w, scales, biases, x, y;
   int k, n, m;

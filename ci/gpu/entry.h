@@ -1,6 +1,8 @@
-// Entry points for the GPU: MLX's one-row kernels and the overlay's streamed
-// ones, their arguments bound as the dispatch binds them for a product without
-// batch. Included after the kernels' own headers.
+// Entry points for the GPU: MLX's kernels for one row and for several, and the
+// overlay's streamed ones, their arguments bound as the dispatch binds them for
+// a product without batch. Included after the kernels' own headers, which are
+// the affine ones or the fp ones; both take their arguments in one order here,
+// so that the host launches them alike.
 #pragma once
 
 #ifndef QMV_THREADS
@@ -37,4 +39,42 @@
   QMV_ENTRY(name, T) {                                           \
     affine_qmv_streamed<T, group_size, bits, tile, fast, false>( \
         QMV_ARGUMENTS, m, QMV_NO_BATCH, QMV_POSITION);           \
+  }
+
+// The fp modes: a byte a scale, no biases, and in their place the scale of the
+// whole matrix, which only kernels with `global_scale` read.
+#define QMV_FP_ENTRY(name, T)                                     \
+  extern "C" __global__ __launch_bounds__(QMV_THREADS) void name( \
+      const uint32_t* w,                                          \
+      const uint8_t* scales,                                      \
+      const float* matrix_scale,                                  \
+      const T* x,                                                 \
+      T* y,                                                       \
+      int k,                                                      \
+      int n,                                                      \
+      int m)
+
+#define QMV_FP_ARGUMENTS w, scales, matrix_scale, x, y, k, n
+#define QMV_FP_NO_BATCH 0, nullptr, nullptr, 0, nullptr, nullptr, nullptr
+
+// `function` is fp_qmv_fast or fp_qmv, `rows` how many of the result a
+// simdgroup has.
+#define QMV_FP_ONE_ROW(                                                     \
+    name, function, T, group_size, bits, partial_rows, global_scale, rows)  \
+  QMV_FP_ENTRY(name, T) {                                                   \
+    function<T, group_size, bits, false, partial_rows, global_scale, rows>( \
+        QMV_FP_ARGUMENTS, QMV_FP_NO_BATCH, QMV_POSITION);                   \
+  }
+
+#define QMV_FP_STREAMED(name, T, group_size, bits, tile, fast, global_scale) \
+  QMV_FP_ENTRY(name, T) {                                                    \
+    fp_qmv_streamed<T, group_size, bits, tile, fast, false, global_scale>(   \
+        QMV_FP_ARGUMENTS, m, QMV_FP_NO_BATCH, QMV_POSITION);                 \
+  }
+
+// With the lanes a row of the result that MLX gives it.
+#define QMV_FP_WIDE(name, T, group_size, bits, tile)              \
+  QMV_FP_ENTRY(name, T) {                                         \
+    fp_qmv_wide<T, group_size, bits, tile, 16, false>(            \
+        w, scales, x, y, k, n, m, QMV_FP_NO_BATCH, QMV_POSITION); \
   }

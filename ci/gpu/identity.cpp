@@ -62,11 +62,30 @@ float widen(uint16_t value, bool is_half) {
   return result;
 }
 
+// What a byte of fp_quantized.h stands for: 1 sign, 4 of the exponent and 3
+// bits, or an exponent alone.
+float widen_e4m3(uint8_t code) {
+  const int exponent = code >> 3 & 15, rest = code & 7;
+  const float size =
+      exponent ? std::ldexp(8 + rest, exponent - 10) : std::ldexp(rest, -9);
+  return code & 0x80 ? -size : size;
+}
+
+float widen_e8m0(uint8_t code) {
+  return std::ldexp(1.0f, code - 127);
+}
+
 // Values in the type of a kernel.
 struct Values {
   std::vector<unsigned char> bytes;
   std::vector<float> floats;
 
+  Values(const std::vector<uint8_t>& codes, float (*widen)(uint8_t))
+      : bytes(codes) {
+    for (const auto code : codes) {
+      floats.push_back(widen(code));
+    }
+  }
   Values(const std::string& type, const std::vector<float>& drawn) {
     for (const float value : drawn) {
       if (type == "float") {
@@ -86,15 +105,54 @@ struct Values {
   }
 };
 
-constexpr int most_rows = 17;
+constexpr int most_rows = 17; // so that each row of 1 to 16 has one after it
+constexpr unsigned seeds = 3;
 
 struct Problem {
   Shape shape;
   std::vector<uint32_t> w;
+  // In the fp modes `biases` is one float, the scale of the whole matrix.
   Values scales, biases, x;
 };
 
+constexpr float fp_most = 448.0f * 6.0f; // what that scale is divided by
+
+Problem draw_fp(const Kernel& kernel, Shape shape, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(most_rows * shape.k);
+  for (auto& value : x) {
+    value = normal(random);
+  }
+  std::vector<uint32_t> w(int64_t(shape.n) * shape.k * kernel.bits / 32);
+  for (auto& word : w) {
+    word = random();
+    if (kernel.bits == 8) { // any value but the NaNs, 0x7f and 0xff
+      for (int i = 0; i < 32; i += 8) {
+        if ((word >> i & 0x7f) == 0x7f) {
+          word ^= 1u << i;
+        }
+      }
+    }
+  }
+  // Scales of at most 1, in the modes that have mantissas with all of those.
+  const bool e4m3 = kernel.group_size == 16;
+  std::vector<uint8_t> scales(shape.n * (shape.k / kernel.group_size));
+  for (auto& code : scales) {
+    code = e4m3 ? random() % 0x39 : 120 + random() % 8;
+  }
+  return {
+      shape,
+      w,
+      {scales, e4m3 ? widen_e4m3 : widen_e8m0},
+      {"float", {fp_most / 3 * (1 + seed)}},
+      {kernel.type, x}};
+}
+
 Problem draw(const Kernel& kernel, Shape shape, unsigned seed) {
+  if (kernel.is_fp()) {
+    return draw_fp(kernel, shape, seed);
+  }
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   auto floats = [&](int count, float scale, float offset) {
@@ -117,13 +175,27 @@ Problem draw(const Kernel& kernel, Shape shape, unsigned seed) {
       {kernel.type, floats(most_rows * shape.k, 1, 0)}};
 }
 
-// The largest error of the first row against float64, relative to the sum of
-// the terms' sizes.
+double widen_weight(const Kernel& kernel, unsigned code) {
+  if (!kernel.is_fp()) {
+    return code;
+  }
+  if (kernel.bits == 8) {
+    return widen_e4m3(code);
+  }
+  constexpr double sizes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  return code & 8 ? -sizes[code & 7] : sizes[code & 7];
+}
+
+// The largest error of row `m` against float64, relative to the sum of the
+// terms' sizes.
 double error_of(
     const Kernel& kernel,
     const Problem& problem,
+    int m,
     const std::vector<float>& row) {
   double worst = 0;
+  const double of_matrix =
+      kernel.mode != "nvfp4_hgs" ? 1 : problem.biases.floats[0] / fp_most;
   for (int i = 0; i < problem.shape.n; i++) {
     double sum = 0, size = 0;
     for (int j = 0; j < problem.shape.k; j++) {
@@ -132,15 +204,15 @@ double error_of(
       if (bit / 32 + 1 < int64_t(problem.w.size())) {
         word |= uint64_t(problem.w[bit / 32 + 1]) << 32;
       }
-      const double q = word >> bit % 32 & ((1u << kernel.bits) - 1);
+      const double q = widen_weight(
+          kernel, unsigned(word >> bit % 32 & ((1u << kernel.bits) - 1)));
       const int group =
           i * (problem.shape.k / kernel.group_size) + j / kernel.group_size;
-      const double x = problem.x.floats[j];
-      sum +=
-          x * (q * problem.scales.floats[group] + problem.biases.floats[group]);
-      size += std::abs(x) *
-          (q * std::abs(problem.scales.floats[group]) +
-           std::abs(problem.biases.floats[group]));
+      const double x = problem.x.floats[m * problem.shape.k + j];
+      const double scale = problem.scales.floats[group] * of_matrix;
+      const double bias = kernel.is_fp() ? 0 : problem.biases.floats[group];
+      sum += x * (q * scale + bias);
+      size += std::abs(x) * (std::abs(q * scale) + std::abs(bias));
     }
     const double error = std::abs(row[i] - sum) / size;
     worst = error <= worst ? worst : error; // NaN stays
@@ -148,10 +220,32 @@ double error_of(
   return worst;
 }
 
+// Row `m` of a result.
+std::vector<float> row_of(
+    const Kernel& kernel,
+    const std::vector<unsigned char>& result,
+    int m,
+    int n) {
+  std::vector<float> row(n);
+  for (int i = 0; i < n; i++) {
+    const size_t at = size_t(m) * n + i;
+    if (kernel.type == "float") {
+      std::memcpy(&row[i], &result[at * 4], 4);
+    } else {
+      uint16_t bits;
+      std::memcpy(&bits, &result[at * 2], 2);
+      row[i] = widen(bits, kernel.type == "half");
+    }
+  }
+  return row;
+}
+
 struct Tally {
   long products = 0, outputs = 0, differing = 0, overrun = 0;
   double error = 0;
 };
+// By the label and the tile: MLX's own tiles are in the same programs.
+using Tallies = std::map<std::pair<std::string, int>, Tally>;
 
 class Runner {
  public:
@@ -162,7 +256,7 @@ class Runner {
   void run(
       const std::vector<const Kernel*>& program,
       const Problem& problem,
-      std::map<int, Tally>& tallies) {
+      Tallies& tallies) {
     const auto& first = *program.front();
     const size_t size = first.type == "float" ? 4 : 2;
     const auto [what, n, k] = problem.shape;
@@ -198,29 +292,17 @@ class Runner {
     }
     device_.wait();
     const auto expected = alone.read<unsigned char>();
-    std::vector<float> row0(n);
-    for (int i = 0; i < n; i++) {
-      if (size == 4) {
-        std::memcpy(&row0[i], &expected[i * size], 4);
-      } else {
-        uint16_t bits;
-        std::memcpy(&bits, &expected[i * size], 2);
-        row0[i] = widen(bits, first.type == "half");
-      }
-    }
-    const double error = error_of(first, problem, row0);
+    const double error =
+        error_of(first, problem, 0, row_of(first, expected, 0, n));
 
+    // What lies past the last row must stay as it was.
+    const Memory together(most_rows * row);
     for (const auto* kernel : program) {
-      if (kernel->tile < 2) {
+      if (kernel->tile == one_row || kernel->tile == one_row_partial) {
         continue;
       }
-      auto& tally = tallies[kernel->tile];
-      tally.error = error <= tally.error ? tally.error : error;
-      const int tile = kernel->tile;
-      // One tile, two of which the second has one row, and a part of one.
-      for (const int rows : {tile, tile + 1, std::max(1, tile - 1), 2 * tile}) {
-        // What lies past the last row must stay as it was.
-        const Memory together((most_rows + 1) * row);
+      auto& tally = tallies[{kernel->label, kernel->tile}];
+      for (int rows = 1; rows < most_rows; rows++) {
         together.set(0xff, device_.stream());
         launch(
             *kernel,
@@ -237,6 +319,14 @@ class Runner {
         }
         tally.products++;
         tally.outputs += long(rows) * n;
+        double worst = error;
+        if (kernel->label == "wide") {
+          // Its bits are its own, so that only this tells whether it works.
+          const int last = rows - 1;
+          worst =
+              error_of(*kernel, problem, last, row_of(*kernel, found, last, n));
+        }
+        tally.error = worst <= tally.error ? tally.error : worst;
       }
     }
   }
@@ -257,24 +347,25 @@ void check_identity(const std::string& folder, std::ostream& out) {
     programs[kernel.file].push_back(&kernel);
   }
   out << "label,type,group_size,bits,twin,shape,n,k,tile,products,outputs,"
-         "differing,overrun,error\n";
+         "differing,overrun,error,mode\n";
   Runner runner(device, modules);
   std::map<std::string, Tally> totals;
   for (const auto& [file, program] : programs) {
     const auto& kernel = *program.front();
     for (const auto& shape : shapes(kernel)) {
-      std::map<int, Tally> tallies;
-      for (unsigned seed = 1; seed <= 2; seed++) {
+      Tallies tallies;
+      for (unsigned seed = 1; seed <= seeds; seed++) {
         runner.run(program, draw(kernel, shape, seed), tallies);
       }
-      for (const auto& [tile, tally] : tallies) {
-        out << kernel.label << ',' << kernel.type << ',' << kernel.group_size
-            << ',' << kernel.bits << ',' << (kernel.fast ? "qmv_fast" : "qmv")
-            << ",\"" << shape.what << "\"," << shape.n << ',' << shape.k << ','
-            << tile << ',' << tally.products << ',' << tally.outputs << ','
+      for (const auto& [of, tally] : tallies) {
+        const auto& [label, tile] = of;
+        out << label << ',' << kernel.type << ',' << kernel.group_size << ','
+            << kernel.bits << ',' << (kernel.fast ? "qmv_fast" : "qmv") << ",\""
+            << shape.what << "\"," << shape.n << ',' << shape.k << ',' << tile
+            << ',' << tally.products << ',' << tally.outputs << ','
             << tally.differing << ',' << tally.overrun << ',' << tally.error
-            << '\n';
-        auto& total = totals[kernel.label];
+            << ',' << kernel.mode << '\n';
+        auto& total = totals[label];
         total.products += tally.products;
         total.outputs += tally.outputs;
         total.differing += tally.differing;
@@ -287,7 +378,8 @@ void check_identity(const std::string& folder, std::ostream& out) {
     std::cout << label << ": " << total.products << " products, "
               << total.outputs << " outputs, " << total.differing
               << " differing, " << total.overrun
-              << " bytes past the last row, error of M = 1 at most "
+              << " bytes past the last row, error of "
+              << (label == "wide" ? "the last row" : "M = 1") << " at most "
               << total.error << std::endl;
   }
 }

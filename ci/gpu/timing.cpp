@@ -9,7 +9,6 @@ namespace qmv {
 
 namespace {
 
-constexpr int group_size = 64;
 constexpr int most_rows = 16;
 
 struct Shape {
@@ -22,6 +21,23 @@ constexpr Shape shapes[] = {
     {"mlp-tail", 15360, 3840},
     {"square", 4096, 4096},
     {"narrow", 1024, 4096}};
+// The fp modes are asked about N near 2048 besides.
+constexpr Shape fp_shapes[] = {{"edge", 2048, 8192}, {"deep", 1536, 8960}};
+
+struct Weights {
+  const char* mode;
+  int group_size, bits;
+
+  bool is_fp() const {
+    return mode != std::string("affine");
+  }
+};
+constexpr Weights all_weights[] = {
+    {"affine", 64, 4},
+    {"affine", 64, 8},
+    {"mxfp4", 32, 4},
+    {"mxfp8", 32, 8},
+    {"nvfp4", 16, 4}};
 
 struct Times {
   double median, least; // microseconds a launch
@@ -91,10 +107,23 @@ class Bench {
     std::cout << device_.name() << ": reads at most " << ceiling / 1e3
               << " TB/s" << std::endl;
     out << "shape,n,k,bits,kernel,m,tile,tiles,microseconds,least,ratio_to_m1,"
-           "gigabytes_per_second,of_read_ceiling,differing\n";
+           "gigabytes_per_second,of_read_ceiling,differing,mode\n";
+    std::vector<Weights> present;
+    for (const auto& weights : all_weights) {
+      if (find("shipped", weights, true, one_row)) {
+        present.push_back(weights);
+      }
+    }
     for (const auto& shape : shapes) {
-      for (const int bits : {4, 8}) {
-        run(shape, bits, ceiling, out);
+      for (const auto& weights : present) {
+        run(shape, weights, ceiling, out);
+      }
+    }
+    for (const auto& shape : fp_shapes) {
+      for (const auto& weights : present) {
+        if (weights.is_fp()) {
+          run(shape, weights, ceiling, out);
+        }
       }
     }
   }
@@ -105,12 +134,18 @@ class Bench {
   }
 
   // The kernel of a label, or none.
-  const Kernel* find(const std::string& label, int bits, bool fast, int tile)
-      const {
+  const Kernel* find(
+      const std::string& label,
+      const Weights& weights,
+      bool fast,
+      int tile) const {
     for (const auto& kernel : kernels_) {
+      // Any K suits qmv_wide.
       if (kernel.label == label && kernel.type == "bfloat" &&
-          kernel.group_size == group_size && kernel.bits == bits &&
-          kernel.fast == fast && kernel.tile == tile) {
+          kernel.mode == weights.mode &&
+          kernel.group_size == weights.group_size &&
+          kernel.bits == weights.bits &&
+          (kernel.fast == fast || label == "wide") && kernel.tile == tile) {
         return &kernel;
       }
     }
@@ -128,6 +163,19 @@ class Bench {
     CUdeviceptr at = memory.at();
     void* arguments[] = {&at, &count, &seed, &bound};
     run_tool("fill_bfloats", arguments);
+  }
+  // Bytes of `count` codes from `first` on, half of them with a sign if `sign`.
+  void fill_codes(
+      const Memory& memory,
+      unsigned seed,
+      unsigned first,
+      unsigned count,
+      bool sign) {
+    unsigned long long bytes = memory.bytes();
+    CUdeviceptr at = memory.at();
+    unsigned sign_bit = sign ? 0x80 : 0;
+    void* arguments[] = {&at, &bytes, &seed, &first, &count, &sign_bit};
+    run_tool("fill_codes", arguments);
   }
   void run_tool(const char* name, void** arguments) {
     launch_tool(name, arguments);
@@ -171,15 +219,33 @@ class Bench {
     return memory.bytes() / times.median / 1e3;
   }
 
-  void run(const Shape& shape, int bits, double ceiling, std::ostream& out) {
+  void run(
+      const Shape& shape,
+      const Weights& of,
+      double ceiling,
+      std::ostream& out) {
+    const int bits = of.bits;
     const size_t weights = size_t(shape.n) * shape.k * bits / 8;
-    const size_t groups = size_t(shape.n) * shape.k / group_size * 2;
-    const size_t bytes = weights + 2 * groups;
+    const size_t groups =
+        size_t(shape.n) * shape.k / of.group_size * (of.is_fp() ? 1 : 2);
+    const size_t bytes = weights + (of.is_fp() ? 1 : 2) * groups;
     // As many copies as let no weight stay in the cache until it is read again.
     const size_t cache = device_.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     const int copies = std::max<int>(2, 1 + 4 * cache / bytes);
     std::vector<Memory> w, scales, biases;
     for (int i = 0; i < copies; i++) {
+      if (of.is_fp()) {
+        if (bits == 8) { // no NaN
+          fill_codes(w.emplace_back(weights), 3 * i, 0, 0x7f, true);
+        } else {
+          fill_words(w.emplace_back(weights), 3 * i);
+        }
+        const unsigned first = of.group_size == 16 ? 1 : 120;
+        const unsigned count = of.group_size == 16 ? 0x38 : 8;
+        fill_codes(scales.emplace_back(groups), 3 * i + 1, first, count, false);
+        biases.emplace_back(sizeof(float)); // which these kernels do not read
+        continue;
+      }
       fill_words(w.emplace_back(weights), 3 * i);
       fill_bfloats(scales.emplace_back(groups), 3 * i + 1, 0.01f);
       fill_bfloats(biases.emplace_back(groups), 3 * i + 2, 0.1f);
@@ -190,7 +256,7 @@ class Bench {
     const Memory y(result);
 
     const bool fast = takes_fast(bits, shape.k);
-    const auto* stock = find("shipped", bits, fast, one_row);
+    const auto* stock = find("shipped", of, fast, one_row);
     double one = 0;
     std::vector<uint16_t> expected;
     auto measure = [&](const std::string& name, const Kernel& kernel, int m) {
@@ -233,7 +299,7 @@ class Bench {
           << ',' << name << ',' << m << ',' << std::max(1, kernel.tile) << ','
           << tiles << ',' << times.median << ',' << times.least << ','
           << times.median / one << ',' << speed << ',' << speed / ceiling << ','
-          << differing << '\n';
+          << differing << ',' << of.mode << '\n';
     };
     for (int m = 1; m <= most_rows; m++) {
       if (quick_ && m > 5 && m != 8 && m != 16) {
@@ -245,14 +311,17 @@ class Bench {
       }
       for (const auto& label : labels()) {
         for (const int cap : {5, 8}) {
-          if (cap == 5 && label != "shipped") {
+          const bool wide = label == "wide";
+          if (cap == 5 && label != "shipped" && !wide) {
             continue;
           }
           const int rows = ceil_div(m, ceil_div(m, cap));
           // Cap 8 takes the tiles that are instantiated, cap 5 those of
-          // qmv_wide in MLX.
-          const int tile = cap == 5 || rows <= 4 ? rows : rows <= 6 ? 6 : 8;
-          if (const auto* kernel = find(label, bits, fast, tile)) {
+          // qmv_wide in MLX, which goes on in ones under cap 8.
+          const int tile = cap == 5 || wide || rows <= 4 ? rows
+              : rows <= 6                                ? 6
+                                                         : 8;
+          if (const auto* kernel = find(label, of, fast, tile)) {
             measure(
                 (label == "shipped" ? "streamed" : label) + "-cap-" +
                     std::to_string(cap),

@@ -34,6 +34,25 @@ extern "C" __global__ void fill_bfloats(
   }
 }
 
+// Bytes spread evenly over [first, first + count), each with a random sign if
+// `sign` is its bit.
+extern "C" __global__ void fill_codes(
+    unsigned char* p,
+    unsigned long long n,
+    unsigned seed,
+    unsigned first,
+    unsigned count,
+    unsigned sign) {
+  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+  for (unsigned long long i =
+           (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
+       i < n;
+       i += step) {
+    const unsigned random = hash(i * 4294967291ull + seed);
+    p[i] = (first + (random >> 8) % count) | (random & sign);
+  }
+}
+
 extern "C" __global__ void
 read_all(const uint4* p, unsigned long long n, unsigned* out) {
   const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;

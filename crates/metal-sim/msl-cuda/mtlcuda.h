@@ -1,7 +1,8 @@
-// The Metal Shading Language for an NVIDIA GPU: what quantized.h and
-// qmv_streamed.h need to compile, as they are, with NVRTC or clang's CUDA front
-// end. A warp has 32 lanes, as a simdgroup has. Kernels with threadgroup memory
-// compile but must not be run: `threadgroup` has no meaning here.
+// The Metal Shading Language for an NVIDIA GPU: what quantized.h,
+// fp_quantized.h and the streamed kernels need to compile, as they are, with
+// NVRTC or clang's CUDA front end. A warp has 32 lanes, as a simdgroup has.
+// Kernels with threadgroup memory compile but must not be run: `threadgroup`
+// has no meaning here.
 //
 // Functions of Metal carry no execution space. NVRTC takes them for device code
 // under -default-device; clang does after its force_cuda_host_device pragma.
@@ -48,7 +49,8 @@ namespace mtlcuda {
 // The storage, the conversions and the sum of a 16-bit float. As in Metal it
 // becomes a float by itself where an expression has a float, and never the
 // other way round. A sum of two is computed in float and rounded once, which is
-// the sum rounded once.
+// the sum rounded once. A product with a power of two, by which fp4.h and fp8.h
+// decode, is one of halves: either way it is rounded once.
 struct HalfFormat {
   static float widen(uint16_t bits) {
     float x;
@@ -58,6 +60,13 @@ struct HalfFormat {
   static uint16_t narrow(float x) {
     uint16_t bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+  }
+  // `power` is one of two, and a normal half.
+  static uint16_t scale(uint16_t bits, double power) {
+    const uint64_t exponent = __builtin_bit_cast(uint64_t, power) >> 52;
+    const uint16_t factor = uint16_t((exponent - 1023 + 15) << 10);
+    asm("mul.rn.f16 %0, %0, %1;" : "+h"(bits) : "h"(factor));
     return bits;
   }
 };
@@ -78,12 +87,35 @@ struct Float16 {
   uint16_t bits;
 
   Float16() = default;
-  explicit Float16(float x) : bits(Format::narrow(x)) {}
+  // Of a number, or of the other format: a class that converts to both a float
+  // and this type, as fp8_e4m3 does, is asked for this type.
+  template <class From>
+  requires(!__is_class(From)) explicit Float16(From x)
+      : bits(Format::narrow(float(x))) {}
+  template <class Other>
+  explicit Float16(Float16<Other> x) : bits(Format::narrow(float(x))) {}
   operator float() const {
     return Format::widen(bits);
   }
   friend Float16 operator+(Float16 a, Float16 b) {
     return Float16(float(a) + float(b));
+  }
+  friend Float16 operator-(Float16 a) {
+    a.bits ^= 0x8000;
+    return a;
+  }
+  // By the literals of fp4.h and fp8.h, which have no suffix. In Metal they are
+  // floats; here a float must find no product but that of floats.
+  template <class Double>
+  requires(sizeof(Double) == sizeof(double)) friend Float16 operator*(
+      Float16 a,
+      Double b) {
+    a.bits = Format::scale(a.bits, b);
+    return a;
+  }
+  template <class Double>
+  Float16& operator*=(Double b) {
+    return *this = *this * b;
   }
 };
 
@@ -133,6 +165,14 @@ namespace metal {
 template <class T, int N>
 struct alignas(N * sizeof(T)) vec {
   T elements[N];
+  vec() = default;
+  vec(T a, T b, T c, T d) : elements{a, b, c, d} {}
+  template <class U>
+  explicit vec(const vec<U, N>& other) {
+    for (int i = 0; i < N; i++) {
+      elements[i] = T(other[i]);
+    }
+  }
   T& operator[](int i) {
     return elements[i];
   }
@@ -163,8 +203,19 @@ constexpr To as_type(From x) {
   return __builtin_bit_cast(To, x);
 }
 
+// Metal names no order of these sums.
+inline float dot(const vec<float, 4>& a, const vec<float, 4>& b) {
+  return a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3];
+}
+
 inline float simd_shuffle_xor(float x, ushort mask) {
   return mtlcuda::exchange(x, mask);
+}
+inline float simd_shuffle_down(float x, ushort delta) {
+  asm volatile("shfl.sync.down.b32 %0, %0, %1, 0x1f, 0xffffffff;"
+               : "+f"(x)
+               : "r"(uint(delta)));
+  return x;
 }
 // The butterfly that metal-sim assumes for simd_sum; Apple's is not documented.
 inline float simd_sum(float x) {
@@ -187,14 +238,18 @@ inline void threadgroup_barrier(mem_flags) {
 
 } // namespace metal
 
+// NVRTC has a float4 of its own.
+#define float4 metal::vec<float, 4>
+using metal::as_type;
+
 #define METAL_FUNC inline __attribute__((always_inline))
 #define device
 #define constant
 #define thread
 #define threadgroup
 
-// What else quantized.h's text names, declared only: its kernels for matrices,
-// batches and quantizing are parsed and not built.
+// What else the text of those headers names, declared only: their kernels for
+// matrices, batches and quantizing are parsed and not built.
 namespace metal {
 template <bool condition, class T, class U>
 struct conditional {
@@ -213,6 +268,10 @@ template <class T>
 T simd_shuffle_down(T, ushort);
 float abs(float);
 float round(float);
+float log2(float);
+bool isnan(float);
+bool isfinite(float);
+bool signbit(float);
 } // namespace metal
 
 template <bool condition, class T, class U>
