@@ -68,7 +68,8 @@ impl Bundle {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Recipe {
     branch: String,
-    lineage: String,
+    /// Whom the description has to name, where others had the idea first.
+    lineage: Option<String>,
     #[serde(default, rename = "table")]
     tables: Vec<Table>,
     #[serde(default)]
@@ -184,8 +185,13 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
     repo.checkout_head(Some(git2::build::CheckoutBuilder::new().force()))?;
 
     write_mails(&folder, base)?;
-    for file in ["bench.py", "description.md"] {
-        fs::copy(recipe_folder.join(file), folder.join(file))?;
+    fs::copy(
+        recipe_folder.join("description.md"),
+        folder.join("description.md"),
+    )?;
+    // A change that is not about speed has none.
+    if !recipe.tables.is_empty() {
+        fs::copy(recipe_folder.join("bench.py"), folder.join("bench.py"))?;
     }
     let mut points = vec![
         words(
@@ -208,10 +214,17 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
             (!who.is_known())
                 .then(|| "git does not know who you are; set user.name and user.email".to_owned()),
         ),
-        credit(&recipe_folder, &recipe.lineage)?,
-        format_point(options.clang_format.as_deref(), repo, onto, with_test)?,
-        test_point(&recipe.test),
     ];
+    if let Some(lineage) = &recipe.lineage {
+        points.push(credit(&recipe_folder, lineage)?);
+    }
+    points.push(format_point(
+        options.clang_format.as_deref(),
+        repo,
+        onto,
+        with_test,
+    )?);
+    points.push(test_point(&recipe.test));
     for table in &recipe.tables {
         points.push(table_point(&recipe_folder, &folder, table)?);
     }

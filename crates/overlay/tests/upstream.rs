@@ -162,6 +162,26 @@ fn it_is_not_ready_before_a_person_wrote_and_the_hardware_was_there() {
 }
 
 #[test]
+fn a_fix_needs_neither_lineage_nor_benchmark() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let folder = project.root().join("upstream/widen");
+    let test = RECIPE.find("[test]").unwrap();
+    let recipe = format!("branch = \"wider\"\n{}", &RECIPE[test..])
+        .replace("change = false", "change = true");
+    fs::write(folder.join("bundle.toml"), recipe).unwrap();
+    fs::remove_file(folder.join("bench.py")).unwrap();
+    let bundle = bundle(&project);
+    let text = fs::read_to_string(bundle.folder.join("CHECKLIST.md")).unwrap();
+    assert!(!text.contains("lineage"), "{text}");
+    assert!(
+        text.contains("it is to fail without the change and to pass with it"),
+        "{text}"
+    );
+    assert!(!bundle.folder.join("bench.py").exists());
+}
+
+#[test]
 fn what_cannot_become_a_bundle_is_refused() {
     let upstream = Upstream::new();
     let project = project(&upstream);
