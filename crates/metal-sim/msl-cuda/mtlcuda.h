@@ -168,7 +168,7 @@ struct alignas(N * sizeof(T)) vec {
   vec() = default;
   vec(T a, T b, T c, T d) : elements{a, b, c, d} {}
   template <class U>
-  explicit vec(const vec<U, N>& other) {
+  explicit vec(vec<U, N> other) { // by value: it is loaded as a whole
     for (int i = 0; i < N; i++) {
       elements[i] = T(other[i]);
     }

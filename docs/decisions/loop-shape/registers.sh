@@ -1,6 +1,6 @@
 #!/bin/sh
-# Registers and spills of the candidates, as LLVM allocates them for a GPU with 32 lanes (gfx1030, 128 registers a lane
-# at the default occupancy). Needs clang with the AMDGPU target and vendor/mlx.
+# Registers, spills and code size of the candidates, as LLVM compiles them for a GPU with 32 lanes (gfx1030, 128
+# registers a lane at the default occupancy). Needs clang with the AMDGPU target and vendor/mlx.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..
@@ -11,4 +11,9 @@ sed -n '/^template <int bits, int wsize = 8>/,/^qouter(/p' "$root/vendor/mlx/$ke
 sed '/^\/\/ `packs_per_thread` is/,$d' "$root/patches/files/$kernels/qmv_streamed.h" >"$work/streamed.h"
 "${CXX:-clang++-19}" -std=c++20 -O2 --target=amdgcn-amd-amdhsa -mcpu=gfx1030 -nogpulib -ffp-contract=on -w -S \
   -I "$work" "$here/candidates.cpp" -o "$work/out.s"
-awk '/^ +\.name:/ { name = $2 } /\.vgpr_count:/ { count = $2 } /\.vgpr_spill_count:/ { print name, count, "registers,", $2, "spilled" }' "$work/out.s"
+awk '
+  /^\t\.size/ { name = $2; sub(/,.*/, "", name) }
+  /^; codeLenInByte/ { sizes[name] = $4 }
+  /^ +\.name:/ { name = $2 }
+  /\.vgpr_count:/ { count = $2 }
+  /\.vgpr_spill_count:/ { print name, count, "registers,", $2, "spilled,", sizes[name], "bytes" }' "$work/out.s"
