@@ -22,7 +22,10 @@ constexpr Shape shapes[] = {
     {"square", 4096, 4096},
     {"narrow", 1024, 4096}};
 // The fp modes are asked about N near 2048 besides.
-constexpr Shape fp_shapes[] = {{"edge", 2048, 8192}, {"deep", 1536, 8960}};
+constexpr Shape fp_shapes[] = {
+    {"broad", 8192, 4096},
+    {"edge", 2048, 4096},
+    {"deep", 1536, 8960}};
 
 struct Weights {
   const char* mode;
