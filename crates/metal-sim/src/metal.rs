@@ -152,12 +152,41 @@ fn compile(toolchain: &Toolchain, call: &Call, err: &mut dyn Write) -> Result<()
         .file_name()
         .unwrap_or(input.as_ref())
         .to_string_lossy();
-    let library = Library::from_source(&name, &expanded.text)?;
+    let text = without_folders(&expanded.text, &call.preprocessor);
+    let library = Library::from_source(&name, &text)?;
     let output = call
         .output
         .clone()
         .unwrap_or_else(|| Path::new(input).with_extension("air"));
     write(&output, &library)
+}
+
+/// Names the files of line markers from the include folder (`-I`) that has them, so that neither a library nor its
+/// compiled kernels depend on where the sources lie.
+fn without_folders(text: &str, options: &[OsString]) -> String {
+    let follows = std::iter::once(None).chain(options.iter().map(Some));
+    let prefixes: Vec<String> = follows
+        .zip(options)
+        .filter_map(|(before, option)| {
+            let option = option.to_str()?;
+            let folder = match before {
+                Some(before) if before == "-I" => option,
+                _ => option.strip_prefix("-I")?,
+            };
+            (!folder.is_empty()).then(|| format!("\"{}/", folder.trim_end_matches('/')))
+        })
+        .collect();
+    let mut shorter = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let prefix = prefixes
+            .iter()
+            .find(|prefix| line.starts_with("# ") && line.contains(prefix.as_str()));
+        match prefix {
+            Some(prefix) => shorter += &line.replacen(prefix.as_str(), "\"", 1),
+            None => shorter += line,
+        }
+    }
+    shorter
 }
 
 /// Links `.air` files. MLX's CMake names them in an order that depends on the
@@ -219,7 +248,7 @@ pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Er
                 .text;
             Library::from_source(
                 &source.file_name().unwrap_or_default().to_string_lossy(),
-                &text,
+                &without_folders(&text, &arguments),
             )
         })
         .collect();
@@ -316,6 +345,22 @@ mod tests {
                 .map(str::to_owned)
                 .collect::<Vec<_>>(),
         )
+    }
+
+    #[test]
+    fn line_markers_do_not_tell_where_the_sources_lie() {
+        let text = "# 1 \"/a/mlx/k.metal\"\nint x; // \"/a/\"\n# 3 \"/a/mlx/utils.h\" 1\n# 1 \"/ab/c.h\" 1\n";
+        let short =
+            "# 1 \"mlx/k.metal\"\nint x; // \"/a/\"\n# 3 \"mlx/utils.h\" 1\n# 1 \"/ab/c.h\" 1\n";
+        for options in [
+            &["-I/a", "-DX"][..],
+            &["-I", "/a/"],
+            &["-DI", "-I/b", "-I/a"],
+        ] {
+            let options: Vec<_> = options.iter().map(OsString::from).collect();
+            assert_eq!(without_folders(text, &options), short);
+        }
+        assert_eq!(without_folders(text, &["-D".into(), "/a".into()]), text);
     }
 
     #[test]

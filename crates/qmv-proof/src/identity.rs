@@ -292,9 +292,12 @@ impl AddAssign for Tally {
 }
 
 /// The error that a type's last place makes, and some, as a part of the sum of the terms' magnitudes.
+///
+/// Of float32 it is seven units of 2^-24. Up to 43 roundings stand between a term and its sum (K = 384, lanes added one
+/// after another), and they seldom go the same way: MLX's one-row kernels reach 2.5e-7 in the full matrix.
 pub fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
-        Dtype::Float32 => 2e-7,
+        Dtype::Float32 => 4e-7,
         Dtype::Float16 => 1e-3,
         Dtype::Bfloat16 => 8e-3,
     }
