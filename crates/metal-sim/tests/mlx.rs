@@ -468,23 +468,40 @@ fn run_time_text_is_made_by_mlx_own_script() {
 #[test]
 #[ignore = "needs MLX's tree"]
 fn the_kernels_compile_for_an_nvidia_gpu() {
+    compiles_for_an_nvidia_gpu(
+        &["quantized.h", "qmv_streamed.h"],
+        &[
+            "QMV_ONE_ROW(one_row, affine_qmv_fast, bfloat, 64, 4, true)",
+            "QMV_ONE_ROW(one_row_tail, affine_qmv, half, 64, 3, false)",
+            "QMV_STREAMED(streamed, float, 64, 4, 8, true)",
+            "QMV_STREAMED(streamed_tail, half, 64, 3, 2, false)",
+        ],
+    );
+    compiles_for_an_nvidia_gpu(
+        &["fp_quantized.h", "fp_qmv_streamed.h"],
+        &[
+            "QMV_FP_ONE_ROW(one_row, fp_qmv_fast, bfloat, 32, 8, true, false, 4)",
+            "QMV_FP_ONE_ROW(one_row_tail, fp_qmv, half, 16, 4, false, true, 4)",
+            "QMV_FP_WIDE(wide, bfloat, 32, 4, 5)",
+            "QMV_FP_STREAMED(streamed, float, 32, 4, 8, true, false)",
+            "QMV_FP_STREAMED(streamed_tail, half, 16, 4, 2, false, true)",
+        ],
+    );
+}
+
+/// Headers of MLX's folder of kernels, and entries of `ci/gpu/entry.h`.
+fn compiles_for_an_nvidia_gpu(headers: &[&str], entries: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("kernels.cu");
     let assembly = folder.path().join("kernels.ptx");
-    std::fs::write(
-        &source,
-        "#pragma clang force_cuda_host_device begin
-#include \"mlx/backend/metal/kernels/quantized.h\"
-#include \"mlx/backend/metal/kernels/qmv_streamed.h\"
-#include \"entry.h\"
-QMV_ONE_ROW(one_row, affine_qmv_fast, bfloat, 64, 4, true)
-QMV_ONE_ROW(one_row_tail, affine_qmv, half, 64, 3, false)
-QMV_STREAMED(streamed, float, 64, 4, 8, true)
-QMV_STREAMED(streamed_tail, half, 64, 3, 2, false)
-",
-    )
-    .unwrap();
+    let mut text = "#pragma clang force_cuda_host_device begin\n".to_owned();
+    for header in headers {
+        text += &format!("#include \"mlx/backend/metal/kernels/{header}\"\n");
+    }
+    text += "#include \"entry.h\"\n";
+    text += &entries.join("\n");
+    std::fs::write(&source, text + "\n").unwrap();
     let include = |folder: PathBuf| format!("-I{}", folder.display());
     let output = Command::new(toolchain().compiler())
         .args(["-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=sm_90"])
@@ -501,8 +518,9 @@ QMV_STREAMED(streamed_tail, half, 64, 3, 2, false)
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let text = std::fs::read_to_string(assembly).unwrap();
-    for kernel in ["one_row", "one_row_tail", "streamed", "streamed_tail"] {
-        assert!(text.contains(&format!(".entry {kernel}(")), "{kernel}");
+    for entry in entries {
+        let name = entry.split(['(', ',']).nth(1).unwrap();
+        assert!(text.contains(&format!(".entry {name}(")), "{name}");
     }
     // What is only declared must not be used.
     assert!(!text.contains(".extern .func"), "{text}");
