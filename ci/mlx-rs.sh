@@ -66,6 +66,20 @@ cmake -S "$sys/src/mlx-c" -B "$work/mlx-c" -G Ninja -DCMAKE_BUILD_TYPE=Release -
     -DCMAKE_CXX_FLAGS="-I$fmt -include $work/format.h" >"$work/mlx-c.log"
 cmake --build "$work/mlx-c" >>"$work/mlx-c.log" || { tail -n 30 "$work/mlx-c.log" >&2; exit 1; }
 
+# mlx-rs seeds its random state from a clock that only Apple's systems have.
+cat >"$work/clock.c" <<'C'
+#include <stdint.h>
+#include <time.h>
+uint64_t mach_approximate_time(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+C
+cc -O2 -fPIC -c "$work/clock.c" -o "$work/clock.o"
+rm -f "$work/libmlxrsclock.a"
+ar rcs "$work/libmlxrsclock.a" "$work/clock.o"
+
 # The bindings, as mlx-sys's own configuration of bindgen makes them.
 cat >"$work/bindings/Cargo.toml" <<'TOML'
 [package]
@@ -108,8 +122,8 @@ import json, sys, tomllib
 
 prefix, work, host = sys.argv[1:]
 stamp = tomllib.load(open(f"{prefix}/mlx-overlay.toml", "rb"))
-search = [f"{work}/mlx-c", f"{prefix}/{stamp['lib']}", *stamp["link_search"]]
-static = ["mlxc", *stamp["static_libs"]]
+search = [work, f"{work}/mlx-c", f"{prefix}/{stamp['lib']}", *stamp["link_search"]]
+static = ["mlxrsclock", "mlxc", *stamp["static_libs"]]
 print(f"[target.{host}.mlx]")
 print("rustc-link-search =", json.dumps([f"native={folder}" for folder in search]))
 print("rustc-link-lib =", json.dumps([f"static={name}" for name in static] + stamp["system_libs"] + ["stdc++"]))

@@ -82,6 +82,8 @@ archives)
 esac
 
 cd "$work/clone"
+# Nothing that was built elsewhere may be taken.
+unset CARGO_TARGET_DIR MLX_OVERLAY_PREFIX
 export CARGO_NET_OFFLINE=true
 "${isolate[@]}" cargo xtask quickstart --offline "${options[@]}"
 echo "from a clean clone to the quickstart's end without a network: passed ($way)"
