@@ -16,6 +16,10 @@ enum mtlsim_scope : uint32_t {
   MTLSIM_QUAD = 0,
   MTLSIM_SIMD = 1,
   MTLSIM_GROUP = 2,
+  // The threadgroup, at a barrier that orders no memory. Metal wants every lane
+  // there as well; GPUs count simdgroups, and MLX's gemv_t has lanes beyond the
+  // last column that stay away.
+  MTLSIM_GROUP_LOOSE = 3,
 };
 
 // Values that lanes exchange, for one scope. A lane writes its slot of the

@@ -37,6 +37,7 @@ struct Group {
   uint32_t arrived = 0;
   const mtlsim_site* site = nullptr; // of the first to arrive
   uint32_t first = 0;
+  bool loose = false; // all who have arrived are at MTLSIM_GROUP_LOOSE
 };
 
 bool same_site(const mtlsim_site& a, const mtlsim_site& b) {
@@ -151,6 +152,17 @@ MTLSIM_UNTRACKED void release_group(mtlsim_engine& e) {
   e.group.arrived = 0;
 }
 
+// As pick(). Where all lanes wait, those at a barrier that orders no memory go
+// on: each simdgroup that still runs has lanes there, and a GPU asks no more.
+MTLSIM_UNTRACKED uint32_t pick_or_release(mtlsim_engine& e) {
+  uint32_t next = pick(e);
+  if (next == MTLSIM_MAX_THREADS && e.group.arrived && e.group.loose) {
+    release_group(e);
+    next = pick(e);
+  }
+  return next;
+}
+
 MTLSIM_UNTRACKED void write_fault(
     mtlsim_engine& e,
     mtlsim_fault_code code,
@@ -232,8 +244,8 @@ MTLSIM_UNTRACKED Context& current_context(mtlsim_engine& e) {
 
 void fiber_main(void* argument);
 
-// Continues or starts `next` from the fiber `self`. Returns when `self` is
-// continued; with `leave` it is not.
+// Continues or starts `next`, which may be `self`, from the fiber `self`.
+// Returns when `self` is continued; with `leave` it is not.
 MTLSIM_UNTRACKED void
 go_to(mtlsim_engine& e, uint32_t next, Context& self, bool leave) {
   uint32_t simdgroup = next / MTLSIM_SIMD_WIDTH, mask = bit(next);
@@ -253,7 +265,9 @@ go_to(mtlsim_engine& e, uint32_t next, Context& self, bool leave) {
     e.runnable_groups &= ~(1u << simdgroup);
   e.waits_at[next] = nullptr;
   e.lanes.lane = next;
-  mtlsim::context_switch(self, e.fiber[e.fiber_of[next]], leave);
+  Context& to = e.fiber[e.fiber_of[next]];
+  if (&to != &self)
+    mtlsim::context_switch(self, to, leave);
 }
 
 MTLSIM_UNTRACKED void finish_lane(mtlsim_engine& e, uint32_t lane) {
@@ -278,7 +292,7 @@ MTLSIM_UNTRACKED void fiber_main(void* argument) {
     finish_lane(e, lane);
     if (!e.live)
       stop(e, e.fiber[f]);
-    uint32_t next = pick(e);
+    uint32_t next = pick_or_release(e);
     if (next == MTLSIM_MAX_THREADS)
       fail_stuck(e, e.fiber[f]);
     uint32_t simdgroup = next / MTLSIM_SIMD_WIDTH;
@@ -302,12 +316,16 @@ meet(mtlsim_lanes* lanes, mtlsim_scope scope, const mtlsim_site* site) {
   Group& g = scope == MTLSIM_SIMD ? e.simd[s]
       : scope == MTLSIM_QUAD      ? e.quad[lane / 4]
                                   : e.group;
+  bool loose = scope == MTLSIM_GROUP_LOOSE;
   if (!g.arrived) {
     g.site = site;
     g.first = lane;
-  } else if (g.site != site && !same_site(*g.site, *site)) {
+    g.loose = loose;
+  } else if (
+      g.site != site && !same_site(*g.site, *site) && !(g.loose && loose)) {
     fail_divergent(e, *g.site, g.first, *site, lane, current_context(e));
   }
+  g.loose &= loose;
   if (++g.arrived == g.live) {
     if (scope == MTLSIM_SIMD)
       release_simd(e, s);
@@ -321,7 +339,7 @@ meet(mtlsim_lanes* lanes, mtlsim_scope scope, const mtlsim_site* site) {
        : scope == MTLSIM_QUAD ? e.waiting_quad
                               : e.waiting_group)[s] |= bit(lane);
   e.waits_at[lane] = site;
-  uint32_t next = pick(e);
+  uint32_t next = pick_or_release(e);
   if (next == MTLSIM_MAX_THREADS)
     fail_stuck(e, current_context(e));
   go_to(e, next, current_context(e), false);

@@ -545,7 +545,7 @@ fn divergent_collectives_are_faults_that_name_both_places() {
     for how in ["workers 1", "reverse"] {
         let barrier = kernel(
             "[[kernel]] void k(device uint* y, uint i [[thread_position_in_grid]]) {
-                if (i < 40) threadgroup_barrier(mem_flags::mem_none);
+                if (i < 40) threadgroup_barrier(mem_flags::mem_threadgroup);
                 y[i] = simd_sum(i);
             }",
         )
@@ -559,6 +559,39 @@ fn divergent_collectives_are_faults_that_name_both_places() {
             "{}",
             barrier.fault().message
         );
+    }
+}
+
+/// As MLX's `gemv_t` has them: lanes beyond the last column stay away from the barriers of a loop, and some then wait
+/// at the next one.
+#[test]
+fn lanes_may_stay_away_from_a_barrier_that_orders_nothing() {
+    for how in ["workers 1", "reverse"] {
+        for columns in [1, 40, 64, 70] {
+            let out = kernel(
+                "[[kernel]] void k(device uint* y, constant uint& n, uint i [[thread_position_in_grid]]) {
+                    uint sum = 0;
+                    if (i < n) for (uint j = 0; j < 3; j++) {
+                        threadgroup_barrier(mem_flags::mem_none);
+                        sum += i;
+                    }
+                    sum = simd_sum(sum);
+                    threadgroup_barrier(mem_flags::mem_none);
+                    y[i] = sum;
+                }",
+            )
+            .buffer(0, &[0u32; 96])
+            .bytes(1, columns)
+            .with("group 96 1 1")
+            .with(how)
+            .go();
+            let sum = |simdgroup: u32| {
+                let lanes = simdgroup * 32..(simdgroup + 1) * 32;
+                3 * lanes.filter(|&lane| lane < columns).sum::<u32>()
+            };
+            let expected: Vec<u32> = (0..96).map(|i| sum(i / 32)).collect();
+            assert_eq!(out.get::<u32>(0), expected, "{how}, {columns}");
+        }
     }
 }
 

@@ -324,9 +324,11 @@ constexpr mem_flags operator|(mem_flags a, mem_flags b) {
 }
 
 METAL_FUNC void threadgroup_barrier(
-    mem_flags,
+    mem_flags ordered,
     MTLSIM_AT("threadgroup_barrier")) {
-  mtlsim::here->meet(mtlsim::here, MTLSIM_GROUP, &site);
+  auto scope =
+      ordered == mem_flags::mem_none ? MTLSIM_GROUP_LOOSE : MTLSIM_GROUP;
+  mtlsim::here->meet(mtlsim::here, scope, &site);
 }
 METAL_FUNC void simdgroup_barrier(mem_flags, MTLSIM_AT("simdgroup_barrier")) {
   mtlsim::here->meet(mtlsim::here, MTLSIM_SIMD, &site);
