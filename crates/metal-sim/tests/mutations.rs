@@ -35,7 +35,7 @@ fn behaviour(runner: &Path) -> String {
             if (i % 2) y[i] = simd_sum(y[i]); else y[i] = simd_max(y[i]);
         }";
     let stuck = "[[kernel]] void k(device float* y, uint i [[thread_position_in_grid]]) {
-            if (i % 64 < 40) threadgroup_barrier(mem_flags::mem_none); y[i] = simd_max(y[i]);
+            if (i % 64 < 40) threadgroup_barrier(mem_flags::mem_threadgroup); y[i] = simd_max(y[i]);
         }";
     let unbound =
         "[[kernel]] void k(device float* y, device float* a, device float* b) { y[0] = b[3]; }";

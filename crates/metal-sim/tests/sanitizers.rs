@@ -32,9 +32,14 @@ const DIVERGES: &str = "#include <metal_stdlib>
     using namespace metal;
     [[kernel]] void k(device const float* x, device float* y, uint i [[thread_position_in_grid]]) {
         float s = simd_sum(x[i]);
-        if (i % 64 > 40) threadgroup_barrier(mem_flags::mem_none);
+        if (i % 64 > 40) threadgroup_barrier(mem_flags::mem_threadgroup);
         y[i] = simd_max(s);
     }";
+
+/// The same with a barrier that orders nothing, which lanes may stay away from.
+fn stays_away() -> String {
+    DIVERGES.replace("mem_threadgroup", "mem_none")
+}
 
 fn run(source: &str) -> Run {
     Run::text(source, "k")
@@ -46,9 +51,11 @@ fn run(source: &str) -> Run {
 
 fn clean(runner: &Path, flags: &[&str]) {
     for how in ["order neighbours", "reverse"] {
-        let plain = run(COLLECTIVES).with(how).go();
-        let checked = run(COLLECTIVES).with(how).built_with(flags, runner).go();
-        assert_eq!(plain.get::<u32>(1), checked.get::<u32>(1), "{how}");
+        for source in [COLLECTIVES, &stays_away()] {
+            let plain = run(source).with(how).go();
+            let checked = run(source).with(how).built_with(flags, runner).go();
+            assert_eq!(plain.get::<u32>(1), checked.get::<u32>(1), "{how}");
+        }
         let faulted = run(DIVERGES).with(how).built_with(flags, runner).go();
         assert_eq!(faulted.fault().code, 1);
     }
