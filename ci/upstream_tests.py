@@ -182,7 +182,7 @@ def names_here(first, specs):
 
 
 def names(specs):
-    """A test that takes an index from an array that nobody filled may end its process: the next one goes on."""
+    """A test may end its process, all the more where nothing is computed: a new one goes on after it."""
     begun = 0
     while True:
         command = [sys.executable, __file__, "names-from", str(begun), *specs]

@@ -305,12 +305,7 @@ fn rows_have_the_bits_of_one_row() -> Outcome {
             let n = [16, 13, 3][(case + case / 3) % 3];
             let quantization = affine(bits, group);
             let rows = rows[case % 6];
-            same_bits::<f32>(n, k, quantization, rows)?;
-            if case.is_multiple_of(2) {
-                same_bits::<f16>(n, k, quantization, rows)?;
-            } else {
-                same_bits::<bf16>(n, k, quantization, rows)?;
-            }
+            same_bits_of_two_types([n, k], quantization, rows, case)?;
             case += 1;
         }
     }
@@ -326,16 +321,26 @@ fn rows_have_the_bits_of_one_row() -> Outcome {
         ] {
             let n = [16, 13, 3][case % 3];
             let rows = rows[case % 6];
-            same_bits::<f32>(n, k, quantization, rows)?;
-            if case.is_multiple_of(2) {
-                same_bits::<f16>(n, k, quantization, rows)?;
-            } else {
-                same_bits::<bf16>(n, k, quantization, rows)?;
-            }
+            same_bits_of_two_types([n, k], quantization, rows, case)?;
             case += 1;
         }
     }
     Ok(())
+}
+
+/// In float32 and, in turn, one of the narrow types.
+fn same_bits_of_two_types(
+    [n, k]: [usize; 2],
+    quantization: Quantization,
+    rows: [usize; 2],
+    case: usize,
+) -> Outcome {
+    same_bits::<f32>(n, k, quantization, rows)?;
+    if case.is_multiple_of(2) {
+        same_bits::<f16>(n, k, quantization, rows)
+    } else {
+        same_bits::<bf16>(n, k, quantization, rows)
+    }
 }
 
 /// `rows[0]` is below every batch limit, `rows[1]` any number.

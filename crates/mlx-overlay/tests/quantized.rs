@@ -71,23 +71,26 @@ fn products_match_double_precision() {
                 let product = quantized_matmul(&Array::from_slice(&x, &[m, k])?, &w)?;
                 assert_eq!(product.shape(), [m, n]);
                 let dense = dequantize(&w)?.to_vec::<f32>()?;
-                for (index, y) in product.to_vec::<f32>()?.into_iter().enumerate() {
-                    let (x, w) = (&x[index / n * k..][..k], &dense[index % n * k..][..k]);
-                    let reference: f64 = x
-                        .iter()
-                        .zip(w)
-                        .map(|(&x, &w)| f64::from(x) * f64::from(w))
-                        .sum();
-                    let error = (f64::from(y) - reference).abs();
-                    assert!(
-                        error < 1e-4,
-                        "{bits} bits, groups of {group}: {y} for {reference}"
-                    );
-                }
+                let what = format!("{bits} bits, groups of {group}");
+                assert_dense_product(&product.to_vec()?, &x, &dense, [n, k], &what);
             }
         }
         Ok(())
     });
+}
+
+/// Each row of x by each row of a matrix of n rows and k columns, against double precision.
+fn assert_dense_product(product: &[f32], x: &[f32], w: &[f32], [n, k]: [usize; 2], what: &str) {
+    for (index, &y) in product.iter().enumerate() {
+        let (x, w) = (&x[index / n * k..][..k], &w[index % n * k..][..k]);
+        let reference: f64 = x
+            .iter()
+            .zip(w)
+            .map(|(&x, &w)| f64::from(x) * f64::from(w))
+            .sum();
+        let error = (f64::from(y) - reference).abs();
+        assert!(error < 1e-4, "{what}: {y} for {reference}");
+    }
 }
 
 #[test]
@@ -138,16 +141,8 @@ fn fp_products_match_double_precision() {
                     .zip(&back)
                     .all(|(w, back)| (w - back).abs() <= 0.25)
             );
-            for (index, y) in product.to_vec::<f32>()?.into_iter().enumerate() {
-                let (x, w) = (&x[index / n * k..][..k], &back[index % n * k..][..k]);
-                let reference: f64 = x
-                    .iter()
-                    .zip(w)
-                    .map(|(&x, &w)| f64::from(x) * f64::from(w))
-                    .sum();
-                let error = (f64::from(y) - reference).abs();
-                assert!(error < 1e-4, "{quantization:?}: {y} for {reference}");
-            }
+            let what = format!("{quantization:?}");
+            assert_dense_product(&product.to_vec()?, &x, &back, [n, k], &what);
         }
         Ok(())
     });

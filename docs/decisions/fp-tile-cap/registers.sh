@@ -18,9 +18,4 @@ sed -n '/^\/\/ .packs_per_thread. is/,/^\/\/ .fast. tells/p' "$streamed" | sed '
   sed 's/fp_qmv_streamed_impl/packed_impl/; s/fp_qmv_streamed_chunk/packed_chunk/' >"$work/packed.h"
 "${CXX:-clang++-19}" -std=c++20 -O2 --target=amdgcn-amd-amdhsa -mcpu=gfx1030 -nogpulib -ffp-contract=on -w -S \
   -I "$work" "$here/candidates.cpp" -o "$work/out.s"
-awk '
-  /^\t\.size/ { name = $2; sub(/,.*/, "", name) }
-  /^; codeLenInByte/ { sizes[name] = $4 }
-  /^ +\.name:/ { name = $2 }
-  /\.vgpr_count:/ { count = $2 }
-  /\.vgpr_spill_count:/ { print name, count, "registers,", $2, "spilled,", sizes[name], "bytes" }' "$work/out.s"
+awk -f "$here/../registers.awk" "$work/out.s"

@@ -11,9 +11,4 @@ sed -n '/^template <int bits, int wsize = 8>/,/^qouter(/p' "$root/vendor/mlx/$ke
 sed '/^\/\/ `packs_per_thread` is/,$d' "$root/patches/files/$kernels/qmv_streamed.h" >"$work/streamed.h"
 "${CXX:-clang++-19}" -std=c++20 -O2 --target=amdgcn-amd-amdhsa -mcpu=gfx1030 -nogpulib -ffp-contract=on -w -S \
   -I "$work" "$here/candidates.cpp" -o "$work/out.s"
-awk '
-  /^\t\.size/ { name = $2; sub(/,.*/, "", name) }
-  /^; codeLenInByte/ { sizes[name] = $4 }
-  /^ +\.name:/ { name = $2 }
-  /\.vgpr_count:/ { count = $2 }
-  /\.vgpr_spill_count:/ { print name, count, "registers,", $2, "spilled,", sizes[name], "bytes" }' "$work/out.s"
+awk -f "$here/../registers.awk" "$work/out.s"
