@@ -1,17 +1,15 @@
 //! What can be wrong with Xcode, the SDK and the systems that a build is for.
 
 use camino::Utf8Path;
+use metallib::Version;
 
 use super::Finding;
 use crate::build::backend::metal;
 use crate::host::Host;
 use crate::requirements::{self, Remedy};
 
-/// The SDK and the deployment target from which MLX builds its NAX kernels.
-const NAX_MINIMUM: (u32, u32) = (26, 2);
-
 /// The first Xcode whose Metal compiler is downloaded separately.
-const SEPARATE_TOOLCHAIN: u32 = 26;
+const SEPARATE_TOOLCHAIN: u16 = 26;
 
 pub(super) fn examine(host: &Host) -> Vec<Finding> {
     vec![
@@ -60,7 +58,7 @@ fn metal_toolchain(host: &Host) -> Finding {
     };
     let found = missing.to_string();
     let separate = xcode_major(host).is_some_and(|major| major >= SEPARATE_TOOLCHAIN);
-    let old_system = system(host).is_some_and(|(major, _)| major < SEPARATE_TOOLCHAIN);
+    let old_system = system(host).is_some_and(|running| running.major < SEPARATE_TOOLCHAIN);
     if separate && old_system && matches!(missing.remedy, Remedy::Command(_)) {
         return Finding::error(
             id,
@@ -135,14 +133,8 @@ fn deployment_target(host: &Host) -> Finding {
     match (metal::version(&target).ok(), system(host)) {
         (Some(wanted), Some(running)) if wanted > running => Finding::error(
             id,
-            format!(
-                "programs are built for macOS {target}, and this is {}.{}",
-                running.0, running.1
-            ),
-            format!(
-                "MACOSX_DEPLOYMENT_TARGET={}.{}, or unset it",
-                running.0, running.1
-            ),
+            format!("programs are built for macOS {target}, and this is {running}"),
+            format!("MACOSX_DEPLOYMENT_TARGET={running}, or unset it"),
         ),
         _ => Finding::ok(id, format!("macOS {target}")),
     }
@@ -151,7 +143,7 @@ fn deployment_target(host: &Host) -> Finding {
 fn nax(host: &Host) -> Finding {
     let id = "nax";
     let below = |text: Option<String>| {
-        text.filter(|text| metal::version(text).is_ok_and(|version| version < NAX_MINIMUM))
+        text.filter(|text| metal::version(text).is_ok_and(|version| version < metal::NAX_MINIMUM))
     };
     let causes = [
         ("the SDK", below(sdk_version(host).ok())),
@@ -193,13 +185,13 @@ fn sdk_version(host: &Host) -> anyhow::Result<String> {
 }
 
 /// The running system, `None` where it does not tell.
-pub(super) fn system(host: &Host) -> Option<(u32, u32)> {
+pub(super) fn system(host: &Host) -> Option<Version> {
     let text = host.cmd("sw_vers").arg("-productVersion").read().ok()?;
     metal::version(&text).ok()
 }
 
-fn xcode_major(host: &Host) -> Option<u32> {
+fn xcode_major(host: &Host) -> Option<u16> {
     let text = host.cmd("xcodebuild").arg("-version").read().ok()?;
     let version = text.lines().next()?.strip_prefix("Xcode ")?;
-    Some(metal::version(version).ok()?.0)
+    Some(metal::version(version).ok()?.major)
 }

@@ -1,10 +1,8 @@
 //! What was built: prefixes of another tree or place, and kernels that do not belong.
 
-use std::io::{BufRead, BufReader};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
-use metallib::{Library, TargetOs};
+use metallib::TargetOs;
 use overlay::Workspace;
 use overlay::lock::Lock;
 
@@ -13,13 +11,10 @@ use crate::build::backend::metal;
 use crate::build::stamp::{self, Stamp};
 use crate::build::{Backend, prefix};
 use crate::host::{Host, Os};
+use crate::kernels::File;
 
-/// First bytes of a library of kernels, by back-end.
-const APPLE_MAGIC: &[u8] = b"MTLB";
-const SIM_MAGIC: &[u8] = b"mtlsim-metallib";
-
-/// A part of the names of the overlay's own kernels.
-const OWN_KERNEL: &str = "qmv_streamed";
+/// What makes a build anew.
+const BUILD: &str = "cargo xtask build";
 
 pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let mut findings = vec![build_folders(root)];
@@ -40,7 +35,6 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
 fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, Option<Stamp>) {
     let id = "prefix";
     let named = host.var("MLX_OVERLAY_PREFIX").is_some();
-    let build = "cargo xtask build";
     if !folder.join(stamp::FILE_NAME).is_file() {
         let finding = if named {
             let found = format!(
@@ -54,9 +48,9 @@ fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, O
             )
         } else if folder.is_symlink() {
             let found = format!("{folder} leads nowhere: that build was removed");
-            Finding::warning(id, found, build)
+            Finding::warning(id, found, BUILD)
         } else {
-            Finding::warning(id, "MLX is not built yet", build)
+            Finding::warning(id, "MLX is not built yet", BUILD)
         };
         return (finding, None);
     }
@@ -65,7 +59,7 @@ fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, O
             "{} is of another version of this program",
             folder.join(stamp::FILE_NAME)
         );
-        return (Finding::error(id, found, build), None);
+        return (Finding::error(id, found, BUILD), None);
     };
     let lock = Lock::load(&Workspace::at(root).lock_path()).ok().flatten();
     let finding = match lock.map(|lock| lock.final_tree.to_string()) {
@@ -75,7 +69,7 @@ fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, O
                 "{folder} was built from tree {}, mlx.lock says {wanted}",
                 stamp.final_tree
             ),
-            format!("cargo xtask apply-overlay && {build}"),
+            format!("cargo xtask apply-overlay && {BUILD}"),
         ),
         _ => Finding::ok(
             id,
@@ -88,7 +82,7 @@ fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, O
     let runtime = stamp.clang_rt.as_deref().map(Utf8Path::new);
     if let Some(runtime) = runtime.filter(|file| !file.is_file()) {
         let found = format!("{folder} was built with {runtime}, which is gone");
-        return (Finding::error(id, found, build), Some(stamp));
+        return (Finding::error(id, found, BUILD), Some(stamp));
     }
     (finding, Some(stamp))
 }
@@ -157,40 +151,45 @@ fn kernels(host: &Host, root: &Utf8Path, folder: &Utf8Path, stamp: &Stamp) -> Ve
     let file = folder.join(relative);
     let mut findings = vec![match library(host, &file, stamp) {
         Ok(finding) => finding,
-        Err(error) => Finding::error("metallib", format!("{error:#}"), "cargo xtask build"),
+        Err(error) => Finding::error("metallib", format!("{error:#}"), BUILD),
     }];
     findings.push(shadows(root, &file));
     findings
 }
 
-fn library(host: &Host, file: &Utf8Path, stamp: &Stamp) -> Result<Finding> {
+fn library(host: &Host, path: &Utf8Path, stamp: &Stamp) -> Result<Finding> {
     let id = "metallib";
-    let bytes = fs_err::read(file)?;
-    let (names, built_for) = if bytes.starts_with(APPLE_MAGIC) {
-        apple_library(&bytes).with_context(|| format!("{file} cannot be read"))?
-    } else if bytes.starts_with(SIM_MAGIC) {
-        (sim_names(&bytes)?, None)
-    } else {
-        anyhow::bail!("{file} is no library of kernels");
-    };
-    let simulated = bytes.starts_with(SIM_MAGIC);
-    if simulated != (stamp.backend == Backend::Sim) {
+    let file = File::read(path)?;
+    if file.container.is_none() != (stamp.backend == Backend::Sim) {
         let found = format!(
-            "{file} is not for the {} back-end, which the prefix is for",
+            "{path} is not for the {} back-end, which the prefix is for",
             stamp.backend
         );
-        return Ok(Finding::error(id, found, "cargo xtask build"));
+        return Ok(Finding::error(id, found, BUILD));
     }
-    if !stamp.pristine && !stamp.jit && !names.iter().any(|name| name.contains(OWN_KERNEL)) {
+    if !stamp.pristine && file.tree() != Some(&stamp.final_tree) {
+        let found = match file.tree() {
+            Some(tree) => format!(
+                "{path} is of tree {tree}, its prefix of {}",
+                stamp.final_tree
+            ),
+            None => format!("{path} does not have the overlay's kernels: it is another MLX's"),
+        };
+        return Ok(Finding::error(id, found, BUILD));
+    }
+    let Some(container) = &file.container else {
+        return Ok(whole(&file));
+    };
+    if let Some(first) = container.damaged.first() {
         let found =
-            format!("{file} has none of the overlay's kernels ({OWN_KERNEL}): it is another MLX's");
-        return Ok(Finding::error(id, found, "cargo xtask build"));
+            format!("{path} is damaged: the code of {first} does not have the sum stored with it");
+        return Ok(Finding::error(id, found, BUILD));
     }
-    if let (Some(built_for), Os::MacOs) = (built_for, host.os) {
-        let (major, minor) = built_for;
+    if container.os == TargetOs::MacOs && host.os == Os::MacOs {
+        let built_for = container.minimum_os;
         if super::apple::system(host).is_some_and(|running| running < built_for) {
             let found = format!(
-                "{file} is for macOS {major}.{minor} or newer: MLX cannot load it on this system"
+                "{path} is for macOS {built_for} or newer: MLX cannot load it on this system"
             );
             let remedy = "unset MACOSX_DEPLOYMENT_TARGET and run `cargo xtask build`";
             return Ok(Finding::error(id, found, remedy));
@@ -198,42 +197,21 @@ fn library(host: &Host, file: &Utf8Path, stamp: &Stamp) -> Result<Finding> {
         let target = metal::deployment_target(host).and_then(|text| metal::version(&text));
         if target.is_ok_and(|target| target < built_for) {
             let found = format!(
-                "programs are built for an older macOS than {file}, which is for {major}.{minor}: there they start, and \
+                "programs are built for an older macOS than {path}, which is for {built_for}: there they start, and \
                  fail when they use the GPU"
             );
             let remedy = "run `cargo xtask build` with the MACOSX_DEPLOYMENT_TARGET that programs are built with";
             return Ok(Finding::warning(id, found, remedy));
         }
     }
-    Ok(Finding::ok(id, format!("{file}: {} kernels", names.len())))
+    Ok(whole(&file))
 }
 
-/// Names of a library's functions, and the oldest macOS that loads it.
-type Kernels = (Vec<String>, Option<(u32, u32)>);
-
-fn apple_library(bytes: &[u8]) -> Result<Kernels> {
-    let library = Library::parse(bytes)?;
-    let names = library
-        .functions()
-        .map(|function| Ok(function?.name.to_owned()))
-        .collect::<Result<_>>()?;
-    let header = library.header();
-    let version = (
-        header.os_version.major.into(),
-        header.os_version.minor.into(),
-    );
-    Ok((names, (header.os == TargetOs::MacOs).then_some(version)))
-}
-
-/// The names that stand after the second line, `names <count> …`, one a line.
-fn sim_names(bytes: &[u8]) -> Result<Vec<String>> {
-    let mut lines = BufReader::new(bytes).lines();
-    let count = lines
-        .nth(1)
-        .transpose()?
-        .and_then(|line| line.strip_prefix("names ")?.split(' ').next()?.parse().ok())
-        .context("the library has no table of names")?;
-    lines.take(count).map(|line| Ok(line?)).collect()
+fn whole(file: &File) -> Finding {
+    Finding::ok(
+        "metallib",
+        format!("{}: {} kernels", file.path, file.names.len()),
+    )
 }
 
 /// Kernels beside the programs that cargo builds: they are looked for there first.

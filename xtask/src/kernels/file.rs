@@ -11,33 +11,33 @@ use crate::build::stamp::Stamp;
 
 /// A library file, read.
 #[derive(Debug)]
-pub(super) struct File {
-    pub(super) path: Utf8PathBuf,
+pub(crate) struct File {
+    pub(crate) path: Utf8PathBuf,
     /// Size in bytes.
-    pub(super) size: u64,
-    pub(super) names: Names,
+    pub(crate) size: u64,
+    pub(crate) names: Names,
     /// What Apple's container says of itself; nothing for the simulated device's.
-    pub(super) container: Option<Container>,
+    pub(crate) container: Option<Container>,
     /// The stamp of the prefix that the file is installed in.
-    pub(super) stamp: Option<Stamp>,
+    pub(crate) stamp: Option<Stamp>,
 }
 
 /// Header and versions of Apple's container.
 #[derive(Debug)]
-pub(super) struct Container {
-    pub(super) version: Version,
-    pub(super) os: TargetOs,
+pub(crate) struct Container {
+    pub(crate) version: Version,
+    pub(crate) os: TargetOs,
     /// The oldest version of `os` that loads the file.
-    pub(super) minimum_os: Version,
+    pub(crate) minimum_os: Version,
     /// The newest language version among the functions.
-    pub(super) language: Option<Version>,
+    pub(crate) language: Option<Version>,
     /// Functions whose code does not have its stored SHA-256.
-    pub(super) damaged: Names,
+    pub(crate) damaged: Names,
 }
 
 impl File {
     /// Reads the names and versions in `path` and checks its sums.
-    pub(super) fn read(path: &Utf8Path) -> Result<Self> {
+    pub(crate) fn read(path: &Utf8Path) -> Result<Self> {
         let mut start = Vec::new();
         let opened = fs_err::File::open(path)?;
         let size = opened.metadata()?.len();
@@ -96,7 +96,7 @@ impl File {
     }
 
     /// The id of the tree that the file says it was built from.
-    pub(super) fn tree(&self) -> Option<&str> {
+    pub(crate) fn tree(&self) -> Option<&str> {
         self.names
             .range(FINGERPRINT.to_owned()..)
             .next()?

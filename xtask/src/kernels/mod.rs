@@ -6,7 +6,7 @@ mod sets;
 
 use std::cell::RefCell;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use camino::Utf8PathBuf;
 use metallib::Version;
 use overlay::lock::Lock;
@@ -14,13 +14,15 @@ use overlay::series::Series;
 use overlay::{Manifest, Workspace};
 use serde::Serialize;
 
+pub(crate) use file::File;
 pub(crate) use group::thousands;
 pub(crate) use sets::{instantiations, is_nax};
 
 use crate::Reported;
+use crate::build::backend::metal;
 use crate::build::prefix::builds_dir;
 use crate::build::stamp::Stamp;
-use file::{Container, File, first_macos};
+use file::{Container, first_macos};
 use group::{Group, groups};
 use sets::{Names, Set, Sets, Target};
 
@@ -48,7 +50,7 @@ pub struct Args {
     list: Option<Set>,
     /// The macOS that the host library is built for, such as 14.0: which sources are compiled, and what a library may
     /// need [default: that of the build whose library it is, else of target/mlx/current]
-    #[arg(long, value_name = "VERSION", value_parser = parse_version)]
+    #[arg(long, value_name = "VERSION", value_parser = metal::version)]
     deployment_target: Option<Version>,
     /// Print one JSON object with stable fields
     ///
@@ -148,7 +150,7 @@ fn built_for(workspace: &Workspace, file: Option<&File>) -> Result<Option<Versio
     };
     stamp
         .and_then(|stamp| stamp.deployment_target)
-        .map(|text| parse_version(&text))
+        .map(|text| metal::version(&text))
         .transpose()
 }
 
@@ -164,17 +166,6 @@ fn target(file: Option<&File>, host: Option<Version>) -> Target {
         Some(_) => container.map_or(simulated, |container| container.minimum_os),
         None => host.unwrap_or(simulated),
     })
-}
-
-fn parse_version(text: &str) -> Result<Version> {
-    let number = |part: &str| part.parse().ok();
-    let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
-    // A third number does not matter to a deployment target.
-    let minor = minor.split('.').next().unwrap_or_default();
-    number(major)
-        .zip(number(minor))
-        .map(|(major, minor)| Version { major, minor })
-        .with_context(|| format!("`{text}` is no macOS version such as 14.0"))
 }
 
 fn report(

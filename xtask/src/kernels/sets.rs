@@ -15,6 +15,7 @@ use overlay::lock::Lock;
 
 use super::file::File;
 use crate::build;
+use crate::build::backend::metal;
 
 /// The name of the kernel that carries a tree id is this and the id (`patches/files/mlx/backend/metal/qmv.cmake`).
 pub(crate) const FINGERPRINT: &str = "mlx_overlay_tree_";
@@ -66,11 +67,7 @@ pub(super) struct Target(pub(super) Version);
 impl Target {
     /// Kernels for matrix units: the NAX blocks of MLX's kernels/CMakeLists.txt.
     fn has_nax(self) -> bool {
-        self.0
-            >= Version {
-                major: 26,
-                minor: 2,
-            }
+        self.0 >= metal::NAX_MINIMUM
     }
 
     /// Metal 3.2, which the kernels of the fast fence need.

@@ -53,13 +53,19 @@ fn built(scratch: &Scratch, backend: Backend, tree: &str) {
 
 const METALLIB: &str = "root/target/mlx/one/prefix/lib/mlx.metallib";
 
+/// The kernel by which a library tells the tree it is of.
+fn fingerprint(tree: &str) -> String {
+    format!("mlx_overlay_tree_{tree}")
+}
+
 fn sim_kernels(scratch: &Scratch, file: &str, names: &[&str]) {
-    let table: String = names.iter().map(|name| format!("{name}\t0\n")).collect();
-    let text = format!(
-        "mtlsim-metallib 1\nnames {} sources 0\n{table}",
-        names.len()
-    );
-    scratch.file(file, &text);
+    let text: String = names
+        .iter()
+        .map(|name| format!("[[kernel]] void {name}(device float* x) {{}}\n"))
+        .collect();
+    let library = metal_sim::Library::from_source("k.metal", &text).unwrap();
+    scratch.file(file, "");
+    fs_err::write(scratch.path(file), library.to_bytes()).unwrap();
 }
 
 fn apple_kernels(scratch: &Scratch, names: &[&str], os: (u16, u16)) {
@@ -137,18 +143,21 @@ fn kernels_of_another_mlx_or_another_back_end_do_not_belong() {
     let host = linux(&scratch);
     built(&scratch, Backend::Sim, TREE);
     finds(&scratch, &host, "metallib", Error, &["mlx.metallib"]);
-    let own = "affine_qmv_streamed_fast_float_gs_64_b_4_nv_8";
-    sim_kernels(&scratch, METALLIB, &["affine_qmv_fast", own]);
+    let own = fingerprint(TREE);
+    sim_kernels(&scratch, METALLIB, &["affine_qmv_fast", &own]);
     finds(&scratch, &host, "metallib", Ok, &["2 kernels"]);
+    let other = fingerprint(OTHER);
+    sim_kernels(&scratch, METALLIB, &["affine_qmv_fast", &other]);
+    finds(&scratch, &host, "metallib", Error, &[OTHER, TREE]);
     sim_kernels(&scratch, METALLIB, &["affine_qmv_fast"]);
     finds(
         &scratch,
         &host,
         "metallib",
         Error,
-        &["none of the overlay's kernels"],
+        &["does not have the overlay's kernels"],
     );
-    apple_kernels(&scratch, &[own], (14, 0));
+    apple_kernels(&scratch, &[&own], (14, 0));
     finds(
         &scratch,
         &host,
@@ -157,13 +166,26 @@ fn kernels_of_another_mlx_or_another_back_end_do_not_belong() {
         &["not for the sim back-end"],
     );
     scratch.file(METALLIB, "<html>");
-    finds(
-        &scratch,
-        &host,
-        "metallib",
-        Error,
-        &["no library of kernels"],
-    );
+    finds(&scratch, &host, "metallib", Error, &["is no metallib"]);
+}
+
+#[test]
+fn a_damaged_kernel_is_named() {
+    let scratch = Scratch::new();
+    let host = scratch.host(Os::MacOs, "aarch64");
+    scratch.fake("sw_vers", "echo 15.7");
+    built(&scratch, Backend::Metal, TREE);
+    let own = fingerprint(TREE);
+    apple_kernels(&scratch, &[&own], (15, 7));
+    let path = scratch.path(METALLIB);
+    let mut bytes = fs_err::read(&path).unwrap();
+    let code = bytes
+        .windows(7)
+        .rposition(|part| part == b"bitcode")
+        .unwrap();
+    bytes[code] ^= 1;
+    fs_err::write(&path, bytes).unwrap();
+    finds(&scratch, &host, "metallib", Error, &["is damaged", &own]);
 }
 
 #[test]
@@ -186,7 +208,8 @@ fn kernels_for_a_newer_macos_do_not_load() {
     let host = scratch.host(Os::MacOs, "aarch64");
     scratch.fake("sw_vers", "echo 15.7");
     built(&scratch, Backend::Metal, TREE);
-    apple_kernels(&scratch, &["affine_qmv_streamed"], (15, 7));
+    let own = fingerprint(TREE);
+    apple_kernels(&scratch, &[&own], (15, 7));
     finds(&scratch, &host, "metallib", Ok, &["1 kernels"]);
     let older = host.clone().with("MACOSX_DEPLOYMENT_TARGET", "14.0");
     finds(
@@ -196,7 +219,7 @@ fn kernels_for_a_newer_macos_do_not_load() {
         Warning,
         &["for 15.7", "MACOSX_DEPLOYMENT_TARGET"],
     );
-    apple_kernels(&scratch, &["affine_qmv_streamed"], (26, 0));
+    apple_kernels(&scratch, &[&own], (26, 0));
     finds(
         &scratch,
         &host,

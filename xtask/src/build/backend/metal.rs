@@ -6,13 +6,23 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use camino::Utf8PathBuf;
+use metallib::Version;
 
 use super::{Configuration, Options};
 use crate::host::{Host, Os};
 use crate::requirements;
 
 /// What MLX's root CMake file accepts, of the SDK and of the deployment target.
-pub(crate) const MACOS_MINIMUM: (u32, u32) = (14, 0);
+pub(crate) const MACOS_MINIMUM: Version = Version {
+    major: 14,
+    minor: 0,
+};
+
+/// The SDK and the deployment target from which on MLX compiles its NAX kernels (kernels/CMakeLists.txt).
+pub(crate) const NAX_MINIMUM: Version = Version {
+    major: 26,
+    minor: 2,
+};
 
 pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
     if host.os != Os::MacOs {
@@ -80,8 +90,7 @@ pub(crate) fn deployment_target(host: &Host) -> Result<String> {
             let text = host.cmd("sw_vers").arg("-productVersion").read()?;
             // rustc and the linker take two numbers; a third would make each patch release of the
             // system another build.
-            let (major, minor) = version(&text)?;
-            ("`sw_vers -productVersion`", format!("{major}.{minor}"))
+            ("`sw_vers -productVersion`", version(&text)?.to_string())
         }
     };
     if version(&target)? < MACOS_MINIMUM {
@@ -116,11 +125,13 @@ pub(crate) fn clang_rt(host: &Host) -> Result<Utf8PathBuf> {
     Ok(path)
 }
 
-pub(crate) fn version(text: &str) -> Result<(u32, u32)> {
+/// A version of macOS or its SDK; what follows the second number does not matter to a deployment target.
+pub(crate) fn version(text: &str) -> Result<Version> {
     let mut numbers = text.split('.').map(str::parse);
     let major = numbers.next().and_then(Result::ok);
     let minor = numbers.next().unwrap_or(Ok(0)).ok();
     major
         .zip(minor)
+        .map(|(major, minor)| Version { major, minor })
         .with_context(|| format!("`{text}` is no macOS version such as 15.1"))
 }
