@@ -3,12 +3,11 @@
 # usage: ci/upstream-tests.sh ARCH [FILE[:PATTERN]]…, e.g. applegpu_g13s test_quantized.py:test_qmm
 #        ci/upstream-tests.sh table
 #
-# MLX's Python bindings come from PyPI (they are the ones of the pinned version); the library under them
-# is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX. First the tests
-# run on a device whose kernels do nothing, which tells what to compile; that is done on all cores
-# (NO_WARM=1 leaves it out). Results go to docs/upstream-tests/ARCH.tsv; what passed there on the same tree
-# is not run again, so an interrupted sweep goes on. A test may take SECONDS_A_TEST (3600). `table`, and the end
-# of a run, write docs/upstream-tests.md. Needs CPython 3.11 (PYTHON names it) and llvm-objcopy 19.
+# MLX is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX, under the Python
+# bindings from PyPI (ci/python-env.sh says what that needs). First the tests run on a device whose kernels do
+# nothing, which tells what to compile; that is done on all cores (NO_WARM=1 leaves it out). Results go to
+# docs/upstream-tests/ARCH.tsv; what passed there on the same tree is not run again, so an interrupted sweep goes on. A
+# test may take SECONDS_A_TEST (3600). `table`, and the end of a run, write docs/upstream-tests.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,54 +29,14 @@ if [[ -z $prefix ]]; then
     cargo xtask build --backend sim --cpu
     prefix=$(readlink -f target/mlx/current)
 fi
-[[ -f $prefix/mlx-overlay.toml ]] || {
-    echo "$prefix has no mlx-overlay.toml; unset MLX_OVERLAY_PREFIX to build one" >&2
-    exit 1
-}
-stamp() { "$python" - "$prefix/mlx-overlay.toml" "$1" <<'PY'; }
-import sys, tomllib
-value = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]
-print(*value if isinstance(value, list) else [value])
-PY
-[[ $(stamp backend) == sim ]] || {
-    echo "$prefix is a $(stamp backend) build, and the tests need a sim one" >&2
-    exit 1
-}
-tree=$(stamp final_tree)
-version=$(stamp version)
-
-# One folder for each build, by content.
-build=$(cd "$prefix" && find bin lib -type f | sort | xargs sha256sum | sha256sum | cut -c1-12)
-dir=$PWD/target/upstream-tests/$build
-env=$dir/env
-[[ -x $env/bin/python ]] || "$python" -m venv "$env"
-"$env/bin/pip" install --quiet --disable-pip-version-check "mlx==$version" "numpy==2.4.6"
-lib=$("$env/bin/python" -c 'import importlib.util as u; print(u.find_spec("mlx").submodule_search_locations[0])')/lib
-mkdir -p "$lib"
-
-# The bindings load libmlx.so. It is linked from the very objects of the static library; those hide
-# their symbols, so what the bindings may ask for is made visible first. "protected": the objects were
-# compiled to reach one another directly, and still do.
-if [[ ! -f $lib/libmlx.so ]]; then
-    nm --defined-only --extern-only "$prefix/lib/libmlx.a" 2>/dev/null |
-        awk 'NF == 3 && $3 ~ /mlx/ { print $3 }' | sort -u >"$lib/symbols"
-    "${OBJCOPY:-llvm-objcopy-19}" --set-symbols-visibility="$lib/symbols=protected" \
-        "$prefix/lib/libmlx.a" "$lib/visible.a"
-    libs=()
-    for name in $(stamp static_libs); do [[ $name == mlx ]] || libs+=("-l$name"); done
-    for name in $(stamp system_libs); do libs+=("-l$name"); done
-    for path in $(stamp link_search); do libs+=("-L$path"); done
-    "${CXX:-c++}" -shared -o "$lib/libmlx.so.new" -Wl,--whole-archive "$lib/visible.a" \
-        -Wl,--no-whole-archive -L"$prefix/lib" "${libs[@]}"
-    mv "$lib/libmlx.so.new" "$lib/libmlx.so"
-    rm "$lib/visible.a" "$lib/symbols"
-fi
+env=$(ci/python-env.sh "$prefix" "$PWD/target/upstream-tests")
+tree=$(sed -n 's/^final_tree = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml")
 
 export MTL_SIM_ARCH=$arch MTL_SIM_OS=${MTL_SIM_OS:-26.0}
 
 # Compiles what the tests will ask for. One process at a time would ask for one kernel after another.
 warm() {
-    local folder=$dir/$arch library list
+    local folder=$env/$arch library list
     rm -rf "$folder"
     mkdir "$folder"
     "${CC:-cc}" -shared -fPIC -Wall -Werror -I crates/metal-sim/abi ci/upstream_kernel.c -o "$folder/kernel.so"
