@@ -11,56 +11,85 @@ use sha2::{Digest, Sha256};
 
 use crate::canary::BLESS;
 
-/// The functions that `qmv_streamed.h` follows, by the text that they begin with.
-const FUNCTIONS: [(&str, &str); 4] = [
-    ("load_vector", "inline U load_vector("),
-    ("qdot", "inline U qdot("),
-    ("qmv_fast_impl", "METAL_FUNC void qmv_fast_impl("),
-    ("qmv_impl", "METAL_FUNC void qmv_impl("),
+/// What the streamed kernels follow, by header: a name, and the text that its definition begins with.
+const FOLLOWED: [(&str, &str, &[(&str, &str)]); 2] = [
+    (
+        "quantized.h",
+        "qmv_streamed.h",
+        &[
+            ("load_vector", "inline U load_vector("),
+            ("qdot", "inline U qdot("),
+            ("qmv_fast_impl", "METAL_FUNC void qmv_fast_impl("),
+            ("qmv_impl", "METAL_FUNC void qmv_impl("),
+        ],
+    ),
+    (
+        "fp_quantized.h",
+        "fp_qmv_streamed.h",
+        &[
+            ("Dequantize", "struct Dequantize {"),
+            ("dequantize_scale", "static inline T dequantize_scale("),
+            ("load_vector", "inline void load_vector("),
+            ("qdot", "inline U qdot("),
+            ("fp_qmv_fast_impl", "METAL_FUNC void fp_qmv_fast_impl("),
+            ("fp_qmv_impl", "METAL_FUNC void fp_qmv_impl("),
+        ],
+    ),
 ];
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Golden {
     /// The pin that it was made on.
     version: String,
-    /// A hash of each function's tokens.
-    functions: BTreeMap<String, String>,
+    /// A hash of each definition's tokens, by header and name.
+    headers: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 pub(crate) fn same_tokens() -> Result<()> {
     let prefix = Prefix::patched()?;
-    let header = prefix
-        .include()
-        .join("mlx/backend/metal/kernels/quantized.h");
-    let text = fs_err::read_to_string(&header)?;
-    let mut functions = BTreeMap::new();
-    for (name, head) in FUNCTIONS {
-        let body = function(&text, head).with_context(|| header.display().to_string())?;
-        functions.insert(name.to_owned(), hash(&tokens(body)));
+    let kernels = prefix.include().join("mlx/backend/metal/kernels");
+    let mut headers = BTreeMap::new();
+    for (header, _, definitions) in FOLLOWED {
+        headers.insert(
+            header.to_owned(),
+            hashes(&kernels.join(header), definitions)?,
+        );
     }
     let found = Golden {
         version: prefix.stamp.version.clone(),
-        functions,
+        headers,
     };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/upstream-text.toml");
     if std::env::var_os(BLESS).is_some_and(|value| value == "1") {
         return Ok(fs_err::write(&file, toml::to_string(&found)?)?);
     }
     let stored: Golden = toml::from_str(&fs_err::read_to_string(&file)?)?;
-    let mut changed: Vec<&String> = found.functions.keys().collect();
-    changed.retain(|name| found.functions.get(*name) != stored.functions.get(*name));
-    ensure!(
-        changed.is_empty(),
-        "{}: {changed:?} are not as in MLX {}: bring qmv_streamed.h up to date, then run again with \
-         {BLESS}=1",
-        header.display(),
-        stored.version
-    );
+    for (header, follower, definitions) in FOLLOWED {
+        let of = |golden: &Golden, name: &str| golden.headers.get(header)?.get(name).cloned();
+        let mut changed: Vec<&str> = definitions.iter().map(|(name, _)| *name).collect();
+        changed.retain(|name| of(&found, name) != of(&stored, name));
+        ensure!(
+            changed.is_empty(),
+            "{}: {changed:?} are not as in MLX {}: bring {follower} up to date, then run again with \
+             {BLESS}=1",
+            kernels.join(header).display(),
+            stored.version
+        );
+    }
     Ok(())
 }
 
-/// A function from `head` to its last brace.
-fn function<'t>(text: &'t str, head: &str) -> Result<&'t str> {
+fn hashes(header: &Path, definitions: &[(&str, &str)]) -> Result<BTreeMap<String, String>> {
+    let text = fs_err::read_to_string(header)?;
+    let hashed = definitions.iter().map(|(name, head)| {
+        let body = definition(&text, head).with_context(|| header.display().to_string())?;
+        Ok(((*name).to_owned(), hash(&tokens(body))))
+    });
+    hashed.collect()
+}
+
+/// A definition from `head` to its last brace.
+fn definition<'t>(text: &'t str, head: &str) -> Result<&'t str> {
     let start = text
         .find(head)
         .with_context(|| format!("{head:?} was not found"))?;
