@@ -27,27 +27,32 @@ export MTL_SIM_CACHE MTL_SIM_ARCH=applegpu_g15d
 load() { cut -d' ' -f1 /proc/loadavg; }
 raw() { (IFS=$'\t' && echo "$*"); }
 
-# A use of a kernel, in milliseconds: one row of 512 by 8 weights hardly computes.
-use() { "$build/bench-sim" 1 8 512 "$1" 1 | tail -n 1; }
+# A use of a kernel, by name and bits: one row of 512 by 8 weights hardly computes.
+use() {
+    local times
+    times=$("$build/bench-sim" 1 8 512 "$2" 1 | tail -n 1)
+    raw "$1" "$times" "$(load)"
+}
 
 # One core or all: name, threads, policy, M, N, K, bits.
 product() {
-    local name=$1 threads=$2 policy=$3 m=$4 n=$5 k=$6 bits=$7 kernel ms before
+    local name=$1 threads=$2 policy=$3 m=$4 n=$5 k=$6 bits=$7 output kernel ms before
     before=$(load)
+    output=$(MTL_SIM_THREADS=$threads MLX_QMV_POLICY=$policy "$build/bench-sim" "$m" "$n" "$k" "$bits" $((runs + 1)))
     {
         read -r kernel
         read -r ms # loads the kernel
         while read -r ms; do
             raw "$name" "$kernel" "$threads" "$m" "$n" "$k" "$bits" "$ms" "$before"
         done
-    } < <(MTL_SIM_THREADS=$threads MLX_QMV_POLICY=$policy "$build/bench-sim" "$m" "$n" "$k" "$bits" $((runs + 1)))
+    } <<<"$output"
 }
 
 {
     raw what milliseconds processor_ms load
-    raw "first use of all: shim and kernel" "$(use 4)" "$(load)"
-    for bits in 2 3 5 6 8; do raw "first use of a kernel" "$(use "$bits")" "$(load)"; done
-    for _ in $(seq $runs); do raw "use of a cached kernel" "$(use 4)" "$(load)"; done
+    use "first use of all: shim and kernel" 4
+    for bits in 2 3 5 6 8; do use "first use of a kernel" "$bits"; done
+    for _ in $(seq $runs); do use "use of a cached kernel" 4; done
 } >"$out/use.tsv"
 
 {

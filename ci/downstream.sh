@@ -9,13 +9,15 @@ builds=$root/target/mlx
 hidden=$root/target/mlx.hidden
 work=$(mktemp -d)
 
+# A run that was killed may have left it hidden, and a build since have made another.
 restore() {
-    if [[ -d $hidden ]]; then
-        rm -rf "$builds"
-        mv "$hidden" "$builds"
+    [[ -d $hidden ]] || return 0
+    if [[ -e $builds ]]; then
+        echo "$builds and $hidden are both there: remove the one that you do not need, or rename the second" >&2
+        exit 1
     fi
+    mv "$hidden" "$builds"
 }
-# A run that was killed may have left it hidden.
 restore
 trap 'restore; rm -rf "$work"' EXIT
 

@@ -97,24 +97,28 @@ fn main() {
     let root = std::path::Path::new("$sys/src/mlx-c");
     let headers = bindgen_config::discover_headers(root).expect("mlx-c's headers");
     let bindings = bindgen_config::builder(root, &headers).generate().expect("bindings");
-    bindings.write_to_file("$work/out/bindings.rs").expect("a file that can be written");
+    bindings.write_to_file("$work/bindings.rs").expect("a file that can be written");
 }
 RUST
 if [[ ! -s $work/out/bindings.rs ]]; then
     BINDGEN_EXTRA_CLANG_ARGS="-include $work/half.h" cargo run --quiet --manifest-path "$work/bindings/Cargo.toml"
     # On ARM bindgen makes a type with one unnamed field of float16_t, and mlx-rs takes it apart so.
-    python3 - "$work/out/bindings.rs" <<'PY'
+    python3 - "$work/bindings.rs" "$(uname -m)" <<'PY'
 import re, sys
 
-text = open(sys.argv[1]).read()
-text = re.sub(
+path, machine = sys.argv[1:]
+text = open(path).read()
+text, structs = re.subn(
     r"#\[derive\(Debug, Copy, Clone\)\]\s*pub struct float16_t \{\s*pub bits: u16,\s*\}",
     "#[derive(Debug, Default, Copy, Clone)]\npub struct float16_t(pub u16);",
     text,
 )
 text = re.sub(r"#\[test\]\s*fn bindgen_test_layout_float16_t\(\) \{.*?\n\}\n", "", text, flags=re.S)
-open(sys.argv[1], "w").write(text)
+if structs != 1 and machine not in ("aarch64", "arm64"):
+    sys.exit(f"{path}: expected one float16_t, found {structs}")
+open(path, "w").write(text)
 PY
+    mv "$work/bindings.rs" "$work/out/bindings.rs"
 fi
 
 python3 - "$prefix" "$work" "$(rustc -vV | sed -n 's/^host: //p')" >"$work/config.toml" <<'PY'

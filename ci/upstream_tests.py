@@ -48,6 +48,10 @@ def write(results, rows):
     partial.replace(results)
 
 
+def name_of(row):
+    return f"{row['file']}.{row['test']}"
+
+
 class Recorder(unittest.TestResult):
     """Keeps a row for each finished test in place of what was known of it."""
 
@@ -113,21 +117,29 @@ def tests_of(suite):
             yield item
 
 
+def means(spec, name):
+    """Whether FILE[:PATTERN] means the test of that name, such as test_quantized.TestQuantized.test_qmv."""
+    file, _, pattern = spec.partition(":")
+    return name.startswith(f"{Path(file).stem}.") and fnmatch(name, f"*{pattern}*")
+
+
 def load(spec):
     """All tests of a file, and those of them that the specification means."""
-    file, _, pattern = spec.partition(":")
-    path = Path(file)
+    path = Path(spec.partition(":")[0])
     sys.path.insert(0, str(path.parent))
     module = importlib.import_module(path.stem)
     tests = list(tests_of(unittest.defaultTestLoader.loadTestsFromModule(module)))
-    return tests, [test for test in tests if fnmatch(test.id(), f"*{pattern}*")]
+    meant = [test for test in tests if means(spec, test.id())]
+    if not meant:
+        sys.exit(f"{spec}: none of its {len(tests)} tests is meant by that pattern")
+    return tests, meant
 
 
 def run_here(results, tree, seconds, specs):
     import mlx.core as mx
 
     # Whatever a run has begun is not begun again, so that a test that ends the process is met once.
-    known = {f"{row['file']}.{row['test']}" for row in read(results) if row["tree"] == tree}
+    known = {name_of(row) for row in read(results) if row["tree"] == tree}
     for spec in specs:
         tests, meant = load(spec)
         recorder = Recorder(mx, results, tree, len(tests))
@@ -157,7 +169,12 @@ def run(results, tree, seconds, specs):
             row["seconds"] = f"{time.monotonic() - began:.1f}" if signal else f"{seconds:.1f}"
             row["reason"] = f"signal {-child.returncode}" if signal else f"longer than {seconds} s"
         write(results, rows)
-    return 0 if all(row["outcome"] in DONE for row in read(results) if row["tree"] == tree) else 1
+    asked = [
+        row
+        for row in read(results)
+        if row["tree"] == tree and any(means(spec, name_of(row)) for spec in specs)
+    ]
+    return 0 if all(row["outcome"] in DONE for row in asked) else 1
 
 
 def names_here(first, specs):

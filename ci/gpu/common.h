@@ -71,6 +71,9 @@ inline std::vector<Kernel> read_manifest(const std::string& folder) {
     }
     kernels.push_back(kernel);
   }
+  if (kernels.empty()) {
+    throw std::runtime_error(path + ": no kernels");
+  }
   return kernels;
 }
 
