@@ -247,23 +247,19 @@ impl Report {
                 )?;
             }
         }
-        let names = |wanted: &Change| {
-            let these = self
-                .watched
-                .iter()
-                .filter(|watched| watched.change == *wanted);
-            these
-                .map(|watched| format!("`{}`", watched.name))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
         for (what, change) in [
             ("Unchanged", Change::Same),
             ("In neither tree", Change::Absent),
         ] {
-            let names = names(&change);
-            if !names.is_empty() {
-                writeln!(out, "\n{what}: {names}.")?;
+            let these = self.watched.iter().filter(|it| it.change == change);
+            let these: Vec<_> = these.collect();
+            if !these.is_empty() {
+                writeln!(out, "\n{what}:\n")?;
+            }
+            // Two headers may define the same name.
+            for of_file in these.chunk_by(|one, other| one.file == other.file) {
+                let names: Vec<_> = of_file.iter().map(|it| format!("`{}`", it.name)).collect();
+                writeln!(out, "- `{}`: {}", of_file[0].file, names.join(", "))?;
             }
         }
         for watched in &changed {
