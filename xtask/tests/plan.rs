@@ -146,11 +146,11 @@ fn what_makes_no_sense_is_refused() {
         (["--arch", "m3", "--bits", "4"], "invalid value 'm3'"),
         (
             ["--arch", "g15d", "--bits", "7"],
-            "bits must be 1, 2, 3, 4, 5, 6 or 8, found 7",
+            "bits must be 1, 2, 3, 4, 5, 6 or 8 in mode affine, found 7",
         ),
         (
             ["--arch", "g15d", "--group", "48"],
-            "group_size must be 32, 64 or 128, found 48",
+            "group_size must be 32, 64 or 128 in mode affine, found 48",
         ),
         (
             ["--arch", "g15d", "--policy", "fast"],

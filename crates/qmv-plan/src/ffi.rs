@@ -33,7 +33,9 @@ pub(crate) struct Problem {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
+    pub(crate) mode: i32,
     pub(crate) bits: i32,
+    pub(crate) group_size: i32,
     pub(crate) n: [i32; 2],
     pub(crate) k: [i32; 2],
     pub(crate) m: [i32; 2],
@@ -61,6 +63,8 @@ unsafe extern "C" {
     pub(crate) fn mlx_qmv_last_error() -> *const c_char;
     #[cfg(test)]
     pub(crate) fn mlx_qmv_path_name(path: i32) -> *const c_char;
+    #[cfg(test)]
+    pub(crate) fn mlx_qmv_check_routes(routes: *const Route, route_count: usize) -> i32;
     pub(crate) fn mlx_qmv_problem_init(problem: *mut Problem, architecture: *const c_char) -> i32;
     pub(crate) fn mlx_qmv_plan_product(
         problem: *const Problem,

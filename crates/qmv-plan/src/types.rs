@@ -320,11 +320,16 @@ impl Problem {
     }
 }
 
-/// A measured preference: products within the ranges (both ends included) take a path, where the policy permits it.
+/// A measured preference: products of a format and within the ranges (both ends included) take a path, where the policy
+/// permits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
+    /// The quantization mode, or any.
+    pub mode: Option<Mode>,
     /// Bits a weight, or any.
     pub bits: Option<u8>,
+    /// Weights that share a scale, or any number.
+    pub group_size: Option<u8>,
     /// Outputs a row.
     pub n: [i32; 2],
     /// Values a row.
@@ -339,7 +344,9 @@ impl Route {
     #[cfg(not(without_plan))]
     pub(crate) fn to_ffi(self) -> ffi::Route {
         ffi::Route {
+            mode: self.mode.map_or(-1, |mode| mode as i32),
             bits: self.bits.map_or(0, i32::from),
+            group_size: self.group_size.map_or(0, i32::from),
             n: self.n,
             k: self.k,
             m: self.m,
@@ -408,6 +415,33 @@ mod tests {
             // SAFETY: the function returns a static string for every path of the enum.
             let name = unsafe { std::ffi::CStr::from_ptr(ffi::mlx_qmv_path_name(path as i32)) };
             assert_eq!(name.to_str(), Ok(path.name()));
+        }
+    }
+
+    /// The numbers that no [`Mode`] has.
+    #[test]
+    fn routes_of_unknown_modes_are_refused() {
+        let route = Route {
+            mode: None,
+            bits: None,
+            group_size: None,
+            n: [0, 9],
+            k: [0, 9],
+            m: [0, 9],
+            path: Path::Qmv,
+        };
+        for (mode, refused) in [(-2, true), (-1, false), (0, false), (3, false), (4, true)] {
+            let raw = ffi::Route {
+                mode,
+                ..route.to_ffi()
+            };
+            // SAFETY: the pointer is valid for the call and the count is 1.
+            let status = unsafe { ffi::mlx_qmv_check_routes(&raw, 1) };
+            assert_eq!(status != 0, refused, "{mode}");
+            if refused {
+                let expected = format!("route 0: mode must be 0 to 3 or -1 for any, found {mode}");
+                assert_eq!(crate::last_error().to_string(), expected);
+            }
         }
     }
 }

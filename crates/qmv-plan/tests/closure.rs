@@ -104,7 +104,7 @@ proptest! {
         routed in select(vec![None, Some(Path::Qmv), Some(Path::Wide), Some(Path::Streamed)]),
     ) {
         let all = [0, i32::MAX];
-        let route = routed.map(|path| Route { bits: None, n: all, k: all, m: all, path });
+        let route = routed.map(|path| Route { mode: None, bits: None, group_size: None, n: all, k: all, m: all, path });
         let plan = plan(&problem, policy, route.as_slice()).unwrap();
         let known = KERNELS[usize::from(problem.nax)].get(&plan.kernel);
         prop_assert_eq!(known, Some(&plan.path), "{}", plan.kernel);

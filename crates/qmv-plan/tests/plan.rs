@@ -341,7 +341,9 @@ fn gathers_ask_the_policy_at_the_limit_and_in_sorted_batches_only() {
 fn routes_are_followed_where_the_policy_permits() {
     let all = [0, i32::MAX];
     let to = |path| Route {
+        mode: None,
         bits: None,
+        group_size: None,
         n: all,
         k: all,
         m: [2, 3],
@@ -373,6 +375,134 @@ fn routes_are_followed_where_the_policy_permits() {
     );
 }
 
+/// A route to rows one by one for every product, to be narrowed.
+const ANYWHERE: Route = Route {
+    mode: None,
+    bits: None,
+    group_size: None,
+    n: [0, i32::MAX],
+    k: [0, i32::MAX],
+    m: [0, i32::MAX],
+    path: Path::Qmv,
+};
+
+/// Modes and group sizes of the same width are products of their own: what was measured of one says nothing of another.
+#[test]
+fn routes_are_followed_by_products_of_their_format_alone() {
+    let affine = Problem {
+        m: 3,
+        ..on("applegpu_g15d", MLP)
+    };
+    let wider = Problem {
+        group_size: 128,
+        ..affine
+    };
+    let [mxfp4, mxfp8, nvfp4] = FLOAT_MODES.map(|mode| affine.with_mode(mode));
+    let all = [affine, wider, mxfp4, mxfp8, nvfp4];
+    let follow = |route| {
+        all.map(|problem| {
+            let plan = plan(&problem, Policy::Streamed, &[route]).unwrap();
+            plan.path == Path::Qmv
+        })
+    };
+    let four = Route {
+        bits: Some(4),
+        ..ANYWHERE
+    };
+    let of_mode = |mode| Route {
+        mode: Some(mode),
+        ..ANYWHERE
+    };
+    let of_group = |group_size| Route {
+        group_size: Some(group_size),
+        ..ANYWHERE
+    };
+    for (route, expected) in [
+        (ANYWHERE, [true, true, true, true, true]),
+        (four, [true, true, true, false, true]),
+        (of_mode(Mode::Affine), [true, true, false, false, false]),
+        (of_mode(Mode::Mxfp4), [false, false, true, false, false]),
+        (of_mode(Mode::Mxfp8), [false, false, false, true, false]),
+        (of_mode(Mode::Nvfp4), [false, false, false, false, true]),
+        (of_group(64), [true, false, false, false, false]),
+        (of_group(128), [false, true, false, false, false]),
+        (of_group(32), [false, false, true, true, false]),
+        (of_group(16), [false, false, false, false, true]),
+    ] {
+        assert_eq!(follow(route), expected, "{route:?}");
+    }
+    let measured = Route {
+        mode: Some(Mode::Affine),
+        bits: Some(4),
+        group_size: Some(64),
+        ..ANYWHERE
+    };
+    assert_eq!(follow(measured), [true, false, false, false, false]);
+}
+
+#[test]
+fn routes_of_formats_that_there_are_not_are_named() {
+    let complaint = |mode, bits, group_size| {
+        let route = Route {
+            mode,
+            bits,
+            group_size,
+            ..ANYWHERE
+        };
+        match plan(
+            &on("applegpu_g15d", MLP),
+            Policy::Default,
+            &[ANYWHERE, route],
+        ) {
+            Err(Error::Invalid(message)) => message,
+            other => panic!("{route:?}: {other:?}"),
+        }
+    };
+    for (mode, bits, group_size, expected) in [
+        (
+            None,
+            Some(7),
+            None,
+            "bits must be 1, 2, 3, 4, 5, 6, 8 or 0 for any, found 7",
+        ),
+        (
+            None,
+            None,
+            Some(48),
+            "group_size must be 16, 32, 64, 128 or 0 for any, found 48",
+        ),
+        (
+            Some(Mode::Affine),
+            Some(4),
+            Some(16),
+            "group_size must be 32, 64, 128 or 0 for any in mode affine, found 16",
+        ),
+        (
+            Some(Mode::Mxfp4),
+            Some(8),
+            None,
+            "bits must be 4 or 0 for any in mode mxfp4, found 8",
+        ),
+        (
+            Some(Mode::Mxfp8),
+            Some(4),
+            None,
+            "bits must be 8 or 0 for any in mode mxfp8, found 4",
+        ),
+        (
+            Some(Mode::Nvfp4),
+            Some(4),
+            Some(32),
+            "group_size must be 16 or 0 for any in mode nvfp4, found 32",
+        ),
+    ] {
+        assert_eq!(
+            complaint(mode, bits, group_size),
+            format!("route 1: {expected}")
+        );
+    }
+}
+
 #[test]
 fn bad_input_is_named() {
     let good = on("applegpu_g15d", MLP);
@@ -383,14 +513,14 @@ fn bad_input_is_named() {
     let cases = [
         (
             Problem { bits: 7, ..good },
-            "bits must be 1, 2, 3, 4, 5, 6 or 8, found 7",
+            "bits must be 1, 2, 3, 4, 5, 6 or 8 in mode affine, found 7",
         ),
         (
             Problem {
                 group_size: 16,
                 ..good
             },
-            "group_size must be 32, 64 or 128, found 16",
+            "group_size must be 32, 64 or 128 in mode affine, found 16",
         ),
         (
             Problem { k: 5_121, ..good },
@@ -417,7 +547,7 @@ fn bad_input_is_named() {
                 mode: Mode::Nvfp4,
                 ..good
             },
-            "group_size must be 16, found 64",
+            "group_size must be 16 in mode nvfp4, found 64",
         ),
         (
             Problem {
@@ -455,7 +585,9 @@ fn bad_input_is_named() {
     let empty = plan(&Problem { m: 0, ..good }, Policy::Exact, &[]).unwrap();
     assert_eq!((empty.path, empty.weight_bytes), (Path::None, 0));
     let backwards = Route {
+        mode: None,
         bits: None,
+        group_size: None,
         n: [2, 1],
         k: [0, 9],
         m: [0, 9],

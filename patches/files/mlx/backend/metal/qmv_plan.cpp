@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace mlx::core {
 
@@ -149,8 +150,12 @@ bool can_take(const Problem& p, int path) {
 }
 
 bool matches(const Route& r, const Problem& p) {
+  auto is = [](int v, int wanted, int any) {
+    return wanted == any || wanted == v;
+  };
   auto within = [](int v, int lo, int hi) { return lo <= v && v <= hi; };
-  return (r.bits == 0 || r.bits == p.bits) && within(p.n, r.n_min, r.n_max) &&
+  return is(p.mode, r.mode, MLX_QMV_MODE_ANY) && is(p.bits, r.bits, 0) &&
+      is(p.group_size, r.group_size, 0) && within(p.n, r.n_min, r.n_max) &&
       within(p.k, r.k_min, r.k_max) && within(p.m, r.m_min, r.m_max);
 }
 
@@ -408,16 +413,75 @@ std::string describe(const Problem& p, Plan& plan) {
 // Bad input
 ///////////////////////////////////////////////////////////////////////////////
 
-bool one_of(int value, std::initializer_list<int> allowed) {
+bool one_of(int value, const std::vector<int>& allowed) {
   return std::find(allowed.begin(), allowed.end(), value) != allowed.end();
+}
+
+std::string expected(const char* field, const std::string& what, int found) {
+  return std::string(field) + " must be " + what + ", found " +
+      std::to_string(found);
+}
+
+// As in "32, 64 or 128".
+std::string enumerate(const std::vector<int>& values) {
+  std::string text;
+  for (size_t i = 0; i < values.size(); i++) {
+    text += i == 0 ? "" : i + 1 < values.size() ? ", " : " or ";
+    text += std::to_string(values[i]);
+  }
+  return text;
+}
+
+std::vector<int> bits_in(int mode) {
+  switch (mode) {
+    case MLX_QMV_MODE_MXFP4:
+    case MLX_QMV_MODE_NVFP4:
+      return {4};
+    case MLX_QMV_MODE_MXFP8:
+      return {8};
+    default:
+      return {1, 2, 3, 4, 5, 6, 8};
+  }
+}
+
+std::vector<int> group_sizes_in(int mode) {
+  switch (mode) {
+    case MLX_QMV_MODE_ANY:
+      return {16, 32, 64, 128};
+    case MLX_QMV_MODE_AFFINE:
+      return {32, 64, 128};
+    case MLX_QMV_MODE_NVFP4:
+      return {16};
+    default:
+      return {32};
+  }
+}
+
+// What is wrong with the bits or the group size in a mode, or nothing. With
+// `open`, 0 leaves them open.
+std::string complain_of_format(int mode, int bits, int group_size, bool open) {
+  auto complain_of = [&](const char* field, std::vector<int> allowed, int v) {
+    if (open) {
+      allowed.push_back(0);
+    }
+    if (one_of(v, allowed)) {
+      return std::string();
+    }
+    auto what = enumerate(allowed) + (open ? " for any" : "");
+    if (mode != MLX_QMV_MODE_ANY) {
+      what += std::string(" in mode ") + mode_names[mode];
+    }
+    return expected(field, what, v);
+  };
+  auto complaint = complain_of("bits", bits_in(mode), bits);
+  if (complaint.empty()) {
+    complaint = complain_of("group_size", group_sizes_in(mode), group_size);
+  }
+  return complaint;
 }
 
 // What is wrong with the problem, or nothing.
 std::string complain(const Problem& p) {
-  auto expected = [](const char* field, const std::string& what, int found) {
-    return std::string(field) + " must be " + what + ", found " +
-        std::to_string(found);
-  };
   if (p.op < 0 || p.op > MLX_QMV_OP_GATHER_QQMM) {
     return expected("op", "0 to 3", p.op);
   }
@@ -427,22 +491,9 @@ std::string complain(const Problem& p) {
   if (p.dtype < 0 || p.dtype > MLX_QMV_DTYPE_BFLOAT16) {
     return expected("dtype", "0 to 2", p.dtype);
   }
-  if (is_affine(p)) {
-    if (!one_of(p.bits, {1, 2, 3, 4, 5, 6, 8})) {
-      return expected("bits", "1, 2, 3, 4, 5, 6 or 8", p.bits);
-    }
-    if (!one_of(p.group_size, {32, 64, 128})) {
-      return expected("group_size", "32, 64 or 128", p.group_size);
-    }
-  } else {
-    const int bits = p.mode == MLX_QMV_MODE_MXFP8 ? 8 : 4;
-    const int group_size = p.mode == MLX_QMV_MODE_NVFP4 ? 16 : 32;
-    if (p.bits != bits) {
-      return expected("bits", std::to_string(bits), p.bits);
-    }
-    if (p.group_size != group_size) {
-      return expected("group_size", std::to_string(group_size), p.group_size);
-    }
+  if (auto complaint = complain_of_format(p.mode, p.bits, p.group_size, false);
+      !complaint.empty()) {
+    return complaint;
   }
   if (p.global_scale && p.mode != MLX_QMV_MODE_NVFP4) {
     return expected("global_scale", "0 in other modes than nvfp4", 1);
@@ -471,6 +522,28 @@ std::string complain(const Problem& p) {
   if (p.arch_generation <= 0 || p.arch_size < 'a' || p.arch_size > 'z') {
     return "the architecture must be a generation and a size, as 15 and 'd' "
            "of applegpu_g15d";
+  }
+  return "";
+}
+
+// What is wrong with an entry of a routing table, or nothing.
+std::string complain(const Route& r) {
+  if (r.mode < MLX_QMV_MODE_ANY || r.mode > MLX_QMV_MODE_NVFP4) {
+    return expected("mode", "0 to 3 or -1 for any", r.mode);
+  }
+  if (auto complaint = complain_of_format(r.mode, r.bits, r.group_size, true);
+      !complaint.empty()) {
+    return complaint;
+  }
+  if (r.n_min > r.n_max || r.k_min > r.k_max || r.m_min > r.m_max) {
+    return "a range ends before it starts";
+  }
+  if (!one_of(
+          r.path,
+          {MLX_QMV_PATH_QMV, MLX_QMV_PATH_WIDE, MLX_QMV_PATH_STREAMED})) {
+    const char* name = mlx_qmv_path_name(r.path);
+    return "path must be qmv, qmv_wide or qmv_streamed, found " +
+        (name ? name : std::to_string(r.path));
   }
   return "";
 }
@@ -620,23 +693,8 @@ int mlx_qmv_plan_product(
 
 int mlx_qmv_check_routes(const mlx_qmv_route* routes, size_t route_count) {
   for (size_t i = 0; i < route_count; i++) {
-    const auto& r = routes[i];
-    const std::string where = "route " + std::to_string(i) + ": ";
-    if (!one_of(r.bits, {0, 1, 2, 3, 4, 5, 6, 8})) {
-      return qmv_fail(
-          where + "bits must be 1, 2, 3, 4, 5, 6, 8 or 0 for any, found " +
-          std::to_string(r.bits));
-    }
-    if (r.n_min > r.n_max || r.k_min > r.k_max || r.m_min > r.m_max) {
-      return qmv_fail(where + "a range ends before it starts");
-    }
-    if (!one_of(
-            r.path,
-            {MLX_QMV_PATH_QMV, MLX_QMV_PATH_WIDE, MLX_QMV_PATH_STREAMED})) {
-      return qmv_fail(
-          where + "path must be qmv, qmv_wide or qmv_streamed, found " +
-          (mlx_qmv_path_name(r.path) ? mlx_qmv_path_name(r.path)
-                                     : std::to_string(r.path)));
+    if (auto complaint = complain(routes[i]); !complaint.empty()) {
+      return qmv_fail("route " + std::to_string(i) + ": " + complaint);
     }
   }
   return 0;

@@ -44,6 +44,8 @@ enum {
 
 /// Quantization modes, in the order of mlx::core::QuantizationMode.
 enum {
+  /// Every mode, in a routing table.
+  MLX_QMV_MODE_ANY = -1,
   MLX_QMV_MODE_AFFINE = 0,
   MLX_QMV_MODE_MXFP4 = 1,
   MLX_QMV_MODE_MXFP8 = 2,
@@ -103,10 +105,12 @@ typedef struct mlx_qmv_problem {
   int32_t stream; // Stream::index during an evaluation, else -1
 } mlx_qmv_problem;
 
-/// A measured preference: products within all the ranges (both ends included)
-/// take `path`, provided the policy in force permits it.
+/// A measured preference: products of this format and within all the ranges
+/// (both ends included) take `path`, provided the policy in force permits it.
 typedef struct mlx_qmv_route {
+  int32_t mode; // MLX_QMV_MODE_*
   int32_t bits; // 0: any
+  int32_t group_size; // 0: any
   int32_t n_min, n_max;
   int32_t k_min, k_max;
   int32_t m_min, m_max;
