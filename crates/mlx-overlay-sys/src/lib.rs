@@ -205,8 +205,12 @@ mod bridge {
 
     /// `mlx_qmv_route` in the overlay's `qmv_plan.h`.
     struct ProductRoute {
+        /// The quantization mode, by its number; -1: any.
+        mode: i32,
         /// Bits a weight; 0: any.
         bits: i32,
+        /// Weights that share a scale; 0: any number.
+        group_size: i32,
         /// Fewest outputs.
         n_min: i32,
         /// Most outputs.

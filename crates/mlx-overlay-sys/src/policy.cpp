@@ -141,9 +141,9 @@ void set_routes(rust::Slice<const ProductRoute> routes) {
   entries.reserve(routes.size());
   for (const auto& route : routes) {
     entries.push_back(
-        {MLX_QMV_MODE_ANY,
+        {route.mode,
          route.bits,
-         0, // any group size
+         route.group_size,
          route.n_min,
          route.n_max,
          route.k_min,

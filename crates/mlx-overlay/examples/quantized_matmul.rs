@@ -295,7 +295,7 @@ fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report
         m,
         n,
         k,
-        mode: quantization.mode(),
+        mode: quantization.mode().name(),
         bits: quantization.bits(),
         group: quantization.group_size(),
         dtype: T::DTYPE.to_string(),

@@ -74,5 +74,7 @@ pub use policy::{
     DispatchPlan, QmvPolicy, Route, RoutePath, dispatch_stats, last_kernel, reset_dispatch_stats,
     set_routes,
 };
-pub use quantized::{Quantization, QuantizedMatrix, dequantize, quantize, quantized_matmul};
+pub use quantized::{
+    Quantization, QuantizationMode, QuantizedMatrix, dequantize, quantize, quantized_matmul,
+};
 pub use stream::Stream;

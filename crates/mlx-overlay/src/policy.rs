@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use mlx_overlay_sys::{self as sys, ArrayRef};
 
-use crate::{Array, Dtype, Error, Quantization, Result, Stream};
+use crate::{Array, Dtype, Error, Quantization, QuantizationMode, Result, Stream};
 
 /// Who decides between the kernels that compute one quantized product.
 ///
@@ -248,11 +248,15 @@ pub enum RoutePath {
     Streamed = 4,
 }
 
-/// A measured preference for products whose sizes lie in its ranges.
+/// A measured preference for products of a format whose sizes lie in its ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
+    /// The quantization mode, or any.
+    pub mode: Option<QuantizationMode>,
     /// Bits a weight, or any.
     pub bits: Option<u8>,
+    /// Weights that share a scale, or any number.
+    pub group_size: Option<u8>,
     /// Outputs a row.
     pub n: RangeInclusive<i32>,
     /// Values a row.
@@ -274,7 +278,9 @@ pub fn set_routes(routes: &[Route]) -> Result<()> {
     let routes: Vec<_> = routes
         .iter()
         .map(|route| sys::ProductRoute {
+            mode: route.mode.map_or(-1, |mode| mode as i32),
             bits: route.bits.map_or(0, i32::from),
+            group_size: route.group_size.map_or(0, i32::from),
             n_min: *route.n.start(),
             n_max: *route.n.end(),
             k_min: *route.k.start(),

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use mlx_overlay_sys::{self as sys, ArrayRef, WeightFormat, WeightMode};
 
 use crate::neural::take_rows;
@@ -57,13 +59,13 @@ impl Quantization {
         }
     }
 
-    /// MLX's name of the mode: `affine`, `mxfp4`, `mxfp8`, `nvfp4`.
-    pub const fn mode(self) -> &'static str {
+    /// The mode, which leaves bits and groups open where they can be chosen.
+    pub const fn mode(self) -> QuantizationMode {
         match self {
-            Self::Affine { .. } => "affine",
-            Self::Mxfp4 => "mxfp4",
-            Self::Mxfp8 => "mxfp8",
-            Self::Nvfp4 => "nvfp4",
+            Self::Affine { .. } => QuantizationMode::Affine,
+            Self::Mxfp4 => QuantizationMode::Mxfp4,
+            Self::Mxfp8 => QuantizationMode::Mxfp8,
+            Self::Nvfp4 => QuantizationMode::Nvfp4,
         }
     }
 
@@ -74,16 +76,52 @@ impl Quantization {
 
     pub(crate) fn raw(self) -> WeightFormat {
         WeightFormat {
-            mode: match self {
-                Self::Affine { .. } => WeightMode::Affine,
-                Self::Mxfp4 => WeightMode::Mxfp4,
-                Self::Mxfp8 => WeightMode::Mxfp8,
-                Self::Nvfp4 => WeightMode::Nvfp4,
+            mode: match self.mode() {
+                QuantizationMode::Affine => WeightMode::Affine,
+                QuantizationMode::Mxfp4 => WeightMode::Mxfp4,
+                QuantizationMode::Mxfp8 => WeightMode::Mxfp8,
+                QuantizationMode::Nvfp4 => WeightMode::Nvfp4,
             },
             // Both are small.
             bits: self.bits() as i32,
             group_size: self.group_size() as i32,
         }
+    }
+}
+
+/// The modes of [`Quantization`], in MLX's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(i32)]
+pub enum QuantizationMode {
+    /// [`Quantization::Affine`].
+    Affine = 0,
+    /// [`Quantization::Mxfp4`].
+    Mxfp4 = 1,
+    /// [`Quantization::Mxfp8`].
+    Mxfp8 = 2,
+    /// [`Quantization::Nvfp4`].
+    Nvfp4 = 3,
+}
+
+impl QuantizationMode {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Affine, Self::Mxfp4, Self::Mxfp8, Self::Nvfp4];
+
+    /// MLX's name: `affine`, `mxfp4`, `mxfp8`, `nvfp4`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Affine => "affine",
+            Self::Mxfp4 => "mxfp4",
+            Self::Mxfp8 => "mxfp8",
+            Self::Nvfp4 => "nvfp4",
+        }
+    }
+}
+
+impl fmt::Display for QuantizationMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 
@@ -119,7 +157,7 @@ impl QuantizedMatrix {
         require_dtype("packed", &packed, Dtype::U32)?;
         if quantization.has_biases() != biases.is_some() {
             return Err(Error::Biases {
-                mode: quantization.mode(),
+                mode: quantization.mode().name(),
                 expected: quantization.has_biases(),
             });
         }

@@ -11,9 +11,9 @@ use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{
-    Array, DispatchPlan, Dtype, Element, Error, QmvPolicy, Quantization, QuantizedMatrix, Route,
-    RoutePath, Stream, bf16, dispatch_stats, f16, last_kernel, quantized_matmul,
-    reset_dispatch_stats, set_routes,
+    Array, DispatchPlan, Dtype, Element, Error, QmvPolicy, Quantization, QuantizationMode,
+    QuantizedMatrix, Route, RoutePath, Stream, bf16, dispatch_stats, f16, last_kernel,
+    quantized_matmul, reset_dispatch_stats, set_routes,
 };
 use mlx_overlay_sys as sys;
 
@@ -70,6 +70,10 @@ fn main() {
         trial("a_panic_leaves_the_scope", a_panic_leaves_the_scope),
         trial("hooks_are_asked_and_checked", hooks_are_asked_and_checked),
         trial("routes_are_followed", routes_are_followed),
+        trial(
+            "routes_are_followed_by_their_format_alone",
+            routes_are_followed_by_their_format_alone,
+        ),
         trial(
             "the_environment_sets_the_default",
             the_environment_sets_the_default,
@@ -613,7 +617,9 @@ fn routes_are_followed() -> Outcome {
         |policy| Stream::with_policy(policy)?.scope(|| Ok::<_, Error>(layer.together(5)?.1));
     let without = QmvPolicy::ALL.map(|policy| kernel(policy).unwrap());
     let route = |path| Route {
+        mode: None,
         bits: Some(4),
+        group_size: None,
         n: 0..=64,
         k: 0..=1_024,
         m: 2..=8,
@@ -642,6 +648,57 @@ fn routes_are_followed() -> Outcome {
     assert_eq!(
         QmvPolicy::ALL.map(|policy| kernel(policy).unwrap()),
         without
+    );
+    Ok(())
+}
+
+/// Layers of one shape and one width that differ in mode or group: an entry leads its own format alone astray.
+fn routes_are_followed_by_their_format_alone() -> Outcome {
+    let formats = [
+        affine(4, 64),
+        affine(4, 128),
+        Quantization::Mxfp4,
+        Quantization::Nvfp4,
+    ];
+    let streamed = Stream::with_policy(QmvPolicy::Streamed)?;
+    let kernels = || -> Result<Vec<String>, Error> {
+        let kernel = |format| Ok(Layer::<f32>::new([3, 8, 512], format, 3)?.together(3)?.1);
+        streamed.scope(|| formats.into_iter().map(kernel).collect())
+    };
+    let without = kernels()?;
+    assert!(without.iter().all(|kernel| kernel.contains("_streamed_")));
+    for (led, format) in formats.iter().enumerate() {
+        set_routes(&[Route {
+            mode: Some(format.mode()),
+            bits: Some(4),
+            group_size: Some(format.group_size() as u8),
+            n: 0..=64,
+            k: 0..=1_024,
+            m: 2..=8,
+            path: RoutePath::Qmv,
+        }])?;
+        let kernels = kernels();
+        set_routes(&[])?;
+        for (i, (found, without)) in kernels?.iter().zip(&without).enumerate() {
+            let expected = i == led;
+            assert_eq!(found.contains("_qmv_fast_"), expected, "{led} {found}");
+            assert_eq!(found != without, expected, "{led} {found}");
+        }
+    }
+    let error = set_routes(&[Route {
+        mode: Some(QuantizationMode::Nvfp4),
+        bits: None,
+        group_size: Some(64),
+        n: 0..=64,
+        k: 0..=1_024,
+        m: 2..=8,
+        path: RoutePath::Qmv,
+    }])
+    .unwrap_err()
+    .to_string();
+    assert_eq!(
+        error,
+        "route 0: group_size must be 16 or 0 for any in mode nvfp4, found 64"
     );
     Ok(())
 }

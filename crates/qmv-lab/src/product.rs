@@ -86,7 +86,7 @@ pub fn format(quantization: Quantization) -> String {
     if quantization.has_biases() {
         format!("{}:{}", quantization.bits(), quantization.group_size())
     } else {
-        quantization.mode().to_owned()
+        quantization.mode().to_string()
     }
 }
 

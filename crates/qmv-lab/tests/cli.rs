@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use mlx_overlay::{Backend, DispatchPlan, Dtype, QmvPolicy, Quantization, build_info};
+use mlx_overlay::{Backend, DispatchPlan, Dtype, QmvPolicy, Quantization, RoutePath, build_info};
 use qmv_lab::calibrate::{Calibration, Preference};
 use qmv_lab::machine::Machine;
+use qmv_lab::product::Product;
 use qmv_lab::{bench, decode, mixed, probe};
 
 type Outcome = Result<(), Failed>;
@@ -48,6 +49,10 @@ fn main() {
         (
             "calibrate_prefers_nothing_on_a_simulator",
             calibrate_prefers_nothing_on_a_simulator,
+        ),
+        (
+            "kernels_of_every_format_can_be_preferred",
+            kernels_of_every_format_can_be_preferred,
         ),
         (
             "calibrations_reach_the_dispatch",
@@ -315,16 +320,30 @@ fn calibrate_prefers_nothing_on_a_simulator() -> Outcome {
     Ok(())
 }
 
+/// Whatever can win is compared with single rows, in every format.
+fn kernels_of_every_format_can_be_preferred() -> Outcome {
+    for format in ["4:64", "4:128", "mxfp4", "mxfp8", "nvfp4"] {
+        let product: Product = format!("64x1024:{format}").parse()?;
+        for path in [RoutePath::Qmv, RoutePath::Wide, RoutePath::Streamed] {
+            let sound = qmv_lab::calibrate::sound(&product, 3, path, 16)?;
+            assert!(sound, "{product}: {path:?}");
+        }
+    }
+    Ok(())
+}
+
 /// From the file to the dispatch of this process.
 fn calibrations_reach_the_dispatch() -> Outcome {
     let calibration = Calibration {
-        format: 1,
+        format: 2,
         margin: 0.05,
         exact: true,
         rejected: Vec::new(),
         machine: Machine::here()?,
         preferences: vec![Preference {
+            mode: "affine".to_owned(),
             bits: 4,
+            group_size: 64,
             n: [1024, 1024],
             k: [4096, 4096],
             m: [2, 3],
@@ -338,16 +357,21 @@ fn calibrations_reach_the_dispatch() -> Outcome {
     let read = Calibration::read(&file)?;
     assert_eq!(read, calibration);
     let stream = qmv_lab::setting::stream(QmvPolicy::Streamed)?;
-    let path = |rows| -> Result<String, mlx_overlay::Error> {
+    let path = |rows, quantization| -> Result<String, mlx_overlay::Error> {
         let shape = [rows, 1024, 4096];
-        let plan = DispatchPlan::of(shape, Quantization::affine(4, 64)?, Dtype::Bf16, &stream)?;
-        Ok(plan.path)
+        Ok(DispatchPlan::of(shape, quantization, Dtype::Bf16, &stream)?.path)
     };
-    assert_eq!(path(3)?, "qmv_streamed");
+    let measured = Quantization::affine(4, 64)?;
+    assert_eq!(path(3, measured)?, "qmv_streamed");
     read.install()?;
-    let preferred = [path(3)?, path(4)?];
+    let preferred = [path(3, measured)?, path(4, measured)?];
+    let others = [
+        path(3, Quantization::affine(4, 128)?)?,
+        path(3, Quantization::Mxfp4)?,
+    ];
     mlx_overlay::set_routes(&[])?;
     assert_eq!(preferred, ["qmv", "qmv_streamed"]);
+    assert_eq!(others, ["qmv_streamed", "qmv_streamed"]);
 
     let mut foreign = calibration;
     foreign.machine.tree = "0".repeat(40);
@@ -356,7 +380,11 @@ fn calibrations_reach_the_dispatch() -> Outcome {
         error.starts_with("the calibration is for ") && error.ends_with(": calibrate here"),
         "{error}"
     );
-    for (text, expected) in [("format = 2", "missing field"), ("nonsense", "qmv.toml")] {
+    for (text, expected) in [
+        ("format = 1", "format 1, expected 2: calibrate again"),
+        ("format = 2", "missing field"),
+        ("nonsense", "qmv.toml"),
+    ] {
         std::fs::write(&file, text)?;
         let error = Calibration::read(&file).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");

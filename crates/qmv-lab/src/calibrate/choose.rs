@@ -16,7 +16,7 @@ struct Point<'a> {
     stock: RoutePath,
 }
 
-/// Preferences for affine products of several rows, and what was rejected.
+/// Preferences for products of several rows, and what was rejected.
 ///
 /// The dispatch takes the first entry that fits and that its policy permits; so an entry for
 /// policies that ask for no bits stands before one for those that do.
@@ -99,9 +99,13 @@ fn add(found: &mut Vec<Preference>, point: &Point<'_>, path: RoutePath, saves: f
     // These fit: MLX's extents are 32-bit integers.
     let int = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
     let (n, k, rows) = (int(point.product.n), int(point.product.k), int(point.rows));
-    let bits = point.product.quantization.bits() as u8;
+    // Both are small.
+    let quantization = point.product.quantization;
+    let (bits, group_size) = (quantization.bits() as u8, quantization.group_size() as u8);
+    let mode = quantization.mode().name();
     let before = found.iter_mut().find(|entry| {
-        (entry.bits, entry.n, entry.k) == (bits, [n, n], [k, k])
+        (entry.mode.as_str(), entry.bits, entry.group_size) == (mode, bits, group_size)
+            && (entry.n, entry.k) == ([n, n], [k, k])
             && entry.path == path_name(path)
             && entry.m[1] + 1 == rows
     });
@@ -111,7 +115,9 @@ fn add(found: &mut Vec<Preference>, point: &Point<'_>, path: RoutePath, saves: f
             entry.saves = entry.saves.min(saves);
         }
         None => found.push(Preference {
+            mode: mode.to_owned(),
             bits,
+            group_size,
             n: [n, n],
             k: [k, k],
             m: [rows, rows],
@@ -125,8 +131,7 @@ fn points(cells: &[Cell]) -> Vec<Point<'_>> {
     let mut points = Vec::new();
     for ((_, batch, rows), cells) in grouped(cells) {
         let Some(first) = cells.first() else { continue };
-        // The table of routes knows bits, not modes, and was asked for affine weights.
-        if batch != 1 || rows < 2 || !first.product.quantization.has_biases() {
+        if batch != 1 || rows < 2 {
             continue;
         }
         let times: Vec<(RoutePath, Spread)> = cells
@@ -224,6 +229,39 @@ mod tests {
         assert_eq!(chosen(&cells, false), std::slice::from_ref(&qmv));
         // For exact policies alone, `default` is kept where it is.
         assert_eq!(chosen(&cells, true), [("qmv_wide".to_owned(), [2, 3]), qmv]);
+    }
+
+    /// The one-row kernel wins at 2 rows of one format and at 3 of another.
+    #[test]
+    fn formats_of_one_shape_have_entries_of_their_own() {
+        let of = |format: &str, cells: [Cell; 3]| {
+            let product: Product = format!("kv=1024x4096:{format}").parse().unwrap();
+            cells.map(|mut cell| {
+                cell.product = product.clone();
+                cell
+            })
+        };
+        let wins = |rows| measured(rows, [10.0, 20.0, 30.0]);
+        let entry = |mode: &str, group_size, rows| Preference {
+            mode: mode.to_owned(),
+            bits: 4,
+            group_size,
+            n: [1024, 1024],
+            k: [4096, 4096],
+            m: [rows, rows],
+            path: "qmv".to_owned(),
+            saves: 0.5,
+        };
+        for (others, expected) in [
+            ("4:128", entry("affine", 128, 3)),
+            ("mxfp4", entry("mxfp4", 32, 3)),
+            ("nvfp4", entry("nvfp4", 16, 3)),
+        ] {
+            let cells = [of("4:64", wins(2)), of(others, wins(3))].concat();
+            let (found, rejected) = choose(&cells, false, 0.05, &mut |_, _, _| Ok(true)).unwrap();
+            assert_eq!(found, [entry("affine", 64, 2), expected]);
+            assert_eq!(rejected, [""; 0]);
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@ mod depth;
 
 use std::path::Path;
 
-use mlx_overlay::{Array, Dtype, QmvPolicy, Route, RoutePath, attention, set_routes};
+use mlx_overlay::{
+    Array, Dtype, QmvPolicy, QuantizationMode, Route, RoutePath, attention, set_routes,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Cell;
@@ -18,15 +20,19 @@ use crate::{Error, Result, setting};
 pub use choose::choose;
 pub use depth::{Costs, Depth, best_depth};
 
-/// The layout of the file.
-const FORMAT: u32 = 1;
+/// The layout of the file. 1 named neither mode nor group size.
+const FORMAT: u32 = 2;
 
 /// A measured preference, as the file holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preference {
+    /// `affine`, `mxfp4`, `mxfp8` or `nvfp4`.
+    pub mode: String,
     /// Bits a weight.
     pub bits: u8,
+    /// Weights that share a scale.
+    pub group_size: u8,
     /// Outputs a row, from and to.
     pub n: [i32; 2],
     /// Values a row, from and to.
@@ -105,18 +111,16 @@ impl Calibration {
             path: path.to_owned(),
             source,
         })?;
-        let calibration: Self =
+        // First, as another layout may lack fields of this one.
+        let Layout { format } =
             toml::from_str(&text).map_err(|error| Error::content(path, error))?;
-        if calibration.format != FORMAT {
+        if format != FORMAT {
             return Err(Error::content(
                 path,
-                format!(
-                    "format {}, expected {FORMAT}: calibrate again",
-                    calibration.format
-                ),
+                format!("format {format}, expected {FORMAT}: calibrate again"),
             ));
         }
-        Ok(calibration)
+        toml::from_str(&text).map_err(|error| Error::content(path, error))
     }
 
     /// The file's text.
@@ -133,11 +137,13 @@ impl Calibration {
     /// The preferences as the dispatch takes them.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a path that is none.
+    /// [`Error::Invalid`] for a mode or a path that is none.
     pub fn routes(&self) -> Result<Vec<Route>> {
         let route = |entry: &Preference| {
             Ok(Route {
+                mode: Some(parse_mode(&entry.mode)?),
                 bits: Some(entry.bits),
+                group_size: Some(entry.group_size),
                 n: entry.n[0]..=entry.n[1],
                 k: entry.k[0]..=entry.k[1],
                 m: entry.m[0]..=entry.m[1],
@@ -174,6 +180,23 @@ impl Calibration {
         }
         Ok(set_routes(&self.routes()?)?)
     }
+}
+
+/// What a file of any layout has.
+#[derive(Deserialize)]
+struct Layout {
+    format: u32,
+}
+
+fn parse_mode(name: &str) -> Result<QuantizationMode> {
+    QuantizationMode::ALL
+        .into_iter()
+        .find(|mode| mode.name() == name)
+        .ok_or_else(|| {
+            Error::Invalid(format!(
+                "a mode is affine, mxfp4, mxfp8 or nvfp4, found \"{name}\""
+            ))
+        })
 }
 
 /// The name of a path in files.
