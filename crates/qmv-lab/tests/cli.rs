@@ -543,6 +543,12 @@ fn wrong_usage_is_told() -> Outcome {
             "/no/such/program",
         ),
         (
+            &["calibrate", "--out", "/tmp/x", "--from", "/no/such/report"],
+            1,
+            "/no/such/report",
+        ),
+        // What would lose the times is found before they are taken or read.
+        (
             &[
                 "calibrate",
                 "--out",
@@ -551,7 +557,47 @@ fn wrong_usage_is_told() -> Outcome {
                 "/no/such/report",
             ],
             1,
-            "/no/such/report",
+            "cannot write to /no/such/folder",
+        ),
+        (
+            &["calibrate", "--out", "/tmp", "--from", "/no/such/report"],
+            1,
+            "cannot write /tmp: it is a folder",
+        ),
+        (
+            &["calibrate", "--out", "/tmp/x", "--margin", "2"],
+            2,
+            "the margin is a part of the time, from 0 to below 1; found 2",
+        ),
+        (
+            &["calibrate", "--out", "/tmp/x", "--margin", "nan"],
+            2,
+            "from 0 to below 1; found NaN",
+        ),
+        (
+            &[
+                "calibrate",
+                "--out",
+                "/tmp/x",
+                "--model",
+                "/tmp",
+                "--acceptance",
+                "2",
+            ],
+            2,
+            "a chance is from 0 to 1; found 2",
+        ),
+        (
+            &[
+                "calibrate",
+                "--out",
+                "/tmp/x",
+                "--model",
+                "/tmp",
+                "--guess-ms=-1",
+            ],
+            2,
+            "a guess costs no negative time; found -1",
         ),
     ] {
         let output = lab("applegpu_g15d", arguments);

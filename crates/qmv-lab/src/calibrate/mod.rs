@@ -81,11 +81,7 @@ impl Calibration {
         margin: f64,
         sound: &mut dyn FnMut(&Product, usize, RoutePath) -> Result<bool>,
     ) -> Result<Self> {
-        if !(0.0..1.0).contains(&margin) {
-            return Err(Error::Invalid(format!(
-                "the margin is a part of the time, from 0 to below 1; found {margin}"
-            )));
-        }
+        let margin = self::margin(margin)?;
         let (preferences, rejected) = if machine.simulated {
             let reason = "simulated: nothing is preferred on the ground of a simulator's times";
             (Vec::new(), vec![reason.to_owned()])
@@ -179,6 +175,20 @@ impl Calibration {
             });
         }
         Ok(set_routes(&self.routes()?)?)
+    }
+}
+
+/// Returns a margin that is one.
+///
+/// # Errors
+/// [`Error::Invalid`] for one that is none.
+pub fn margin(part: f64) -> Result<f64> {
+    if (0.0..1.0).contains(&part) {
+        Ok(part)
+    } else {
+        Err(Error::Invalid(format!(
+            "the margin is a part of the time, from 0 to below 1; found {part}"
+        )))
     }
 }
 

@@ -15,8 +15,8 @@ use super::{Numbers, Outcome, Progress};
 /// Find out which kernel wins for which shape, and write it down for the dispatch
 ///
 /// A kernel is preferred where it saves at least the margin and its numbers are right. The file
-/// holds for this machine and this build of MLX; qmv_lab::calibrate::Calibration installs it. With a
-/// model, also tells how far ahead to guess.
+/// holds for this machine and this build of MLX, and each entry for the format that was measured;
+/// qmv_lab::calibrate::Calibration installs it. With a model, also tells how far ahead to guess.
 ///
 /// On a simulated device the file has no preferences: a simulator's times say nothing.
 #[derive(Debug, clap::Args)]
@@ -32,8 +32,8 @@ pub(crate) struct Args {
     /// Only let kernels with the bits of one row win
     #[arg(long)]
     exact: bool,
-    /// The part of its time that a kernel must save to be preferred
-    #[arg(long, value_name = "PART", default_value_t = 0.05)]
+    /// The part of its time that a kernel must save to be preferred, from 0 to below 1
+    #[arg(long, value_name = "PART", default_value_t = 0.05, value_parser = margin)]
     margin: f64,
     /// Take the times of this report of `bench` instead of measuring
     #[arg(long, value_name = "FILE", conflicts_with_all = ["product", "model", "rows"])]
@@ -51,14 +51,37 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 512, requires = "model")]
     context: usize,
     /// Milliseconds that a guess takes, for the depth
-    #[arg(long, value_name = "MS", default_value_t = 0.0, requires = "model")]
+    #[arg(long, value_name = "MS", default_value_t = 0.0, requires = "model", value_parser = guess)]
     guess_ms: f64,
-    /// The chance that a guess is right, for the depth
-    #[arg(long, value_name = "CHANCE", requires = "model")]
+    /// The chance that a guess is right, from 0 to 1, for the depth
+    #[arg(long, value_name = "CHANCE", requires = "model", value_parser = chance)]
     acceptance: Option<f64>,
 }
 
+fn margin(text: &str) -> Result<f64> {
+    Ok(calibrate::margin(text.parse()?)?)
+}
+
+fn guess(text: &str) -> Result<f64> {
+    let milliseconds: f64 = text.parse()?;
+    ensure!(
+        milliseconds.is_finite() && milliseconds >= 0.0,
+        "a guess costs no negative time; found {milliseconds}"
+    );
+    Ok(milliseconds)
+}
+
+fn chance(text: &str) -> Result<f64> {
+    let chance: f64 = text.parse()?;
+    ensure!(
+        (0.0..=1.0).contains(&chance),
+        "a chance is from 0 to 1; found {chance}"
+    );
+    Ok(chance)
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
+    super::check_writable(&args.out)?;
     let model = args.model.as_deref().map(Model::read).transpose()?;
     let report = match &args.from {
         Some(file) => read(file)?,

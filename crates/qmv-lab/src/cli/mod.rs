@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 /// The exit code of a command that worked and found what it looked for: something differs.
 pub(crate) const FOUND: u8 = 3;
@@ -99,14 +100,17 @@ pub(crate) fn print<T: Serialize>(
     Ok(())
 }
 
+/// Fails where [`write`] would, before there is anything to write.
+pub(crate) fn check_writable(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        bail!("cannot write {}: it is a folder", path.display());
+    }
+    beside(path).map(drop)
+}
+
 /// Writes a file whole or not at all.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::NamedTempFile::new_in(folder)
-        .with_context(|| format!("cannot write to {}", folder.display()))?;
+    let mut file = beside(path)?;
     std::io::Write::write_all(&mut file, text.as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))?;
     file.persist(path)
@@ -114,9 +118,31 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
+/// A file in the same folder, to be renamed.
+fn beside(path: &Path) -> Result<NamedTempFile> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    NamedTempFile::new_in(folder).with_context(|| format!("cannot write to {}", folder.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_check_leaves_files_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("qmv.toml");
+        check_writable(&file).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        std::fs::write(&file, "kept").unwrap();
+        check_writable(&file).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+        assert!(check_writable(folder.path()).is_err());
+        assert!(check_writable(&folder.path().join("none/qmv.toml")).is_err());
+    }
 
     #[test]
     fn numbers_come_alone_and_in_spans() {
