@@ -167,14 +167,7 @@ fn with_paths(
         defines.push((name.clone(), path.to_string()));
     }
     defines.push(("CMAKE_INSTALL_PREFIX".to_owned(), prefix.to_string()));
-    for name in ["fmt", "json"].iter().chain(configuration.inputs) {
-        let variable = name.to_uppercase().replace('-', "_");
-        let dir = (job.input)(name)?;
-        defines.push((
-            format!("FETCHCONTENT_SOURCE_DIR_{variable}"),
-            dir.to_string(),
-        ));
-    }
+    defines.extend(job.options.backend.input_folders(job.input)?);
     if configuration.metallib {
         // MLX compiles this path into the library; the build folder's, its default, may be deleted.
         defines.push(("MLX_METAL_PATH".to_owned(), prefix.join("lib").to_string()));

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use overlay::lock::Lock;
 use overlay::{Manifest, Workspace};
 
+use crate::build::backend::folder_variable;
 use crate::build::stamp::Stamp;
 use crate::build::{self, Backend, prefix};
 use crate::host::{Host, Os};
@@ -199,12 +200,8 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
 fn python(overlay: &Overlay) -> Result<Settings> {
     let source = copy_of_tree(overlay)?;
     let mut arguments = vec!["-DMLX_BUILD_GGUF=OFF".to_owned()];
-    for name in inputs(overlay.stamp.backend) {
-        let variable = name.to_uppercase().replace('-', "_");
-        arguments.push(format!(
-            "-DFETCHCONTENT_SOURCE_DIR_{variable}={}",
-            (overlay.input)(name)?
-        ));
+    for (variable, folder) in overlay.stamp.backend.input_folders(overlay.input)? {
+        arguments.push(format!("-D{variable}={folder}"));
     }
     if overlay.stamp.backend == Backend::Sim {
         let cmake = overlay.root.join("crates/metal-sim/cmake/metal-sim.cmake");
@@ -233,28 +230,16 @@ fn package(overlay: &Overlay) -> String {
     overlay.prefix.join("share/cmake/MLX").into_string()
 }
 
-/// The pinned inputs that MLX's build reads.
-fn inputs(backend: Backend) -> &'static [&'static str] {
-    match backend {
-        Backend::Metal => &["fmt", "json", "metal-cpp"],
-        // The simulated device brings its own headers.
-        Backend::Cpu | Backend::Sim => &["fmt", "json"],
-    }
-}
-
 /// Writes a file for CMake that puts the patched source and the pinned inputs in place of what FetchContent would bring.
 fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
     let mut text = String::from(
         "# Written by `cargo xtask env`: MLX and its inputs from this checkout, nothing from the network.\n",
     );
-    let mut set = |name: &str, path: &Utf8Path| {
-        text +=
-            &format!("set(FETCHCONTENT_SOURCE_DIR_{name} [==[{path}]==] CACHE PATH \"\" FORCE)\n");
-    };
-    set("MLX", &overlay.root.join("vendor/mlx"));
-    for name in inputs(overlay.stamp.backend) {
-        let variable = name.to_uppercase().replace('-', "_");
-        set(&variable, &(overlay.input)(name)?);
+    let mlx = overlay.root.join("vendor/mlx").into_string();
+    let mlx = (folder_variable("mlx"), mlx);
+    let inputs = overlay.stamp.backend.input_folders(overlay.input)?;
+    for (variable, path) in std::iter::once(mlx).chain(inputs) {
+        text += &format!("set({variable} [==[{path}]==] CACHE PATH \"\" FORCE)\n");
     }
     text += "set(MLX_BUILD_GGUF OFF CACHE BOOL \"\" FORCE)\n";
     if let Some(other) = overlay.host.var("CMAKE_TOOLCHAIN_FILE") {

@@ -59,7 +59,6 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     let mut configuration = Configuration {
         cpu: true,
         metallib: true,
-        inputs: &["metal-cpp"],
         deployment_target: Some(deployment_target.clone()),
         clang_rt: Some(clang_rt),
         ..Configuration::default()

@@ -55,8 +55,6 @@ pub struct Configuration {
     /// Whether a metallib is built. It lands in the prefix's library folder, and that path is
     /// compiled into the library as the last place where it looks.
     pub metallib: bool,
-    /// The pinned inputs that MLX's build reads besides fmt and json, by their names in `mlx.toml`.
-    pub inputs: &'static [&'static str],
     /// The oldest macOS that C++, Metal and Rust code are built for.
     pub deployment_target: Option<String>,
     /// The compiler's run-time library, which Rust's own linking leaves out: MLX's
@@ -83,6 +81,26 @@ impl Backend {
         }
     }
 
+    /// The pinned inputs that MLX's build reads, by their names in `mlx.toml`.
+    fn inputs(self) -> &'static [&'static str] {
+        match self {
+            Self::Metal => &["fmt", "json", "metal-cpp"],
+            // The simulated device brings its own headers.
+            Self::Cpu | Self::Sim => &["fmt", "json"],
+        }
+    }
+
+    /// The CMake variables that have the inputs taken from their unpacked folders, which `find` knows by name.
+    pub(crate) fn input_folders(
+        self,
+        find: &dyn Fn(&str) -> Result<Utf8PathBuf>,
+    ) -> Result<Vec<(String, String)>> {
+        let inputs = self.inputs().iter();
+        inputs
+            .map(|name| Ok((folder_variable(name), find(name)?.into_string())))
+            .collect()
+    }
+
     /// What this back-end asks of CMake on `host`.
     pub fn configure(self, host: &Host, options: Options) -> Result<Configuration> {
         match self {
@@ -91,6 +109,12 @@ impl Backend {
             Self::Sim => sim::configure(host, options),
         }
     }
+}
+
+/// The CMake variable that has FetchContent take a dependency from a folder.
+pub(crate) fn folder_variable(name: &str) -> String {
+    let name = name.to_uppercase().replace('-', "_");
+    format!("FETCHCONTENT_SOURCE_DIR_{name}")
 }
 
 /// The host with the one deployment target in its environment, so that cargo, rustc and the build
