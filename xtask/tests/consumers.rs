@@ -57,6 +57,7 @@ impl Scratch {
             version: "0.32.4",
             prefix: Utf8Path::new("/opt/mlx's"),
             stamp: &stamp,
+            tree: &|| Ok(self.path("root/vendor/mlx")),
             input: &|name| Ok(Utf8Path::new("/inputs").join(name)),
             accept,
         };

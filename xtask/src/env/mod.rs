@@ -14,6 +14,7 @@ use crate::build::backend::folder_variable;
 use crate::build::stamp::Stamp;
 use crate::build::{self, Backend, prefix};
 use crate::host::{Host, Os};
+use crate::progress::Line;
 
 /// Print the settings with which another project's bindings use the patched MLX
 #[derive(Debug, clap::Args)]
@@ -91,6 +92,8 @@ pub struct Overlay<'a> {
     pub prefix: &'a Utf8Path,
     /// Its stamp.
     pub stamp: &'a Stamp,
+    /// Finds the patched tree, and fails unless it is the lock's.
+    pub tree: &'a dyn Fn() -> Result<Utf8PathBuf>,
     /// Finds the unpacked folder of a pinned input by its name.
     pub input: &'a dyn Fn(&str) -> Result<Utf8PathBuf>,
     /// Another version of MLX that a consumer may be written for.
@@ -102,6 +105,10 @@ pub fn run(args: Args) -> Result<()> {
     let host = Host::current();
     let workspace = Workspace::discover()?;
     let manifest = Manifest::load(&workspace.manifest_path())?;
+    let line = Line::new();
+    // While the tree is hashed and copied no other run may swap it.
+    let _held = overlay::state::hold(&workspace, &|event| line.show(event))?;
+    drop(line);
     let folder = args
         .prefix
         .unwrap_or_else(|| prefix::builds_dir(workspace.root()).join("current"));
@@ -121,6 +128,7 @@ pub fn run(args: Args) -> Result<()> {
         version: &manifest.mlx.version,
         prefix: &folder.canonicalize_utf8()?,
         stamp: &stamp,
+        tree: &|| Ok(build::source(&workspace, &manifest, false)?.path),
         input: &|name| build::input(&workspace, &manifest, name),
         accept: args.accept.as_deref(),
     };
@@ -235,8 +243,7 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
     let mut text = String::from(
         "# Written by `cargo xtask env`: MLX and its inputs from this checkout, nothing from the network.\n",
     );
-    let mlx = overlay.root.join("vendor/mlx").into_string();
-    let mlx = (folder_variable("mlx"), mlx);
+    let mlx = (folder_variable("mlx"), (overlay.tree)()?.into_string());
     let inputs = overlay.stamp.backend.input_folders(overlay.input)?;
     for (variable, path) in std::iter::once(mlx).chain(inputs) {
         text += &format!("set({variable} [==[{path}]==] CACHE PATH \"\" FORCE)\n");
@@ -252,11 +259,8 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
 
 /// A copy of the patched tree for builds that write into their source. What is in it already is written anew.
 fn copy_of_tree(overlay: &Overlay) -> Result<Utf8PathBuf> {
-    let from = overlay.root.join("vendor/mlx");
+    let from = (overlay.tree)()?;
     let to = folder(overlay, "python")?.join("mlx");
-    if !from.is_dir() {
-        bail!("{from} is missing; `cargo xtask apply-overlay` makes it");
-    }
     if to.exists() {
         fs_err::remove_dir_all(&to)?;
     }

@@ -4,6 +4,7 @@
 
 mod build;
 mod bump_pin;
+mod env;
 mod patch;
 mod support;
 mod upstream;

@@ -1,0 +1,94 @@
+//! `cargo xtask env` hands over `vendor/mlx` only where it is the lock's final tree.
+
+use xtask::build::Backend;
+use xtask::build::stamp::Stamp;
+
+use crate::support::{FILE, Project};
+
+/// What comes after the check in this project, whose MLX needs no inputs.
+const PASSED: &str = "mlx.toml has no input named fmt";
+
+/// A project whose prefix has a stamp and nothing else.
+fn built() -> Project {
+    let project = Project::new();
+    let lock: toml::Table = toml::from_str(&project.read("checkout/mlx.lock")).unwrap();
+    let prefix = project.path("checkout/target/mlx/current");
+    fs_err::create_dir_all(&prefix).unwrap();
+    let stamp = Stamp {
+        format: 1,
+        version: "1.0.0".to_owned(),
+        base_tree: lock["base_tree"].as_str().unwrap().to_owned(),
+        final_tree: lock["final_tree"].as_str().unwrap().to_owned(),
+        pristine: false,
+        backend: Backend::Sim,
+        jit: false,
+        cpu: false,
+        include: Vec::new(),
+        lib: "lib".to_owned(),
+        static_libs: Vec::new(),
+        system_libs: Vec::new(),
+        link_search: Vec::new(),
+        frameworks: Vec::new(),
+        defines: Vec::new(),
+        cxx_std: "c++20".to_owned(),
+        metallib: None,
+        deployment_target: None,
+        clang_rt: None,
+        tools: [].into(),
+    };
+    stamp.write(&prefix).unwrap();
+    project
+}
+
+/// Both ways of handing the source over end so, and nothing is left for a consumer to take.
+#[track_caller]
+fn refused(project: &Project, parts: &[&str]) {
+    for consumer in ["cmake", "python"] {
+        let run = project.xtask(&["env", "--consumer", consumer]);
+        run.fails_with(parts);
+    }
+    for left in ["cmake/mlx-overlay-source.cmake", "python/mlx"] {
+        let left = project.path("checkout/target/mlx/env").join(left);
+        assert!(!left.exists(), "{left} was written");
+    }
+}
+
+#[test]
+fn the_locks_tree_is_handed_over() {
+    let project = built();
+    for consumer in ["cmake", "python"] {
+        let run = project.xtask(&["env", "--consumer", consumer]);
+        run.fails_with(&[PASSED]);
+    }
+    // No source, and so nothing to check.
+    project.xtask(&["apply-overlay", "--revert"]).exits(0);
+    project.xtask(&["env", "--consumer", "rust"]).exits(0);
+}
+
+#[test]
+fn a_reverted_tree_is_not_handed_over() {
+    let project = built();
+    project.xtask(&["apply-overlay", "--revert"]).exits(0);
+    refused(&project, &["mlx.lock says", "cargo xtask apply-overlay"]);
+}
+
+#[test]
+fn an_edited_tree_is_not_handed_over() {
+    let project = built();
+    project.replace(
+        &format!("checkout/vendor/mlx/{FILE}"),
+        "int line_5 = 5",
+        "int line_5 = 6",
+    );
+    refused(&project, &["mlx.lock says", "cargo xtask status"]);
+}
+
+#[test]
+fn an_absent_tree_is_not_handed_over() {
+    let project = built();
+    fs_err::remove_dir_all(project.path("checkout/vendor/mlx")).unwrap();
+    refused(
+        &project,
+        &["vendor/mlx is missing", "cargo xtask apply-overlay"],
+    );
+}
