@@ -3,6 +3,7 @@
 use camino::Utf8PathBuf;
 use overlay::Workspace;
 use overlay::apply::{self, Options, Target};
+use stdout::println;
 
 use crate::progress::Line;
 

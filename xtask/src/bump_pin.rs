@@ -3,6 +3,7 @@
 use anyhow::bail;
 use overlay::bump::{self, Options, Outcome};
 use overlay::{Oid, Workspace};
+use stdout::{print, println};
 
 use crate::progress::Line;
 

@@ -6,6 +6,7 @@ use camino::Utf8Path;
 use comfy_table::{Table, presets};
 use metal_sim::trace::{self, Dispatch};
 use serde::Deserialize;
+use stdout::println;
 
 use crate::cargo;
 use crate::host::Host;

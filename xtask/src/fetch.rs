@@ -3,6 +3,7 @@
 use camino::Utf8PathBuf;
 use overlay::Workspace;
 use overlay::fetch::Options;
+use stdout::println;
 
 use crate::progress::Line;
 

@@ -9,6 +9,7 @@ use overlay::Workspace;
 use overlay::edit::{self, Opened};
 use overlay::lint;
 use overlay::series::Series;
+use stdout::println;
 
 use crate::progress::Line;
 

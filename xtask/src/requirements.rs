@@ -4,6 +4,7 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
+use stdout::println;
 
 use crate::build::Backend;
 use crate::host::{Host, Os};

@@ -4,6 +4,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use overlay::Workspace;
 use overlay::state::{PatchState, Status, status};
+use stdout::println;
 
 use crate::progress::Line;
 

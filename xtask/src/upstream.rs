@@ -4,6 +4,7 @@ use anyhow::bail;
 use camino::Utf8PathBuf;
 use overlay::Workspace;
 use overlay::upstream::{self, Options};
+use stdout::println;
 
 use crate::progress::Line;
 

@@ -23,6 +23,7 @@ use fs_err as fs;
 use metal_sim::Contraction;
 use metallib::{Function, Library};
 use rayon::prelude::*;
+use stdout::println;
 
 use air::Kernel;
 use case::Case;

@@ -8,6 +8,11 @@
 //!
 //! Exit codes: 0 done (equal rows or not), 1 it could not be computed, 2 usage.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "an example takes no help from unpublished crates"
+)]
+
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};

@@ -14,6 +14,7 @@ use qmv_proof::{
     Accuracy, BITS, Driver, Modes, Prefix, SEEDS, Tier, compare_with_pristine, control, differing,
     groups, kernels, render, run,
 };
+use stdout::{print, println};
 
 /// Evaluates what is promised of the quantized kernels on the simulated device.
 ///

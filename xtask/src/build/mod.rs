@@ -17,6 +17,7 @@ use overlay::lock::Lock;
 use overlay::series::Series;
 use overlay::tree::Listing;
 use overlay::{Manifest, Workspace};
+use stdout::println;
 
 pub use backend::{Backend, Options};
 use prefix::{Job, Source};

@@ -9,6 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use overlay::lock::Lock;
 use overlay::series::Series;
 use overlay::{Manifest, Workspace};
+use stdout::println;
 
 use crate::build::stamp::{self, Stamp};
 use crate::build::{self, prefix};

@@ -13,6 +13,7 @@ use std::fmt;
 use anyhow::Result;
 use camino::Utf8Path;
 use serde::Serialize;
+use stdout::println;
 
 use crate::Reported;
 use crate::build::Backend;

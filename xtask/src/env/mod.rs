@@ -9,6 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::ValueEnum;
 use overlay::lock::Lock;
 use overlay::{Manifest, Workspace};
+use stdout::print;
 
 use crate::build::backend::folder_variable;
 use crate::build::stamp::Stamp;

@@ -13,6 +13,7 @@ use overlay::lock::Lock;
 use overlay::series::Series;
 use overlay::{Manifest, Workspace};
 use serde::Serialize;
+use stdout::println;
 
 pub(crate) use file::File;
 pub(crate) use group::thousands;
@@ -127,7 +128,9 @@ pub fn run(args: Args) -> Result<()> {
             .is_some_and(|stamp| stamp.jit),
     };
     if let Some(set) = &args.list {
-        return print_list(&sets.names(set)?);
+        let names = sets.names(set)?;
+        names.iter().for_each(|name| println!("{name}"));
+        return Ok(());
     }
     let report = report(&sets, file.as_ref(), host, args.diff.as_deref())?;
     if args.json {
@@ -265,20 +268,6 @@ fn faults(file: &File, host: Option<Version>) -> Vec<String> {
         ));
     }
     faults
-}
-
-fn print_list(names: &Names) -> Result<()> {
-    use std::io::Write;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let written = names
-        .iter()
-        .try_for_each(|name| writeln!(out, "{name}"))
-        .and_then(|()| out.flush());
-    match written {
-        // `--list patched | head` closes the pipe; that is no failure.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 fn print(

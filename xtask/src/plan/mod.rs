@@ -10,6 +10,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use qmv_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
 use serde::Serialize;
+use stdout::println;
 
 /// GPUs of the kinds that MLX tells apart, from the M1 on.
 const ARCHITECTURES: [&str; 10] = [

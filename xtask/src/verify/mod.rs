@@ -9,6 +9,7 @@ use overlay::lock::Lock;
 use overlay::series::Series;
 use overlay::tree::Listing;
 use overlay::{Manifest, Workspace};
+use stdout::println;
 
 use crate::Reported;
 use crate::kernels::instantiations;

@@ -6,5 +6,6 @@ mod build;
 mod bump_pin;
 mod env;
 mod patch;
+mod stdout;
 mod support;
 mod upstream;

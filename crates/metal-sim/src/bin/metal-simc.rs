@@ -1,7 +1,7 @@
 //! Command line of the kernel compiler; also reached as `xcrun`.
 
 use std::env;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +12,7 @@ use metal_sim::{
     Compiler, Contraction, Error, Finding, Library, Options, Toolchain, Variant,
     default_cache_folder, library_from_text, metal, metallib,
 };
+use stdout::println;
 
 /// Compiles Metal kernels for the simulated device.
 #[derive(Debug, Parser)]
@@ -158,9 +159,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Check { library, names } => check(&library, names),
         Command::Names { library } => {
             let library = Library::read(&library)?;
-            let mut out = io::stdout().lock();
             for name in library.names() {
-                writeln!(out, "{name}")?;
+                println!("{name}");
             }
             Ok(())
         }

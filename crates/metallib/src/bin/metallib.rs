@@ -44,8 +44,8 @@ enum Command {
 fn main() -> ExitCode {
     match run(Args::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
-        // `metallib list … | head` closes the pipe; that is not a failure.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // `metallib list … | head` closes the pipe. Nothing to tell, and the status of a program that SIGPIPE ended.
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(141),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

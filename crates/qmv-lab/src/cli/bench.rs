@@ -6,6 +6,7 @@ use mlx_overlay::{QmvPolicy, Quantization};
 use qmv_lab::bench::{self, Arm, Local, Options, Remote, Report, Worker};
 use qmv_lab::machine::Machine;
 use qmv_lab::product::{Product, parse_format};
+use stdout::print;
 
 use super::{Numbers, Outcome, Progress};
 

@@ -9,6 +9,7 @@ use qmv_lab::machine::Machine;
 use qmv_lab::model::Model;
 use qmv_lab::probe::Layer;
 use qmv_lab::product::Product;
+use stdout::println;
 
 use super::{Numbers, Outcome, Progress};
 

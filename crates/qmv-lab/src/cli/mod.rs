@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tempfile::NamedTempFile;
+use stdout::{print, println};
 
 /// The exit code of a command that worked and found what it looked for: something differs.
 pub(crate) const FOUND: u8 = 3;

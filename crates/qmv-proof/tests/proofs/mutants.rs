@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use metal_sim::{Device, Library, Toolchain, default_cache_folder, metal};
 use qmv_plan::{Mode, Policy};
 use qmv_proof::{Case, Driver, Format, How, Kind, Prefix, products};
+use stdout::println;
 
 const KERNELS: &str = "mlx/backend/metal/kernels";
 
