@@ -204,8 +204,8 @@ fn tree(workspace: &Workspace) -> Finding {
             "tampered" => Finding::error(
                 id,
                 format!("vendor/mlx: {state}"),
-                "keep the edits with `cargo xtask patch edit`, or take them out with \
-                 `cargo xtask apply-overlay --discard-edits`, which keeps a copy",
+                "`cargo xtask apply-overlay --discard-edits` takes the edits out and keeps the edited files in \
+                 vendor/mlx-edits-<n>/; docs/write-a-patch.md tells how they become a patch",
             ),
             _ => Finding::warning(
                 id,

@@ -4,6 +4,7 @@
 
 mod build;
 mod bump_pin;
+mod edits;
 mod env;
 mod patch;
 mod stdout;

@@ -8,7 +8,8 @@ use xtask::proc::Cmd;
 /// The file that patches edit.
 pub(crate) const FILE: &str = "src/k.cpp";
 
-const HEADER: &str = "\
+/// The header of a patch.
+pub(crate) const HEADER: &str = "\
 Subject: Widen a line
 Why: to see
 Upstream: not submitted

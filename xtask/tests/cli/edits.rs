@@ -1,0 +1,36 @@
+//! What becomes of edits that were made in `vendor/mlx` by hand.
+
+use crate::support::{FILE, HEADER, Project};
+
+#[test]
+fn what_doctor_says_keeps_edits_and_makes_them_a_patch() {
+    let project = Project::new();
+    let vendored = format!("checkout/vendor/mlx/{FILE}");
+    project.replace(&vendored, "int line_5 ", "long line_5 ");
+    let edited = project.read(&vendored);
+
+    let report = project.xtask(&["doctor"]).out;
+    for part in [
+        "`cargo xtask apply-overlay --discard-edits`",
+        "vendor/mlx-edits-<n>/",
+        "docs/write-a-patch.md",
+    ] {
+        assert!(report.contains(part), "no {part:?} in {report}");
+    }
+    project
+        .xtask(&["apply-overlay", "--discard-edits"])
+        .exits(0);
+    assert_ne!(project.read(&vendored), edited);
+    let kept = project.read(&format!("checkout/vendor/mlx-edits-1/{FILE}"));
+    assert_eq!(kept, edited);
+
+    // As docs/write-a-patch.md tells it.
+    project.xtask(&["patch", "edit"]).exits(0);
+    let worktree = "checkout/target/patches/worktree";
+    project.write(&format!("{worktree}/{FILE}"), &kept);
+    let message = format!("widen-another\n\n{HEADER}");
+    project.git(worktree, &["commit", "--quiet", "--all", "-m", &message]);
+    project.xtask(&["patch", "export"]).exits(0);
+    project.xtask(&["apply-overlay"]).exits(0);
+    assert_eq!(project.read(&vendored), edited);
+}
