@@ -6,6 +6,7 @@ use camino::Utf8Path;
 use overlay::manifest::Source;
 use overlay::store::Store;
 use overlay::{Manifest, Workspace};
+use qmv_plan::Policy;
 
 use super::Finding;
 use crate::host::Host;
@@ -13,9 +14,6 @@ use crate::host::Host;
 /// MiB that a build takes, with its prefix and the tests that link it; and what it should find.
 const DISK_NEEDED: u64 = 1024;
 const DISK_WISHED: u64 = 4096;
-
-/// The policies that `MLX_QMV_POLICY` may name.
-const POLICIES: [&str; 4] = ["default", "narrow", "streamed", "exact"];
 
 pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let workspace = Workspace::at(root);
@@ -83,14 +81,21 @@ fn disk(host: &Host, root: &Utf8Path) -> Finding {
 fn policy(host: &Host) -> Finding {
     match host.var("MLX_QMV_POLICY") {
         None => Finding::ok("policy", "MLX_QMV_POLICY is not set: MLX's own choice"),
-        Some(value) if POLICIES.contains(&value) => Finding::ok(
+        Some(value) if value.parse::<Policy>().is_ok() => Finding::ok(
             "policy",
             format!("MLX_QMV_POLICY={value}, for every program"),
         ),
         Some(value) => Finding::error(
             "policy",
             format!("MLX_QMV_POLICY={value}: every quantized product on a GPU will fail"),
-            format!("set one of {}, or unset it", POLICIES.join(", ")),
+            format!(
+                "set one of {}, or unset it",
+                Policy::ALL
+                    .iter()
+                    .map(|policy| policy.name())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
         ),
     }
 }
