@@ -4,6 +4,7 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
+use metal_sim::Toolchain;
 use stdout::println;
 
 use crate::build::Backend;
@@ -196,14 +197,9 @@ pub fn kernel_clang(host: &Host) -> Result<Tool, Missing> {
             brew: &[],
         },
     };
-    let names = ["19", "20", "18", "17", "16"].map(|version| format!("clang++-{version}"));
     let candidates = match host.var("MTL_SIM_CXX") {
         Some(name) => vec![name],
-        None => names
-            .iter()
-            .map(String::as_str)
-            .chain(["clang++"])
-            .collect(),
+        None => Toolchain::COMPILERS.to_vec(),
     };
     let name = candidates
         .iter()

@@ -53,16 +53,17 @@ pub struct Toolchain {
     extra_flags: Vec<String>,
 }
 
-const CANDIDATES: [&str; 6] = [
-    "clang++-19",
-    "clang++-20",
-    "clang++-18",
-    "clang++-17",
-    "clang++-16",
-    "clang++",
-];
-
 impl Toolchain {
+    /// The compilers that [`Toolchain::find`] looks for, the best first.
+    pub const COMPILERS: [&str; 6] = [
+        "clang++-19",
+        "clang++-20",
+        "clang++-18",
+        "clang++-17",
+        "clang++-16",
+        "clang++",
+    ];
+
     /// Finds a compiler: `MTL_SIM_CXX`, else the best clang on the path.
     /// `MTL_SIM_CXXFLAGS` adds flags to every kernel (sanitizers, debugging).
     ///
@@ -72,7 +73,7 @@ impl Toolchain {
         let wanted = env::var("MTL_SIM_CXX").ok().filter(|name| !name.is_empty());
         let names: Vec<&str> = match &wanted {
             Some(name) => vec![name],
-            None => CANDIDATES.to_vec(),
+            None => Self::COMPILERS.to_vec(),
         };
         let compiler = names
             .iter()
