@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
 sim)
-    # The default back-end on Linux, and all that the repository's own CI checks.
+    # The default back-end on Linux, and the repository's own CI.
     exec .ci/run
     ;;
 cpu)

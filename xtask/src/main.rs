@@ -45,7 +45,7 @@ enum Command {
     Kernels(kernels::Args),
     /// From nothing to a program that runs on the patched MLX
     Quickstart(quickstart::Args),
-    /// Everything that CI checks
+    /// Build, check and test everything on this machine
     Test(test::Args),
     /// Check the lock, the budget, and properties of the patched sources that no build shows
     Verify(verify::Args),

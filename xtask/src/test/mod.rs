@@ -1,4 +1,7 @@
-//! `cargo xtask test`: everything that CI checks, step by step.
+//! `cargo xtask test`: builds, checks and tests everything on one machine, step by step.
+//!
+//! Hosted CI runs it, and more that it leaves out (`ci/hosted.sh`): the CPU back-end alone, Macs, the oldest Rust,
+//! advisories.
 
 mod report;
 
@@ -19,11 +22,11 @@ const CARGO_DENY: &str = "0.20.2";
 /// The clang-format of Debian 12. Other releases lay out some code differently.
 const CLANG_FORMAT: &str = "clang-format-14";
 
-/// Everything that CI checks.
+/// Build, check and test everything on this machine
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask test --install-deps           what CI runs
+  cargo xtask test --install-deps           a fresh machine
   cargo xtask test --full                   and the long tests")]
 pub struct Args {
     /// Install what is missing: packages with the system's package manager, cargo-deny below target/.
