@@ -10,12 +10,7 @@ sim)
     exec .ci/run
     ;;
 cpu)
-    cargo xtask quickstart --install-deps
-    if command -v apt-get >/dev/null; then
-        sudo apt-get update
-        sudo apt-get install -y --no-install-recommends libopenblas-dev liblapacke-dev
-    fi
-    cargo xtask build --backend cpu
+    cargo xtask quickstart --backend cpu --install-deps
     cargo test --package mlx-overlay-sys --package mlx-overlay --no-fail-fast
     ;;
 metal)

@@ -15,11 +15,15 @@ use crate::requirements;
 #[command(after_long_help = "\
 Examples:
   cargo xtask quickstart --install-deps     a fresh machine
+  cargo xtask quickstart --backend cpu      without a GPU, not even a simulated one (Linux)
   cargo xtask quickstart --offline          without a network (docs/offline.md)")]
 pub struct Args {
     /// Install what is missing (apt-get, with sudo unless run as root; brew; Xcode's component).
     #[arg(long)]
     install_deps: bool,
+    /// The back-end [default: metal on macOS, sim on Linux]
+    #[arg(long, value_enum)]
+    backend: Option<Backend>,
     /// Use no network: MLX, its inputs and the Rust packages must be here (docs/offline.md)
     #[arg(long, conflicts_with = "install_deps")]
     offline: bool,
@@ -39,7 +43,8 @@ pub fn run(args: Args) -> Result<()> {
         host = host.with("CARGO_NET_OFFLINE", "true");
     }
     let root = crate::root()?;
-    let check = || requirements::missing(&host, Backend::default_for(&host));
+    let backend = args.backend.unwrap_or_else(|| Backend::default_for(&host));
+    let check = || requirements::missing(&host, backend, false);
     requirements::ensure(&host, &root, args.install_deps, check)?;
 
     let xtask = crate::this_program()?;
@@ -53,7 +58,9 @@ pub fn run(args: Args) -> Result<()> {
     if let Some(source) = &source {
         fetch.extend(["--source", source.as_str()]);
     }
-    for command in [fetch, vec!["apply-overlay"], vec!["build"]] {
+    let backend = backend.to_string();
+    let build = vec!["build", "--backend", &backend];
+    for command in [fetch, vec!["apply-overlay"], build] {
         println!("==> {}", command.join(" "));
         host.cmd(xtask.as_str()).args(command).dir(&root).run()?;
     }

@@ -61,15 +61,16 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Checks everything that building `backend` needs, and returns what is missing.
-pub fn missing(host: &Host, backend: Backend) -> Vec<Missing> {
+/// Checks everything that building `backend` needs, and returns what is missing. `cpu` asks for the CPU back-end in it
+/// where it leaves the choice.
+pub fn missing(host: &Host, backend: Backend, cpu: bool) -> Vec<Missing> {
     let mut all = vec![
         cmake(host).err(),
         ninja(host).err(),
         cxx_compiler(host).err(),
     ];
-    if host.os == Os::Linux && backend == Backend::Cpu && all[2].is_none() {
-        all.push(blas(host).err());
+    if host.os == Os::Linux && (cpu || backend == Backend::Cpu) {
+        all.push(blas_for_build(host).err());
     }
     if backend == Backend::Metal {
         all.push(metal_toolchain(host).err());
@@ -186,6 +187,21 @@ pub fn blas(host: &Host) -> Result<(), Missing> {
         .map_err(|why| missing(format!("linking with -lopenblas: {why}")))
 }
 
+/// [`blas`], unless the environment tells CMake where to look: then only CMake can say whether it is there.
+pub fn blas_for_build(host: &Host) -> Result<(), Missing> {
+    const PLACES: [&str; 5] = [
+        "BLAS_HOME",
+        "BLAS_ROOT",
+        "LAPACK_ROOT",
+        "CMAKE_LIBRARY_PATH",
+        "CMAKE_PREFIX_PATH",
+    ];
+    if PLACES.iter().any(|name| host.var(name).is_some()) {
+        return Ok(());
+    }
+    blas(host)
+}
+
 /// The clang that metal-simc compiles kernels with at run time: `MTL_SIM_CXX`, else the first that it
 /// would find itself. GCC lacks the vector and half types that kernels need.
 pub fn kernel_clang(host: &Host) -> Result<Tool, Missing> {
@@ -274,7 +290,7 @@ pub fn report(host: &Host, missing: &[Missing]) -> String {
     }
     match install_commands(host, missing) {
         Ok(commands) => {
-            text += "\ninstall it with `cargo xtask quickstart --install-deps`, which runs:";
+            text += "\ninstall it with:";
             for command in commands {
                 text += &format!("\n  {}", command.join(" "));
             }
@@ -339,7 +355,10 @@ pub fn ensure(
         return Ok(());
     }
     if !install {
-        bail!("{}", report(host, &missing));
+        bail!(
+            "{}\n`--install-deps` lets this command do it",
+            report(host, &missing)
+        );
     }
     for words in install_commands(host, &missing)? {
         println!("==> {}", words.join(" "));

@@ -69,7 +69,7 @@ pub(super) fn diagnose(text: &str) -> String {
                 "cblas.h",
             ],
             "BLAS or LAPACK is missing: `apt-get install -y libopenblas-dev liblapacke-dev`, or \
-             `cargo xtask quickstart --install-deps`",
+             `cargo xtask quickstart --backend cpu --install-deps`",
         ),
         (
             &[

@@ -29,7 +29,7 @@ pub(super) fn examine(host: &Host) -> Vec<Finding> {
                 "blas",
                 missing.to_string(),
                 format!(
-                    "only `cargo xtask build --cpu` and `--backend cpu` need it: {}",
+                    "only `cargo xtask test`, `build --cpu` and `build --backend cpu` need it: {}",
                     install(host, &missing)
                 ),
             ),

@@ -41,13 +41,15 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let host = backend::with_deployment_target(Host::current())?;
     let root = crate::root()?;
-    requirements::ensure(&host, &root, args.install_deps, || missing(&host, &root))?;
+    let check = || missing(&host, &root);
+    requirements::ensure(&host, &root, args.install_deps, check)?;
     report::run(steps(&host, &root, args.full)?)
 }
 
-/// What a build needs, and the checkers.
-fn missing(host: &Host, root: &Utf8Path) -> Vec<Missing> {
-    let mut all = requirements::missing(host, Backend::default_for(host));
+/// What the builds need and the checkers; returns what is missing.
+pub fn missing(host: &Host, root: &Utf8Path) -> Vec<Missing> {
+    // The steps build the CPU back-end in, wherever it is a choice.
+    let mut all = requirements::missing(host, Backend::default_for(host), true);
     let lack = |expected: &str, found: &str, remedy| Missing {
         expected: expected.to_owned(),
         found: found.to_owned(),

@@ -4,8 +4,8 @@
 use std::time::{Duration, SystemTime};
 
 use camino::Utf8PathBuf;
-use xtask::build::Backend;
 use xtask::build::stamp::{FILE_NAME, Stamp};
+use xtask::build::{Backend, Options};
 use xtask::host::{Host, Os};
 
 use crate::support::{Scratch, chain};
@@ -133,6 +133,43 @@ fn blas_that_cmake_does_not_find_is_explained() {
         text.contains("apt-get install -y libopenblas-dev liblapacke-dev"),
         "{text}"
     );
+}
+
+#[test]
+fn blas_is_missed_before_cmake_runs_where_the_simulated_device_has_a_cpu_beside_it() {
+    let scratch = Scratch::new();
+    scratch.fake("cmake", "echo 'cmake version 3.25.1'");
+    for name in ["ninja", "cc", "apt-get"] {
+        scratch.fake(name, "");
+    }
+    scratch.fake(
+        "c++",
+        "[ \"$1\" = --version ] && exit 0\n\
+         case \"$(/bin/cat)\" in *lapacke.h*) echo 'fatal error: lapacke.h' >&2; exit 1 ;; esac",
+    );
+    scratch.fake("clang++-19", "echo 'Debian clang version 19.1.7'");
+    scratch.fake("id", "echo 0");
+    // What builds metal-simc comes after the checks.
+    scratch.fake("cargo", "echo 'cargo was asked' >&2; exit 1");
+    let host = scratch.host(Os::Linux, "x86_64");
+    let build = |cpu| {
+        let options = Options {
+            backend: Backend::Sim,
+            cpu,
+            jit: false,
+        };
+        chain(scratch.build_with(&host, options, &scratch.path("source"), "one"))
+    };
+    let text = build(true);
+    for part in [
+        "lapacke.h: fatal error: lapacke.h",
+        "\n  apt-get install -y --no-install-recommends libopenblas-dev liblapacke-dev",
+    ] {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+    assert!(!text.contains("quickstart"), "{text}");
+    let text = build(false);
+    assert!(text.contains("cargo was asked"), "{text}");
 }
 
 #[test]

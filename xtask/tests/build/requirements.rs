@@ -2,7 +2,7 @@
 
 use xtask::build::Backend;
 use xtask::host::{Host, Os};
-use xtask::requirements::{blas, cmake, ensure, install_commands, missing, ninja, report};
+use xtask::requirements::{Missing, blas, cmake, ensure, install_commands, missing, ninja, report};
 
 use crate::support::{Scratch, chain};
 
@@ -21,7 +21,7 @@ fn a_complete_machine_lacks_nothing_and_installs_nothing() {
     let scratch = Scratch::new();
     let host = debian(&scratch, 0);
     ensure(&host, &scratch.path("root"), true, || {
-        missing(&host, Backend::Cpu)
+        missing(&host, Backend::Cpu, false)
     })
     .unwrap();
     assert!(
@@ -63,6 +63,53 @@ fn blas_is_missed_by_header_and_by_library() {
     );
     let text = blas(&host).unwrap_err().to_string();
     assert!(text.contains("cannot find -lopenblas"), "{text}");
+}
+
+/// Takes BLAS and LAPACK from a machine; its compiler is there.
+fn without_blas(scratch: &Scratch) {
+    scratch.fake(
+        "c++",
+        "[ \"$1\" = --version ] && exit 0\n\
+         case \"$(/bin/cat)\" in *cblas.h*) echo 'fatal error: cblas.h' >&2; exit 1 ;; esac",
+    );
+}
+
+/// The expectation that BLAS does not meet.
+fn lacks_blas(missing: &[Missing]) -> bool {
+    missing.iter().any(|item| item.expected.contains("BLAS"))
+}
+
+#[test]
+fn blas_is_needed_wherever_the_cpu_backend_is_built_in() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0);
+    without_blas(&scratch);
+    assert!(!lacks_blas(&missing(&host, Backend::Sim, false)));
+    assert!(lacks_blas(&missing(&host, Backend::Sim, true)));
+    assert!(lacks_blas(&missing(&host, Backend::Cpu, false)));
+    // `cargo xtask test` builds it in, and installs all that its steps need.
+    let lacking = xtask::test::missing(&host, &scratch.path("root"));
+    let commands = install_commands(&host, &lacking).unwrap();
+    let packages = commands[1].join(" ");
+    assert!(
+        packages.contains("libopenblas-dev liblapacke-dev"),
+        "{packages}"
+    );
+    // Where CMake is told to look, only CMake knows what it finds.
+    let host = host.with("LAPACK_ROOT", "/opt/lapack");
+    assert!(!lacks_blas(&missing(&host, Backend::Sim, true)));
+}
+
+#[test]
+fn a_machine_without_a_compiler_gets_blas_in_the_same_go() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0);
+    fs_err::remove_file(scratch.path("bin/c++")).unwrap();
+    let commands = install_commands(&host, &missing(&host, Backend::Cpu, false)).unwrap();
+    assert_eq!(
+        commands[1].join(" "),
+        "apt-get install -y --no-install-recommends g++ libopenblas-dev liblapacke-dev"
+    );
 }
 
 #[test]
@@ -140,7 +187,7 @@ fn the_metal_toolchain_is_downloaded_by_xcodebuild() {
     scratch.fake("xcrun", "echo 'missing Metal Toolchain' >&2; exit 1");
     scratch.fake("xcodebuild", "");
     let host = scratch.host(Os::MacOs, "aarch64");
-    let commands = install_commands(&host, &missing(&host, Backend::Metal)).unwrap();
+    let commands = install_commands(&host, &missing(&host, Backend::Metal, false)).unwrap();
     assert_eq!(
         commands,
         [["xcodebuild", "-downloadComponent", "MetalToolchain"]]

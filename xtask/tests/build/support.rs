@@ -18,6 +18,22 @@ impl Scratch {
         source: &Utf8Path,
         tree: &str,
     ) -> Result<Built> {
+        let options = Options {
+            backend,
+            cpu: false,
+            jit,
+        };
+        self.build_with(host, options, source, tree)
+    }
+
+    /// The same with all choices.
+    pub(crate) fn build_with(
+        &self,
+        host: &Host,
+        options: Options,
+        source: &Utf8Path,
+        tree: &str,
+    ) -> Result<Built> {
         let inputs = self.path("inputs");
         prefix::build(&Job {
             host,
@@ -31,11 +47,7 @@ impl Scratch {
                 pristine: false,
             },
             input: &|name| Ok(inputs.join(name)),
-            options: Options {
-                backend,
-                cpu: false,
-                jit,
-            },
+            options,
             jobs: Some(2),
         })
     }

@@ -15,8 +15,12 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     if host.os != Os::Linux {
         bail!("the sim back-end stands in for a GPU on Linux; on macOS use `--backend metal`");
     }
-    if let Err(missing) = requirements::kernel_clang(host) {
-        bail!("{}", requirements::report(host, &[missing]));
+    let mut missing: Vec<_> = requirements::kernel_clang(host).err().into_iter().collect();
+    if options.cpu {
+        missing.extend(requirements::blas_for_build(host).err());
+    }
+    if !missing.is_empty() {
+        bail!("{}", requirements::report(host, &missing));
     }
     let root = crate_root()?;
     let mut configuration = Configuration {
