@@ -17,7 +17,7 @@ use crate::requirements::{self, Missing, Remedy};
 use report::Step;
 
 /// The cargo-deny that CI uses; another release may know other checks.
-const CARGO_DENY: &str = "0.20.2";
+pub const CARGO_DENY: &str = "0.20.2";
 
 /// The clang-format of Debian 12. Other releases lay out some code differently.
 const CLANG_FORMAT: &str = "clang-format-14";
@@ -95,8 +95,8 @@ pub fn missing(host: &Host, root: &Utf8Path) -> Vec<Missing> {
             "cargo-deny",
         ]);
         all.push(lack(
-            "cargo-deny",
-            "it is neither on PATH nor in target/tools",
+            &format!("cargo-deny {CARGO_DENY}"),
+            "this release is neither on PATH nor in target/tools",
             remedy,
         ));
     }
@@ -109,8 +109,14 @@ fn clang_format(host: &Host) -> Option<Utf8PathBuf> {
 
 fn cargo_deny(host: &Host, root: &Utf8Path) -> Option<Utf8PathBuf> {
     let local = root.join("target/tools/bin/cargo-deny");
-    host.find("cargo-deny")
-        .or_else(|| local.is_file().then_some(local))
+    let pinned = |program: &Utf8PathBuf| {
+        let version = host.cmd(program.as_str()).arg("--version").read();
+        version.is_ok_and(|version| version == format!("cargo-deny {CARGO_DENY}"))
+    };
+    [Some(local), host.find("cargo-deny")]
+        .into_iter()
+        .flatten()
+        .find(pinned)
 }
 
 fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {

@@ -3,6 +3,7 @@
 use xtask::build::Backend;
 use xtask::host::{Host, Os};
 use xtask::requirements::{Missing, blas, cmake, ensure, install_commands, missing, ninja, report};
+use xtask::test::CARGO_DENY;
 
 use crate::support::{Scratch, chain};
 
@@ -110,6 +111,31 @@ fn a_machine_without_a_compiler_gets_blas_in_the_same_go() {
         commands[1].join(" "),
         "apt-get install -y --no-install-recommends g++ libopenblas-dev liblapacke-dev"
     );
+}
+
+#[test]
+fn tests_take_the_pinned_cargo_deny_alone() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0);
+    let root = scratch.path("root");
+    let lacks = || {
+        let lacking = xtask::test::missing(&host, &root);
+        lacking
+            .iter()
+            .any(|item| item.expected.starts_with("cargo-deny"))
+    };
+    assert!(lacks());
+    scratch.fake("cargo-deny", "echo cargo-deny 0.1.0");
+    assert!(lacks(), "another release knows other checks");
+    let pinned = format!("echo cargo-deny {CARGO_DENY}");
+    scratch.fake("cargo-deny", &pinned);
+    assert!(!lacks());
+    // The one in target/tools serves, whatever is on PATH.
+    let tools = root.join("target/tools/bin");
+    fs_err::create_dir_all(&tools).unwrap();
+    fs_err::rename(scratch.path("bin/cargo-deny"), tools.join("cargo-deny")).unwrap();
+    scratch.fake("cargo-deny", "echo cargo-deny 0.1.0");
+    assert!(!lacks());
 }
 
 #[test]
