@@ -11,7 +11,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use crate::build::Backend;
 use crate::build::backend;
 use crate::cargo;
-use crate::host::Host;
+use crate::host::{Host, Os};
 use crate::proc::Cmd;
 use crate::requirements::{self, Missing, Remedy};
 use report::Step;
@@ -41,13 +41,13 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let host = backend::with_deployment_target(Host::current())?;
     let root = crate::root()?;
-    let check = || missing(&host, &root);
+    let check = || missing(&host, &root, args.full);
     requirements::ensure(&host, &root, args.install_deps, check)?;
     report::run(steps(&host, &root, args.full)?)
 }
 
-/// What the builds need and the checkers; returns what is missing.
-pub fn missing(host: &Host, root: &Utf8Path) -> Vec<Missing> {
+/// What the builds need, the checkers, and with `full` what the long tests need; returns what is missing.
+pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
     // The steps build the CPU back-end in, wherever it is a choice.
     let mut all = requirements::missing(host, Backend::default_for(host), true);
     let lack = |expected: &str, found: &str, remedy| Missing {
@@ -99,6 +99,24 @@ pub fn missing(host: &Host, root: &Utf8Path) -> Vec<Missing> {
             "this release is neither on PATH nor in target/tools",
             remedy,
         ));
+    }
+    if full && host.os == Os::Linux {
+        let absent = ["qemu-aarch64-static", "aarch64-linux-gnu-g++"]
+            .into_iter()
+            .filter(|program| host.find(program).is_none())
+            .collect::<Vec<_>>();
+        if !absent.is_empty() {
+            let remedy = Remedy::Packages {
+                apt: &["qemu-user-static", "g++-aarch64-linux-gnu"],
+                brew: &[],
+            };
+            let found = format!("not on PATH: {}", absent.join(", "));
+            all.push(lack(
+                "a compiler and an emulator for aarch64",
+                &found,
+                remedy,
+            ));
+        }
     }
     all
 }

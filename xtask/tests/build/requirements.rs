@@ -89,7 +89,7 @@ fn blas_is_needed_wherever_the_cpu_backend_is_built_in() {
     assert!(lacks_blas(&missing(&host, Backend::Sim, true)));
     assert!(lacks_blas(&missing(&host, Backend::Cpu, false)));
     // `cargo xtask test` builds it in, and installs all that its steps need.
-    let lacking = xtask::test::missing(&host, &scratch.path("root"));
+    let lacking = xtask::test::missing(&host, &scratch.path("root"), false);
     let commands = install_commands(&host, &lacking).unwrap();
     let packages = commands[1].join(" ");
     assert!(
@@ -119,7 +119,7 @@ fn tests_take_the_pinned_cargo_deny_alone() {
     let host = debian(&scratch, 0);
     let root = scratch.path("root");
     let lacks = || {
-        let lacking = xtask::test::missing(&host, &root);
+        let lacking = xtask::test::missing(&host, &root, false);
         lacking
             .iter()
             .any(|item| item.expected.starts_with("cargo-deny"))
@@ -136,6 +136,23 @@ fn tests_take_the_pinned_cargo_deny_alone() {
     fs_err::rename(scratch.path("bin/cargo-deny"), tools.join("cargo-deny")).unwrap();
     scratch.fake("cargo-deny", "echo cargo-deny 0.1.0");
     assert!(!lacks());
+}
+
+#[test]
+fn the_long_tests_get_the_emulator_that_one_of_them_runs_on() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0);
+    let installs = |full| {
+        let lacking = xtask::test::missing(&host, &scratch.path("root"), full);
+        install_commands(&host, &lacking).unwrap()[1].join(" ")
+    };
+    let packages = "qemu-user-static g++-aarch64-linux-gnu";
+    assert!(!installs(false).contains("qemu"), "{}", installs(false));
+    assert!(installs(true).contains(packages), "{}", installs(true));
+    scratch.fake("qemu-aarch64-static", "");
+    assert!(installs(true).contains(packages), "{}", installs(true));
+    scratch.fake("aarch64-linux-gnu-g++", "");
+    assert!(!installs(true).contains("qemu"), "{}", installs(true));
 }
 
 #[test]
