@@ -224,7 +224,7 @@ fn new_stamp(
     }
     let source = job.source;
     Ok(Stamp {
-        format: 1,
+        format: stamp::FORMAT,
         version: source.version.clone(),
         base_tree: source.base_tree.clone(),
         final_tree: source.final_tree.clone(),

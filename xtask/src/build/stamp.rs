@@ -11,10 +11,13 @@ use super::Backend;
 /// The stamp's file name, in the prefix's root.
 pub const FILE_NAME: &str = "mlx-overlay.toml";
 
+/// The version of the stamp's format that is written and read.
+pub const FORMAT: u32 = 1;
+
 /// The stamp. Paths are relative to the prefix unless they are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
-    /// Version of this format: 1.
+    /// Version of this format: [`FORMAT`].
     pub format: u32,
     /// MLX's version.
     pub version: String,
@@ -60,11 +63,12 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Reads the stamp of `prefix`; nothing where there is none or where it is not readable as one:
-    /// either way the prefix has to be built.
+    /// Reads the stamp of `prefix`; nothing where there is none, where it is not readable as one or
+    /// of another format: each time the prefix has to be built.
     pub fn read(prefix: &Utf8Path) -> Option<Self> {
         let text = fs_err::read_to_string(prefix.join(FILE_NAME)).ok()?;
-        toml::from_str(&text).ok()
+        let stamp: Self = toml::from_str(&text).ok()?;
+        (stamp.format == FORMAT).then_some(stamp)
     }
 
     /// Writes the stamp by renaming a complete file into place. An equal stamp is left as it is, so

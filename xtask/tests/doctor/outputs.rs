@@ -99,10 +99,12 @@ fn a_prefix_of_another_tree_is_stale() {
         Error,
         &[OTHER, TREE, "cargo xtask build"],
     );
-    scratch.file(
-        "root/target/mlx/one/prefix/mlx-overlay.toml",
-        "format = 9\n",
-    );
+    // Whole, and all that differs is the layout that it says it has.
+    let stamp = "root/target/mlx/one/prefix/mlx-overlay.toml";
+    let text = fs_err::read_to_string(scratch.path(stamp)).unwrap();
+    let other = text.replace("format = 1\n", "format = 2\n");
+    assert_ne!(text, other);
+    scratch.file(stamp, &other);
     finds(
         &scratch,
         &host,
