@@ -97,7 +97,7 @@ pub(crate) fn replace(path: &Utf8Path, bytes: &[u8]) -> Result<()> {
     written
 }
 
-/// Exchanges two folders in one step. `Ok(false)` where the file system cannot.
+/// Exchanges two files or folders in one step. `Ok(false)` where the file system cannot.
 pub(crate) fn exchange(one: &Utf8Path, other: &Utf8Path) -> Result<bool> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;

@@ -26,6 +26,7 @@ pub mod lock;
 pub mod manifest;
 pub mod patch;
 pub mod path;
+pub mod place;
 pub mod progress;
 pub mod series;
 pub mod source;

@@ -15,6 +15,7 @@ use git2::Oid;
 
 use crate::error::Result;
 use crate::fs as steps;
+use crate::place;
 use crate::progress::{Event, Progress};
 use crate::tree::{Entry, Listing, Mode};
 use crate::workspace::Workspace;
@@ -106,29 +107,14 @@ impl Vendor {
     /// Puts the next tree in the tree's place. Whatever happens, the place holds the old tree or the new one; only
     /// where folders cannot be exchanged it may be empty after a kill, and the next run then puts the old tree back.
     pub(crate) fn swap(&self) -> Result<()> {
-        let (tree, next, old) = (self.tree(), self.next(), self.old());
-        if !tree.exists() {
-            return steps::rename(&next, &tree);
-        }
-        if steps::exchange(&next, &tree)? {
-            // The new tree is in place; if the old one cannot be removed now, the next run says why.
-            let _ = steps::remove_tree(&next);
-            return Ok(());
-        }
-        steps::rename(&tree, &old)?;
-        if let Err(error) = steps::rename(&next, &tree) {
-            steps::rename(&old, &tree)?;
-            return Err(error);
-        }
-        let _ = steps::remove_tree(&old);
+        place::put(&self.next(), &self.tree(), &self.old())?;
+        // The new tree is in place; if the old one cannot be removed now, the next run says why.
+        let _ = steps::remove_tree(&self.next());
         Ok(())
     }
 
     fn recover(&self) -> Result<()> {
-        if self.old().exists() && !self.tree().exists() {
-            steps::rename(&self.old(), &self.tree())?;
-        }
-        steps::remove_tree(&self.old())?;
+        place::recover(&self.tree(), &self.old())?;
         steps::remove_tree(&self.next())
     }
 

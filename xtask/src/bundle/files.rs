@@ -24,13 +24,38 @@ pub(super) fn is_archive(output: &Utf8Path) -> bool {
     output.as_str().ends_with(ARCHIVE)
 }
 
-/// Refuses to replace anything but an earlier bundle.
+/// Refuses to replace anything but an earlier bundle or an empty folder.
 pub(super) fn check_output(output: &Utf8Path) -> Result<()> {
-    let empty = || Ok::<_, io::Error>(fs_err::read_dir(output)?.next().is_none());
-    if output.is_dir() && !output.join(MANIFEST).is_file() && !empty()? {
+    let kind = match fs_err::symlink_metadata(output) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?.file_type(),
+    };
+    if kind.is_symlink() {
+        bail!("{output} is a link; name another place, or the one that it leads to");
+    }
+    let replaceable = if kind.is_dir() {
+        output.join(MANIFEST).is_file() || fs_err::read_dir(output)?.next().is_none()
+    } else {
+        kind.is_file() && begins_with_manifest(output)?
+    };
+    if !replaceable {
         bail!("{output} is there and is no bundle (it has no {MANIFEST}); name another place");
     }
     Ok(())
+}
+
+/// Whether the file is an archive that [`archive`] wrote, by its first entry.
+fn begins_with_manifest(path: &Utf8Path) -> Result<bool> {
+    let plain = zstd::Decoder::new(File::open(path)?)?;
+    let mut archive = tar::Archive::new(plain);
+    let Some(Ok(first)) = archive.entries()?.next() else {
+        return Ok(false);
+    };
+    let name = first.path_bytes();
+    let below = |folder: &[u8]| !folder.is_empty() && !folder.contains(&b'/');
+    Ok(name
+        .strip_suffix(format!("/{MANIFEST}").as_bytes())
+        .is_some_and(below))
 }
 
 /// Copies what an install put into the prefix.
@@ -81,7 +106,8 @@ pub(super) fn write_manifest(bundle: &Utf8Path) -> Result<usize> {
     Ok(files.len())
 }
 
-/// Packs the bundle, below a folder of its name. The bytes depend on the files alone, not on when or by whom it is run.
+/// Packs the bundle, below a folder of its name: [`MANIFEST`] comes first, by its capitals. The bytes depend on the files
+/// alone, not on when or by whom it is run.
 pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Result<()> {
     let encoder = zstd::Encoder::new(File::create(archive)?, LEVEL)?;
     let mut tar = tar::Builder::new(encoder);
@@ -102,13 +128,12 @@ pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Resu
     Ok(())
 }
 
-/// Renames what was made to where it belongs. An earlier bundle goes to `aside`, whole.
+/// Puts what was made where it belongs, in one step. An earlier bundle is at `made` afterwards; where the file system
+/// cannot exchange the two, it lies at `aside` meanwhile.
 pub(super) fn put(made: &Utf8Path, output: &Utf8Path, aside: &Utf8Path) -> Result<()> {
-    if output.exists() {
-        fs_err::rename(output, aside)?;
-    }
-    fs_err::rename(made, output)?;
-    Ok(())
+    // Again: it took a while to make.
+    check_output(output)?;
+    Ok(overlay::place::put(made, output, aside)?)
 }
 
 #[cfg(test)]
@@ -177,12 +202,18 @@ mod tests {
         assert!(error.to_string().contains("neither a file nor a folder"));
     }
 
+    #[track_caller]
+    fn refused(output: &Utf8Path, part: &str) {
+        let error = check_output(output).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert!(error.contains("name another place"), "{error}");
+    }
+
     #[test]
     fn only_a_bundle_is_replaced() {
         let (_scratch, path) = folder();
         let output = path.join("bundle");
-        let error = check_output(&output).unwrap_err().to_string();
-        assert!(error.contains("name another place"), "{error}");
+        refused(&output, "is no bundle");
         write_manifest(&output).unwrap();
         check_output(&output).unwrap();
         check_output(&path.join("not-there")).unwrap();
@@ -191,6 +222,52 @@ mod tests {
 
         fs_err::create_dir(path.join("made")).unwrap();
         put(&path.join("made"), &output, &path.join("aside")).unwrap();
-        assert!(path.join("aside/bin/run").exists() && !output.join("bin").exists());
+        assert!(output.is_dir() && !output.join("bin").exists());
+    }
+
+    #[test]
+    fn only_an_archive_of_a_bundle_is_replaced() {
+        let (_scratch, path) = folder();
+        let other = path.join("other.tar.zst");
+        archive(&path.join("bundle"), "name", &other).unwrap();
+        refused(&other, "is no bundle");
+        write_manifest(&path.join("bundle")).unwrap();
+        let own = path.join("own.tar.zst");
+        archive(&path.join("bundle"), "name", &own).unwrap();
+        check_output(&own).unwrap();
+
+        for (name, bytes) in [("notes.txt", "my notes"), ("empty.tar.zst", "")] {
+            fs_err::write(path.join(name), bytes).unwrap();
+            refused(&path.join(name), "is no bundle");
+        }
+        let plain = zstd::encode_all(&b"no archive"[..], 1).unwrap();
+        fs_err::write(path.join("text.tar.zst"), plain).unwrap();
+        refused(&path.join("text.tar.zst"), "is no bundle");
+        for target in ["own.tar.zst", "nowhere"] {
+            let link = path.join(format!("link-to-{target}"));
+            fs_err::os::unix::fs::symlink(target, &link).unwrap();
+            refused(&link, "is a link");
+        }
+        refused(Utf8Path::new("/dev/null"), "is no bundle");
+    }
+
+    #[test]
+    fn a_bundle_that_cannot_be_put_in_place_leaves_the_earlier_one() {
+        let (_scratch, path) = folder();
+        let output = path.join("bundle");
+        write_manifest(&output).unwrap();
+        put(&path.join("not-made"), &output, &path.join("aside")).unwrap_err();
+        assert!(output.join("bin/run").exists());
+    }
+
+    #[test]
+    fn what_came_to_the_output_meanwhile_is_not_replaced() {
+        let (_scratch, path) = folder();
+        let (made, output) = (path.join("made"), path.join("output"));
+        fs_err::create_dir(&made).unwrap();
+        check_output(&output).unwrap();
+        fs_err::write(&output, "my notes").unwrap();
+        put(&made, &output, &path.join("aside")).unwrap_err();
+        assert_eq!(fs_err::read_to_string(&output).unwrap(), "my notes");
     }
 }

@@ -30,7 +30,8 @@ pub struct Args {
     /// The installed prefix [default: that of the last patched build]
     #[arg(long, value_name = "FOLDER")]
     prefix: Option<Utf8PathBuf>,
-    /// Where it goes: a folder, or an archive whose name ends in .tar.zst [default: a folder below target/bundle]
+    /// Where it goes, instead of nothing or an earlier bundle: a folder, or an archive whose name ends in .tar.zst
+    /// [default: a folder below target/bundle]
     #[arg(long, short, value_name = "PATH")]
     output: Option<Utf8PathBuf>,
 }
@@ -42,15 +43,13 @@ pub fn run(args: Args) -> Result<()> {
     let wanted = args
         .prefix
         .unwrap_or_else(|| prefix::builds_dir(workspace.root()).join("current"));
-    let stamp = Stamp::read(&wanted).with_context(|| {
-        format!(
-            "no built MLX in {wanted} (looked for {}); `cargo xtask build` makes one",
-            stamp::FILE_NAME
-        )
-    })?;
+    // Before the lock, which leaves a file beside the prefix.
+    read_stamp(&wanted)?;
     let prefix = wanted.canonicalize_utf8()?;
     // Until the end: a build in the same folder would change what is copied.
     let _lock = prefix.parent().map(prefix::lock).transpose()?;
+    // And again: a build may have ended while this run waited.
+    let stamp = read_stamp(&prefix)?;
     check(&workspace, &prefix, &stamp)?;
 
     let name = name(&host, &stamp);
@@ -63,13 +62,15 @@ pub fn run(args: Args) -> Result<()> {
     files::check_output(&output)?;
     let parent = output.parent().context("the output has no folder")?;
     fs_err::create_dir_all(parent)?;
-    // Made beside its place and renamed: a killed run leaves no bundle that looks whole.
+    // Made beside its place and exchanged with what is there: a killed run leaves no bundle that looks whole.
     let scratch = tempfile::Builder::new()
         .prefix(".mlx-overlay-bundle")
         .tempdir_in(parent)?;
     let scratch =
         Utf8Path::from_path(scratch.path()).context("the output's folder is not UTF-8")?;
     let bundle = scratch.join(&name);
+    // Not in there: what could not be put back is not to go with the rest.
+    let aside = Utf8PathBuf::from(format!("{scratch}-earlier"));
 
     files::copy_prefix(&prefix, &bundle)?;
     package::relocate(&bundle, &stamp)?;
@@ -80,10 +81,10 @@ pub fn run(args: Args) -> Result<()> {
     let size = if files::is_archive(&output) {
         let archive = scratch.join("archive");
         files::archive(&bundle, &name, &archive)?;
-        files::put(&archive, &output, &scratch.join("earlier"))?;
+        files::put(&archive, &output, &aside)?;
         fs_err::metadata(&output)?.len()
     } else {
-        files::put(&bundle, &output, &scratch.join("earlier"))?;
+        files::put(&bundle, &output, &aside)?;
         files::size(&output)?
     };
     println!(
@@ -94,6 +95,16 @@ pub fn run(args: Args) -> Result<()> {
         size.div_ceil(1_000_000)
     );
     Ok(())
+}
+
+fn read_stamp(prefix: &Utf8Path) -> Result<Stamp> {
+    Stamp::read(prefix).with_context(|| {
+        format!(
+            "no built MLX in {prefix} (looked for {}, format {}); `cargo xtask build` makes one",
+            stamp::FILE_NAME,
+            stamp::FORMAT
+        )
+    })
 }
 
 /// What goes to other people is what the lock names, or the pin itself.

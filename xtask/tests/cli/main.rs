@@ -6,6 +6,7 @@ mod build;
 mod bump_pin;
 mod edits;
 mod env;
+mod bundle;
 mod patch;
 mod stdout;
 mod support;
