@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Output, Stdio};
 
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail};
 #[derive(Debug)]
 pub struct Cmd {
     inner: Command,
+    holds: bool,
 }
 
 impl Cmd {
@@ -20,7 +22,10 @@ impl Cmd {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         #[expect(clippy::disallowed_methods, reason = "this is the wrapper")]
         let inner = Command::new(program);
-        Self { inner }
+        Self {
+            inner,
+            holds: false,
+        }
     }
 
     /// Adds one argument.
@@ -59,6 +64,14 @@ impl Cmd {
     pub fn dir(mut self, dir: impl AsRef<std::path::Path>) -> Self {
         self.inner.current_dir(dir);
         self
+    }
+
+    /// Has the child hold `lock`, and all that it starts with the same standard input: as that, an
+    /// empty file does what `/dev/null` does. The lock ends with the last of them.
+    pub fn holding(mut self, lock: &File) -> Result<Self> {
+        self.inner.stdin(lock.try_clone()?);
+        self.holds = true;
+        Ok(self)
     }
 
     /// Runs with this process's own standard streams; an exit status other than 0 is an error.
@@ -114,29 +127,34 @@ impl Cmd {
     /// Runs with standard output and standard error merged, and hands each line to `on_line`.
     pub fn stream(mut self, mut on_line: impl FnMut(&str) -> Result<()>) -> Result<ExitStatus> {
         let (reader, writer) = std::io::pipe().context("cannot create a pipe")?;
-        self.inner
-            .stdin(Stdio::null())
-            .stdout(writer.try_clone()?)
-            .stderr(writer);
+        self.give_no_input();
+        self.inner.stdout(writer.try_clone()?).stderr(writer);
         let mut child = self
             .inner
             .spawn()
             .with_context(|| format!("cannot run `{self}`"))?;
         // The command holds the writing end: without dropping it the pipe would never end.
         self.inner.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut reader = BufReader::new(reader);
-        let mut line = Vec::new();
-        while reader.read_until(b'\n', &mut line)? > 0 {
-            on_line(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']))?;
-            line.clear();
+        let read = read_lines(reader, &mut on_line);
+        if read.is_err() {
+            // What the child started in turn ends at its next line: nobody reads it any more.
+            let _ = child.kill();
         }
-        child
+        let status = child
             .wait()
-            .with_context(|| format!("cannot wait for `{self}`"))
+            .with_context(|| format!("cannot wait for `{self}`"))?;
+        read.map(|()| status)
+    }
+
+    /// Nothing to read, unless a lock stands there.
+    fn give_no_input(&mut self) {
+        if !self.holds {
+            self.inner.stdin(Stdio::null());
+        }
     }
 
     fn capture(&mut self) -> Result<Output> {
-        self.inner.stdin(Stdio::null());
+        self.give_no_input();
         self.inner
             .output()
             .with_context(|| format!("cannot run `{self}`"))
@@ -148,6 +166,20 @@ impl Cmd {
         }
         Ok(())
     }
+}
+
+/// Hands each line to `on_line`, to the end or to the first error.
+fn read_lines(
+    reader: impl std::io::Read,
+    on_line: &mut impl FnMut(&str) -> Result<()>,
+) -> Result<()> {
+    let mut reader = BufReader::new(reader);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        on_line(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']))?;
+        line.clear();
+    }
+    Ok(())
 }
 
 impl fmt::Display for Cmd {
@@ -200,6 +232,21 @@ mod tests {
             .unwrap();
         assert!(status.success());
         assert_eq!(lines, ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn a_child_whose_lines_cannot_be_taken_is_ended() {
+        let mut number = String::new();
+        let error = Cmd::new("sh")
+            .args(["-c", "echo $$; exec sleep 60"])
+            .stream(|line| {
+                number = line.to_owned();
+                bail!("the disk is full")
+            })
+            .unwrap_err();
+        assert_eq!(error.to_string(), "the disk is full");
+        let alive = Cmd::new("kill").args(["-0", &number]).output().unwrap();
+        assert!(!alive.status.success(), "process {number} lives on");
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! cargo. So it runs in a child, this program's own hidden subcommand `run-cmake`, whose whole output
 //! becomes the build's log; the parent shows progress from it and turns a failure into one error.
 
+use std::fs::File;
 use std::panic;
 
 use anyhow::{Context, Result, anyhow, bail};
 use camino::{Utf8Path, Utf8PathBuf};
+use overlay::Workspace;
 use serde::{Deserialize, Serialize};
 
 use super::log::{self, Log};
@@ -20,6 +22,8 @@ pub struct Run {
     pub source: Utf8PathBuf,
     /// The folder that gets `build` below it.
     pub out: Utf8PathBuf,
+    /// The workspace whose `vendor/` is not to be changed meanwhile.
+    pub workspace: Utf8PathBuf,
     /// The target triple.
     pub target: String,
     /// `-D` options.
@@ -38,6 +42,8 @@ pub fn run(args: Args) -> Result<()> {
     let text = fs_err::read_to_string(&args.request)?;
     let run: Run = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a CMake run of this program", args.request))?;
+    // As the parent does: where that one is killed, no other run may swap the tree under CMake.
+    let _held = overlay::state::hold(&Workspace::at(&run.workspace), &|_| {})?;
     // The panic's text goes into the error below; a backtrace of the crate's inside helps nobody.
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(|| {
@@ -71,13 +77,21 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// The parent's side: starts the child `xtask run-cmake` on `host`, whose output goes to `log_path`.
-pub fn drive(host: &Host, xtask: &Utf8Path, run: &Run, log_path: &Utf8Path) -> Result<()> {
+/// The child, CMake and Ninja hold `lock` to their end, also where this process is killed.
+pub fn drive(
+    host: &Host,
+    xtask: &Utf8Path,
+    run: &Run,
+    log_path: &Utf8Path,
+    lock: &File,
+) -> Result<()> {
     let request = run.out.join("cmake-run.json");
     fs_err::write(&request, serde_json::to_string_pretty(run)?)?;
     let mut log = Log::create(log_path)?;
     let status = host
         .cmd(xtask.as_str())
         .args(["run-cmake", request.as_str()])
+        .holding(lock)?
         .stream(|line| log.line(line))?;
     drop(log);
     if status.success() {

@@ -5,7 +5,7 @@ use std::fs::TryLockError;
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use fs_err::File;
+use fs_err::{File, OpenOptions};
 
 use super::backend::{Configuration, Options};
 use super::cmake;
@@ -80,7 +80,7 @@ pub fn build(job: &Job) -> Result<Built> {
     );
     let dir = builds_dir(job.root).join(key);
     fs_err::create_dir_all(&dir)?;
-    let _lock = lock(&dir)?;
+    let lock = lock(&dir)?;
 
     let prefix = dir.join("prefix");
     let log = dir.join("build.log");
@@ -94,11 +94,12 @@ pub fn build(job: &Job) -> Result<Built> {
     let run = cmake::Run {
         source: job.source.path.clone(),
         out: dir,
+        workspace: job.root.to_owned(),
         target: job.host.target.clone(),
         defines: with_paths(&configuration, job, &prefix)?,
     };
     let host = child_host(job, &configuration)?;
-    cmake::drive(&host, job.xtask, &run, &log)?;
+    cmake::drive(&host, job.xtask, &run, &log, lock.file())?;
     let stamp = new_stamp(job, &configuration, &prefix, tools)?;
     stamp.write(&prefix)?;
     Ok(Built { prefix, log, stamp })
@@ -263,7 +264,13 @@ fn remove_prefix(prefix: &Utf8Path) -> Result<()> {
 /// One build at a time in a folder; the lock ends with the file, also when the process is killed.
 pub(crate) fn lock(dir: &Utf8Path) -> Result<File> {
     let path = dir.join("lock");
-    let file = File::create(&path)?;
+    // To be read as well: it is the standard input of the build's child.
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)?;
     match file.file().try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

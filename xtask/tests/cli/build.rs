@@ -1,30 +1,83 @@
 //! `cargo xtask build` holds `vendor/mlx`: no other run swaps the tree that it compiles, and it compiles none that is
-//! being swapped.
+//! being swapped. What it started holds on where it is killed.
 
 use std::ffi::OsString;
+use std::fs::TryLockError;
 use std::path::Path;
 use std::thread::{scope, sleep};
 use std::time::Duration;
+
+use camino::Utf8DirEntry;
+use sha2::{Digest, Sha256};
+use xtask::proc::Cmd;
 
 use crate::support::{FILE, Project, Run};
 
 /// Long enough for a run that does not wait to be caught; one that waits takes as long as it is made to.
 const A_WHILE: Duration = Duration::from_millis(500);
 
-/// Builds with a `cmake` that says when it was asked for its version, and answers once it may go on.
-fn build(project: &Project) -> Run {
+/// Shell text that says that it was reached, and goes on once it may.
+fn wait(project: &Project) -> String {
     let (started, go) = (project.path("started"), project.path("go"));
-    let wait = format!(
+    format!(
         "touch {started}\ni=0\nwhile [ ! -e {go} ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done\nexit 1"
-    );
-    let mut path = OsString::from(project.program("cmake", &wait));
+    )
+}
+
+/// `PATH` with `body` in place of `cmake`.
+fn path_with_cmake(project: &Project, body: &str) -> OsString {
+    let mut path = OsString::from(project.program("cmake", body));
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
+    path
+}
+
+/// Builds with a `cmake` that waits when it is asked for its version.
+fn build(project: &Project) -> Run {
+    let path = path_with_cmake(project, &wait(project));
     project.run(
         project
             .command(&["build", "--backend", "cpu"])
             .env("PATH", path),
     )
+}
+
+/// Pins what MLX's build needs besides MLX, as archives that are here.
+fn pin_inputs(project: &Project) {
+    project.write("input/CMakeLists.txt", "");
+    let mut manifest = project.read("checkout/mlx.toml");
+    for name in ["fmt", "json"] {
+        let archive = format!("checkout/target/overlay/archives/{name}.tar.gz");
+        project.write(&archive, "");
+        let archive = project.path(&archive);
+        Cmd::new("tar")
+            .args(["-czf", archive.as_str(), "input"])
+            .dir(project.path(""))
+            .run()
+            .unwrap();
+        let sum: String = Sha256::digest(fs_err::read(&archive).unwrap())
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        manifest += &format!(
+            "\n[[input]]\nname = \"{name}\"\nversion = \"1\"\nlicence = \"MIT\"\n\
+             url = \"https://localhost/{name}.tar.gz\"\nsha256 = \"{sum}\"\npath = \"input\"\n\
+             carrier = {{ crate = \"none\", version = \"1.0.0\", archive = \"{name}.tar.gz\" }}\n"
+        );
+    }
+    project.write("checkout/mlx.toml", &manifest);
+}
+
+/// Kills the process whose number is in `file`.
+fn kill(project: &Project, file: &str) {
+    let number = project.read(file);
+    Cmd::new("kill").args(["-9", number.trim()]).run().unwrap();
+}
+
+/// Whether no other process could lock the file.
+fn is_held(path: impl AsRef<Path>) -> bool {
+    let file = fs_err::File::open(path.as_ref()).unwrap();
+    matches!(file.file().try_lock(), Err(TryLockError::WouldBlock))
 }
 
 fn wait_for(file: impl AsRef<Path>) {
@@ -84,4 +137,60 @@ fn a_tree_that_is_not_the_locks_is_not_built() {
     build(&project).fails_with(&["mlx.lock says", "cargo xtask apply-overlay"]);
     fs_err::remove_dir_all(project.path("checkout/vendor/mlx")).unwrap();
     build(&project).fails_with(&["vendor/mlx is missing", "cargo xtask apply-overlay"]);
+}
+
+#[test]
+fn what_a_killed_build_started_holds_on() {
+    let project = Project::new();
+    pin_inputs(&project);
+    let version = "case \"$*\" in --version) echo 'cmake version 3.25.1'; exit ;; esac";
+    let (child, cmake) = (project.path("child"), wait(&project));
+    let path = path_with_cmake(
+        &project,
+        &format!("{version}\necho $PPID > {child}\n{cmake}"),
+    );
+    // A shell that becomes the build, so that its number is known.
+    let becomes = format!("echo $$ > {}; exec \"$@\"", project.path("parent"));
+    let build = Cmd::new("sh")
+        .args(["-c", &becomes, "sh", env!("CARGO_BIN_EXE_xtask")])
+        .args(["build", "--backend", "cpu"])
+        .env("HOME", project.path("home"))
+        .env("PATH", path)
+        .dir(project.path("checkout"));
+    let builds = project.path("checkout/target/mlx");
+    let folder_is_held = || {
+        let is_build = |folder: &&Utf8DirEntry| folder.file_name().starts_with("cpu-");
+        let entries: Vec<_> = builds
+            .read_dir_utf8()
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        is_held(entries.iter().find(is_build).unwrap().path().join("lock"))
+    };
+    scope(|scope| {
+        let build = scope.spawn(|| build.output().unwrap());
+        wait_for(project.path("started"));
+        kill(&project, "parent");
+        build.join().unwrap();
+        let held = folder_is_held();
+        let vendor_held = is_held(project.path("checkout/vendor/.mlx-lock"));
+        // CMake alone is left.
+        kill(&project, "child");
+        sleep(A_WHILE);
+        let still_held = folder_is_held();
+        project.write("go", "");
+        assert!(
+            held,
+            "a second build would run beside the first one's CMake"
+        );
+        assert!(vendor_held, "the tree would be swapped under CMake");
+        assert!(still_held, "a second build would run beside CMake alone");
+    });
+    for _ in 0..100 {
+        if !folder_is_held() {
+            return;
+        }
+        sleep(Duration::from_millis(100));
+    }
+    panic!("nothing runs, and the folder is held");
 }
