@@ -22,6 +22,8 @@ pub struct Run {
     pub source: Utf8PathBuf,
     /// The folder that gets `build` below it.
     pub out: Utf8PathBuf,
+    /// The folder that stands for `/` in the install (`DESTDIR`).
+    pub stage: Utf8PathBuf,
     /// The workspace whose `vendor/` is not to be changed meanwhile.
     pub workspace: Utf8PathBuf,
     /// The target triple.
@@ -53,6 +55,7 @@ pub fn run(args: Args) -> Result<()> {
         }
         config
             .out_dir(&run.out)
+            .env("DESTDIR", &run.stage)
             .target(&run.target)
             .host(&run.target)
             .profile("Release")

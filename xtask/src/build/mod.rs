@@ -7,6 +7,7 @@ mod link;
 mod log;
 pub mod prefix;
 pub(crate) mod pristine;
+mod staging;
 pub mod stamp;
 
 use std::time::Instant;

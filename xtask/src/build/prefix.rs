@@ -12,6 +12,7 @@ use super::cmake;
 use super::key::key;
 use super::link::Link;
 use super::log;
+use super::staging::Staging;
 use super::stamp::{self, Stamp};
 use crate::host::Host;
 use crate::requirements::{self, Missing};
@@ -66,7 +67,11 @@ pub fn builds_dir(root: &Utf8Path) -> Utf8PathBuf {
     root.join("target/mlx")
 }
 
-/// Builds, installs and stamps. A second call with nothing changed only asks Ninja.
+/// The compiled Metal kernels, in a prefix.
+const METALLIB: &str = "lib/mlx.metallib";
+
+/// Builds, installs and stamps. A second call with nothing changed compiles nothing and leaves the
+/// prefix as it is; one that fails does so too.
 pub fn build(job: &Job) -> Result<Built> {
     let tools = find_tools(job.host)?;
     let mut configuration = job.options.backend.configure(job.host, job.options)?;
@@ -84,24 +89,20 @@ pub fn build(job: &Job) -> Result<Built> {
 
     let prefix = dir.join("prefix");
     let log = dir.join("build.log");
-    // Without its stamp a prefix counts for nothing, so it goes before anything in it may change; and
-    // it goes as a whole, since an install never removes headers that the new tree no longer has.
-    let built_from = Stamp::read(&prefix).map(|stamp| stamp.final_tree);
-    if prefix.exists() && built_from.as_deref() != Some(&job.source.final_tree) {
-        remove_prefix(&prefix)?;
-    }
-
+    let staging = Staging::new(&prefix)?;
     let run = cmake::Run {
         source: job.source.path.clone(),
-        out: dir,
+        stage: staging.root().to_owned(),
         workspace: job.root.to_owned(),
         target: job.host.target.clone(),
-        defines: with_paths(&configuration, job, &prefix)?,
+        defines: with_paths(&configuration, job, &dir, &prefix)?,
+        out: dir,
     };
     let host = child_host(job, &configuration)?;
     cmake::drive(&host, job.xtask, &run, &log, lock.file())?;
-    let stamp = new_stamp(job, &configuration, &prefix, tools)?;
-    stamp.write(&prefix)?;
+    let stamp = new_stamp(job, &configuration, &staging.prefix(), tools)?;
+    stamp.write(&staging.prefix())?;
+    staging.put()?;
     Ok(Built { prefix, log, stamp })
 }
 
@@ -161,6 +162,7 @@ fn add_common(configuration: &mut Configuration, host: &Host) {
 fn with_paths(
     configuration: &Configuration,
     job: &Job,
+    dir: &Utf8Path,
     prefix: &Utf8Path,
 ) -> Result<Vec<(String, String)>> {
     let mut defines = configuration.defines.clone();
@@ -170,8 +172,16 @@ fn with_paths(
     defines.push(("CMAKE_INSTALL_PREFIX".to_owned(), prefix.to_string()));
     defines.extend(job.options.backend.input_folders(job.input)?);
     if configuration.metallib {
-        // MLX compiles this path into the library; the build folder's, its default, may be deleted.
-        defines.push(("MLX_METAL_PATH".to_owned(), prefix.join("lib").to_string()));
+        // Where Ninja writes the kernels, and where the library looks for them: metallib.cmake.
+        let include = concat!(env!("CARGO_MANIFEST_DIR"), "/cmake/metallib.cmake");
+        let built = dir.join("build/metallib");
+        for (name, path) in [
+            ("CMAKE_PROJECT_TOP_LEVEL_INCLUDES", include.into()),
+            ("MLX_METAL_PATH", built),
+            ("MLX_OVERLAY_METALLIB", prefix.join(METALLIB)),
+        ] {
+            defines.push((name.to_owned(), path.to_string()));
+        }
         if !job.source.pristine {
             // Into the library and its kernels, which are held against each other at the first product.
             let tree = job.source.final_tree.clone();
@@ -210,9 +220,7 @@ fn new_stamp(
     tools: BTreeMap<String, String>,
 ) -> Result<Stamp> {
     let link = Link::read(prefix)?;
-    let metallib = configuration
-        .metallib
-        .then(|| "lib/mlx.metallib".to_owned());
+    let metallib = configuration.metallib.then(|| METALLIB.to_owned());
     for file in link
         .static_libs
         .iter()
@@ -220,7 +228,7 @@ fn new_stamp(
         .chain(metallib.clone())
     {
         if !prefix.join(&file).is_file() {
-            bail!("the build ended well, but {prefix} has no {file}");
+            bail!("the build ended well, but it installed no {file}");
         }
     }
     let source = job.source;
@@ -249,16 +257,6 @@ fn new_stamp(
             .chain(configuration.tools.clone())
             .collect(),
     })
-}
-
-/// Removes an outdated prefix, its stamp first: a kill in between leaves no prefix that looks whole.
-fn remove_prefix(prefix: &Utf8Path) -> Result<()> {
-    match fs_err::remove_file(prefix.join(stamp::FILE_NAME)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    fs_err::remove_dir_all(prefix)?;
-    Ok(())
 }
 
 /// One build at a time in a folder; the lock ends with the file, also when the process is killed.

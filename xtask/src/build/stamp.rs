@@ -71,17 +71,10 @@ impl Stamp {
         (stamp.format == FORMAT).then_some(stamp)
     }
 
-    /// Writes the stamp by renaming a complete file into place. An equal stamp is left as it is, so
-    /// that build scripts watching its time stay quiet.
+    /// Writes the stamp into a prefix that is in the making.
     pub fn write(&self, prefix: &Utf8Path) -> Result<()> {
-        if Self::read(prefix).as_ref() == Some(self) {
-            return Ok(());
-        }
         let text = toml::to_string(self).context("the stamp cannot be written as TOML")?;
-        let path = prefix.join(FILE_NAME);
-        let new = prefix.join(format!(".{FILE_NAME}.new"));
-        fs_err::write(&new, text)?;
-        fs_err::rename(&new, &path)?;
+        fs_err::write(prefix.join(FILE_NAME), text)?;
         Ok(())
     }
 }

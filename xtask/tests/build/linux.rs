@@ -1,9 +1,10 @@
 //! The CPU back-end on Linux: missing tools with fakes, and folders, times and stamps with the real
 //! cmake on a project of three files that installs what MLX installs.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use xtask::build::stamp::{FILE_NAME, Stamp};
 use xtask::build::{Backend, Options};
 use xtask::host::{Host, Os};
@@ -40,7 +41,7 @@ fn project(scratch: &Scratch) -> (Host, Utf8PathBuf) {
     (host, scratch.path("source"))
 }
 
-fn modified(path: &camino::Utf8Path) -> SystemTime {
+fn modified(path: &Utf8Path) -> SystemTime {
     fs_err::metadata(path).unwrap().modified().unwrap()
 }
 
@@ -74,13 +75,7 @@ fn a_second_build_compiles_nothing_and_a_touched_file_alone() {
     assert_eq!(modified(&stamp), written, "an equal stamp keeps its time");
 
     // A new tree: one file with another content and a later time, one header gone.
-    scratch.file("source/b.cpp", "int b() { return 3; }\n");
-    let later = SystemTime::now() + Duration::from_secs(2);
-    fs_err::File::open(source.join("b.cpp"))
-        .unwrap()
-        .file()
-        .set_modified(later)
-        .unwrap();
+    edit(&scratch, "source/b.cpp", "int b() { return 3; }\n");
     fs_err::remove_file(source.join("mlx/old.h")).unwrap();
     scratch.file("source/mlx/new.h", "");
     let third = build("two");
@@ -94,28 +89,138 @@ fn a_second_build_compiles_nothing_and_a_touched_file_alone() {
     );
 }
 
-#[test]
-fn a_failed_build_says_why_and_leaves_no_stamp() {
-    let scratch = Scratch::new();
-    let (host, source) = project(&scratch);
-    let built = scratch
-        .build(&host, Backend::Cpu, false, &source, "one")
-        .unwrap();
-    scratch.file("source/a.cpp", "#error deliberately broken\n");
+/// Gives a file of the source another text, and a time that Ninja sees as new.
+fn edit(scratch: &Scratch, relative: &str, text: &str) {
+    let path = scratch.file(relative, text);
     let later = SystemTime::now() + Duration::from_secs(2);
-    fs_err::File::open(source.join("a.cpp"))
+    fs_err::File::open(path)
         .unwrap()
         .file()
         .set_modified(later)
         .unwrap();
+}
 
-    let text = chain(scratch.build(&host, Backend::Cpu, false, &source, "two"));
+/// Every file and folder of the prefix with its time and, of a file, its content.
+fn snapshot(prefix: &Utf8Path) -> BTreeMap<Utf8PathBuf, (SystemTime, Option<Vec<u8>>)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![prefix.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir_utf8().unwrap() {
+            let path = entry.unwrap().into_path();
+            let content = path.is_file().then(|| fs_err::read(&path).unwrap());
+            if content.is_none() {
+                folders.push(path.clone());
+            }
+            found.insert(path.clone(), (modified(&path), content));
+        }
+        found.insert(folder.clone(), (modified(&folder), None));
+    }
+    found
+}
+
+/// Nothing but the folders and files of a build that is not running.
+#[track_caller]
+fn leaves_nothing(prefix: &Utf8Path) {
+    let folder = prefix.parent().unwrap();
+    let mut names: Vec<_> = folder
+        .read_dir_utf8()
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_owned())
+        .collect();
+    names.sort();
+    let expected = ["build", "build.log", "cmake-run.json", "lock", "prefix"];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn a_failed_build_says_why_and_leaves_the_old_prefix() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let build = |tree| scratch.build(&host, Backend::Cpu, false, &source, tree);
+    let built = build("one").unwrap();
+    let whole = snapshot(&built.prefix);
+    edit(&scratch, "source/a.cpp", "#error deliberately broken\n");
+
+    let text = chain(build("two"));
     assert!(text.contains("#error deliberately broken"), "{text}");
     assert!(text.contains(built.log.as_str()), "{text}");
     for leak in ["panicked", "cargo:", "build script"] {
         assert!(!text.contains(leak), "`{leak}` in {text}");
     }
-    assert_eq!(Stamp::read(&built.prefix), None);
+    assert_eq!(Stamp::read(&built.prefix), Some(built.stamp));
+    assert!(snapshot(&built.prefix) == whole, "the prefix was changed");
+}
+
+#[test]
+fn an_install_that_ends_halfway_leaves_the_old_prefix() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let build = || scratch.build(&host, Backend::Cpu, false, &source, "one");
+    let built = build().unwrap();
+    let whole = snapshot(&built.prefix);
+    // The same tree: something else changed that the library is made of, as the simulated device.
+    edit(&scratch, "source/b.cpp", "int c() { return 3; }\n");
+    let halfway = format!("{PROJECT}install(CODE \"message(FATAL_ERROR halfway)\")\n");
+    edit(&scratch, "source/CMakeLists.txt", &halfway);
+
+    let text = chain(build());
+    assert!(text.contains("halfway"), "{text}");
+    assert!(snapshot(&built.prefix) == whole, "the prefix was changed");
+
+    // What the failed one left behind is in nobody's way.
+    edit(&scratch, "source/CMakeLists.txt", PROJECT);
+    build().unwrap();
+    let library = fs_err::read(built.prefix.join("lib/libmlx.a")).unwrap();
+    assert!(library.windows(4).any(|name| name == b"_Z1c"));
+    leaves_nothing(&built.prefix);
+}
+
+#[test]
+fn a_prefix_that_is_as_it_was_built_is_left_alone_and_a_damaged_one_is_mended() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let build = || {
+        let built = scratch.build(&host, Backend::Cpu, false, &source, "one");
+        built.unwrap().prefix
+    };
+    let prefix = build();
+    let whole = snapshot(&prefix);
+    build();
+    assert!(
+        snapshot(&prefix) == whole,
+        "an unchanged prefix has new times"
+    );
+
+    let contents = || -> Vec<_> {
+        let found = snapshot(&prefix).into_iter();
+        found.map(|(path, (_, content))| (path, content)).collect()
+    };
+    let good = contents();
+    let (library, header) = (
+        prefix.join("lib/libmlx.a"),
+        prefix.join("include/mlx/old.h"),
+    );
+    let damages: [&dyn Fn(); 5] = [
+        &|| fs_err::write(&library, "").unwrap(),
+        // As a failing disk would: neither size nor time tell.
+        &|| {
+            let time = modified(&library);
+            let mut bytes = fs_err::read(&library).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            fs_err::write(&library, bytes).unwrap();
+            let file = fs_err::OpenOptions::new().write(true).open(&library);
+            file.unwrap().file().set_modified(time).unwrap();
+        },
+        &|| fs_err::remove_file(&header).unwrap(),
+        &|| fs_err::remove_file(prefix.join(FILE_NAME)).unwrap(),
+        &|| fs_err::remove_dir_all(&prefix).unwrap(),
+    ];
+    for (number, damage) in damages.iter().enumerate() {
+        damage();
+        build();
+        assert!(contents() == good, "damage {number} was not mended");
+        leaves_nothing(&prefix);
+    }
 }
 
 #[test]

@@ -4,9 +4,9 @@
 
 mod build;
 mod bump_pin;
+mod bundle;
 mod edits;
 mod env;
-mod bundle;
 mod patch;
 mod stdout;
 mod support;

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use tempfile::NamedTempFile;
 use stdout::{print, println};
+use tempfile::NamedTempFile;
 
 /// The exit code of a command that worked and found what it looked for: something differs.
 pub(crate) const FOUND: u8 = 3;
