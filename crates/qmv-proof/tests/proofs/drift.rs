@@ -11,22 +11,29 @@ use sha2::{Digest, Sha256};
 
 use crate::canary::BLESS;
 
-/// What the streamed kernels follow, by header: a name, and the text that its definition begins with.
-const FOLLOWED: [(&str, &str, &[(&str, &str)]); 2] = [
-    (
-        "quantized.h",
-        "qmv_streamed.h",
-        &[
+/// A header of upstream's, and the one that follows it.
+struct Followed {
+    header: &'static str,
+    follower: &'static str,
+    /// Names, and the text that their definitions begin with.
+    definitions: &'static [(&'static str, &'static str)],
+}
+
+const FOLLOWED: [Followed; 2] = [
+    Followed {
+        header: "quantized.h",
+        follower: "qmv_streamed.h",
+        definitions: &[
             ("load_vector", "inline U load_vector("),
             ("qdot", "inline U qdot("),
             ("qmv_fast_impl", "METAL_FUNC void qmv_fast_impl("),
             ("qmv_impl", "METAL_FUNC void qmv_impl("),
         ],
-    ),
-    (
-        "fp_quantized.h",
-        "fp_qmv_streamed.h",
-        &[
+    },
+    Followed {
+        header: "fp_quantized.h",
+        follower: "fp_qmv_streamed.h",
+        definitions: &[
             ("Dequantize", "struct Dequantize {"),
             ("dequantize_scale", "static inline T dequantize_scale("),
             ("load_vector", "inline void load_vector("),
@@ -34,7 +41,7 @@ const FOLLOWED: [(&str, &str, &[(&str, &str)]); 2] = [
             ("fp_qmv_fast_impl", "METAL_FUNC void fp_qmv_fast_impl("),
             ("fp_qmv_impl", "METAL_FUNC void fp_qmv_impl("),
         ],
-    ),
+    },
 ];
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -49,11 +56,9 @@ pub(crate) fn same_tokens() -> Result<()> {
     let prefix = Prefix::patched()?;
     let kernels = prefix.include().join("mlx/backend/metal/kernels");
     let mut headers = BTreeMap::new();
-    for (header, _, definitions) in FOLLOWED {
-        headers.insert(
-            header.to_owned(),
-            hashes(&kernels.join(header), definitions)?,
-        );
+    for followed in &FOLLOWED {
+        let hashes = hashes(&kernels.join(followed.header), followed.definitions)?;
+        headers.insert(followed.header.to_owned(), hashes);
     }
     let found = Golden {
         version: prefix.stamp.version.clone(),
@@ -64,8 +69,13 @@ pub(crate) fn same_tokens() -> Result<()> {
         return Ok(fs_err::write(&file, toml::to_string(&found)?)?);
     }
     let stored: Golden = toml::from_str(&fs_err::read_to_string(&file)?)?;
-    for (header, follower, definitions) in FOLLOWED {
-        let of = |golden: &Golden, name: &str| golden.headers.get(header)?.get(name).cloned();
+    for Followed {
+        header,
+        follower,
+        definitions,
+    } in &FOLLOWED
+    {
+        let of = |golden: &Golden, name: &str| golden.headers.get(*header)?.get(name).cloned();
         let mut changed: Vec<&str> = definitions.iter().map(|(name, _)| *name).collect();
         changed.retain(|name| of(&found, name) != of(&stored, name));
         ensure!(
