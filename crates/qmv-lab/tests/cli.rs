@@ -37,6 +37,10 @@ fn main() {
             probe_tells_the_policies_apart,
         ),
         ("probe_answers_for_one_policy", probe_answers_for_one_policy),
+        (
+            "probe_examines_the_kernel_of_all_outputs",
+            probe_examines_the_kernel_of_all_outputs,
+        ),
         ("probe_reads_a_model_folder", probe_reads_a_model_folder),
         (
             "bench_claims_nothing_about_a_gpu",
@@ -175,6 +179,35 @@ fn probe_answers_for_one_policy() -> Outcome {
         "{text}"
     );
     expect(&asked("streamed"), 0)?;
+    Ok(())
+}
+
+/// From 4096 outputs on a g17s takes another nvfp4 kernel for one row, so 32 outputs would not do.
+fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
+    let arguments = |product| {
+        [
+            "probe",
+            "--product",
+            product,
+            "--rows",
+            "2",
+            "--seeds",
+            "1",
+            "--policy",
+            "streamed",
+        ]
+    };
+    for (product, kernel, outputs) in [
+        ("4096x512:nvfp4", "_r_2", 4096),
+        ("4088x512:nvfp4", "_r_4", 32),
+    ] {
+        let report: probe::Report = json("applegpu_g17s", &arguments(product), 0)?;
+        let layer = &report.layers[0];
+        assert_eq!(layer.alone_function, "qmv_fast");
+        assert!(layer.alone.ends_with(kernel), "{product}: {}", layer.alone);
+        // Of 2 rows, in f32 and in bf16.
+        assert_eq!(layer.cells[0].outputs, 2 * 2 * outputs, "{product}");
+    }
     Ok(())
 }
 

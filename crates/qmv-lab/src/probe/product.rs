@@ -50,9 +50,9 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
     let mut types = vec![Dtype::F32];
     types.extend((options.dtype != Dtype::F32).then_some(options.dtype));
     for dtype in types {
+        let outputs = outputs(product, options, dtype, &default, &streams)?;
         for seed in 0..options.seeds {
-            let few = options.outputs.map(|n| reduced(product, n));
-            let mut sample = Sample::new(product, dtype, most, few, seed)?;
+            let sample = Sample::new(product, dtype, most, outputs, seed)?;
             let mut alone = Vec::new();
             for row in 0..most {
                 let run = default.scope(|| sample.run(row..row + 1))?;
@@ -63,27 +63,15 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
             let mut cells = verdict.cells.iter_mut();
             for (_, stream) in &streams {
                 for (&rows, cell) in options.rows.iter().zip(&mut cells) {
-                    let mut run = stream.scope(|| sample.run(0..rows))?;
-                    let mut plan = plan(product, dtype, rows, stream)?;
-                    if plan.as_ref().is_some_and(|plan| plan.kernel != run.kernel) && few.is_some()
-                    {
-                        // Fewer outputs take another kernel than all: compute all.
-                        sample = Sample::new(product, dtype, most, None, seed)?;
-                        alone.clear();
-                        for row in 0..most {
-                            alone.extend(default.scope(|| sample.run(row..row + 1))?.bits);
-                        }
-                        run = stream.scope(|| sample.run(0..rows))?;
+                    let run = stream.scope(|| sample.run(0..rows))?;
+                    if let Some(plan) = verify(product, dtype, rows, stream, &run)? {
+                        cell.weight_passes = plan.weight_passes;
+                        cell.weight_bytes = plan.weight_bytes;
                     }
-                    verify(product, dtype, rows, stream, &run)?;
                     let alone = &alone[..run.bits.len()];
                     cell.differing += alone.iter().zip(&run.bits).filter(|(a, b)| a != b).count();
                     cell.outputs += run.bits.len();
                     (cell.kernel, cell.function) = (run.kernel, run.function);
-                    if let Some(plan) = plan.take() {
-                        cell.weight_passes = plan.weight_passes;
-                        cell.weight_bytes = plan.weight_bytes;
-                    }
                 }
             }
         }
@@ -96,6 +84,35 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
         }
     }
     Ok(verdict)
+}
+
+/// How many outputs to compute: few if they take the kernels of the whole product at every number of
+/// rows, one row included; else all.
+fn outputs(
+    product: &Product,
+    options: &Options,
+    dtype: Dtype,
+    default: &Stream,
+    streams: &[(QmvPolicy, Stream)],
+) -> Result<usize> {
+    let Some(few) = options.outputs.map(|n| reduced(product, n)) else {
+        return Ok(product.n);
+    };
+    let part = Product {
+        n: few,
+        ..product.clone()
+    };
+    let blocks = streams
+        .iter()
+        .flat_map(|(_, stream)| options.rows.iter().map(move |&rows| (rows, stream)));
+    for (rows, stream) in [(1, default)].into_iter().chain(blocks) {
+        let kernel =
+            |product| Ok::<_, Error>(plan(product, dtype, rows, stream)?.map(|plan| plan.kernel));
+        if kernel(&part)? != kernel(product)? {
+            return Ok(product.n);
+        }
+    }
+    Ok(few)
 }
 
 /// As few outputs that are a multiple of 8 if all are, and none if none is: one-row kernels tell the
@@ -117,13 +134,12 @@ impl Sample {
         product: &Product,
         dtype: Dtype,
         rows: usize,
-        outputs: Option<usize>,
+        outputs: usize,
         seed: u64,
     ) -> Result<Self> {
-        let n = outputs.unwrap_or(product.n);
         let mut noise = Noise::new(seed);
         Ok(Self {
-            matrix: noise.matrix([n, product.k], product.quantization, dtype, 1.0)?,
+            matrix: noise.matrix([outputs, product.k], product.quantization, dtype, 1.0)?,
             x: noise.array(&[rows, product.k], 1.0, dtype)?,
         })
     }
@@ -162,14 +178,21 @@ fn plan(
     Ok(Some(plan))
 }
 
-/// The kernel that ran must be the one that the whole product takes, or another was examined.
-fn verify(product: &Product, dtype: Dtype, rows: usize, stream: &Stream, run: &Run) -> Result<()> {
+/// The kernel that ran must be the one that the whole product takes, or another was examined. Gives
+/// the whole product's plan.
+fn verify(
+    product: &Product,
+    dtype: Dtype,
+    rows: usize,
+    stream: &Stream,
+    run: &Run,
+) -> Result<Option<DispatchPlan>> {
     match plan(product, dtype, rows, stream)? {
         Some(plan) if plan.kernel != run.kernel => Err(Error::Kernel {
             what: format!("{product}, {dtype}, M = {rows}, policy {}", plan.policy),
             expected: plan.kernel,
             found: run.kernel.clone(),
         }),
-        _ => Ok(()),
+        plan => Ok(plan),
     }
 }
