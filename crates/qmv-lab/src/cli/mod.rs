@@ -125,7 +125,18 @@ fn beside(path: &Path) -> Result<NamedTempFile> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    NamedTempFile::new_in(folder).with_context(|| format!("cannot write to {}", folder.display()))
+    temporary()
+        .tempfile_in(folder)
+        .with_context(|| format!("cannot write to {}", folder.display()))
+}
+
+/// For a file that others may read: the umask decides, as for any new file.
+fn temporary() -> tempfile::Builder<'static, 'static> {
+    #[cfg_attr(not(unix), expect(unused_mut))]
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder
 }
 
 #[cfg(test)]
@@ -151,5 +162,19 @@ mod tests {
         for text in ["", "a", "5-3", "1-", "1-9999999"] {
             assert!(numbers(text).is_err(), "{text}");
         }
+    }
+
+    /// As a file has that was made without a temporary one: its readers may be other users.
+    #[cfg(unix)]
+    #[test]
+    fn files_have_the_permissions_of_new_ones() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, plain] = ["ours", "plain"].map(|name| folder.path().join(name));
+        write(&ours, "text").unwrap();
+        std::fs::write(&plain, "text").unwrap();
+        let mode = |path| std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&ours), mode(&plain));
     }
 }
