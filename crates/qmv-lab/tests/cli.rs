@@ -8,11 +8,13 @@ mod folder;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use folder::More;
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{Backend, DispatchPlan, Dtype, QmvPolicy, Quantization, RoutePath, build_info};
 use qmv_lab::calibrate::{Calibration, Preference};
 use qmv_lab::machine::Machine;
 use qmv_lab::product::Product;
+use qmv_lab::model::Model;
 use qmv_lab::{bench, decode, mixed, probe};
 
 type Outcome = Result<(), Failed>;
@@ -42,6 +44,10 @@ fn main() {
             probe_examines_the_kernel_of_all_outputs,
         ),
         ("probe_reads_a_model_folder", probe_reads_a_model_folder),
+        (
+            "probe_is_not_exact_where_it_did_not_look",
+            probe_is_not_exact_where_it_did_not_look,
+        ),
         (
             "bench_claims_nothing_about_a_gpu",
             bench_claims_nothing_about_a_gpu,
@@ -212,7 +218,7 @@ fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
 }
 
 fn probe_reads_a_model_folder() -> Outcome {
-    let model = folder::write("llama", true);
+    let model = folder::write("llama", More::Router);
     let arguments = [
         "probe",
         "--model",
@@ -246,6 +252,49 @@ fn probe_reads_a_model_folder() -> Outcome {
             .starts_with("dense product model.layers.0.mlp.router 16x512: differs from M = 2")
     );
     assert!(!report.exact.is_empty());
+    Ok(())
+}
+
+fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
+    let model = folder::write("llama", More::Experts);
+    let arguments = [
+        "probe",
+        "--model",
+        path(model.path()),
+        "--rows",
+        "2",
+        "--seeds",
+        "1",
+        "--policy",
+        "streamed",
+    ];
+    let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
+    assert!(report.obstacles.is_empty(), "{:?}", report.obstacles);
+    let skipped = [
+        "model.layers.1.mlp.switch_mlp.up_proj: [2, 512, 64], one matrix an expert, picked by a gather",
+        "model.layers.1.mlp.switch_mlp.down_proj: [2, 16, 512], more than a matrix, not quantized",
+    ];
+    assert_eq!(report.skipped, skipped);
+
+    let allowed = [&arguments[..], &["--allow-skipped"]].concat();
+    let output = lab("applegpu_g15d", &allowed);
+    expect(&output, 0)?;
+    let text = String::from_utf8(output.stdout)?;
+    let verdict = "verdict: what was probed is exact under streamed";
+    assert!(text.contains(verdict), "{text}");
+    for skipped in skipped {
+        assert!(
+            text.contains(&format!("\n  not probed: {skipped}\n")),
+            "{text}"
+        );
+    }
+
+    let config = model.path().join("config.json");
+    let other = std::fs::read_to_string(&config)?.replace("num_attention_heads", "heads");
+    std::fs::write(&config, other)?;
+    let model = Model::read(model.path())?;
+    assert_eq!(model.skipped[..2], skipped);
+    assert!(model.skipped[2].starts_with("attention, rope and norms: config.json"));
     Ok(())
 }
 
@@ -490,7 +539,7 @@ fn decode_keeps_thousands_of_tokens() -> Outcome {
 
 fn decode_reads_a_model_folder() -> Outcome {
     for family in ["llama", "qwen3"] {
-        let model = folder::write(family, false);
+        let model = folder::write(family, More::Nothing);
         let arguments = [
             "decode",
             "--model",
@@ -510,7 +559,7 @@ fn decode_reads_a_model_folder() -> Outcome {
         assert_eq!((report.shape.layers, report.shape.vocabulary), (2, 64));
         assert_eq!(report.certified, ["streamed"]);
     }
-    let other = folder::write("gemma3", false);
+    let other = folder::write("gemma3", More::Nothing);
     let output = lab("applegpu_g15d", &["decode", "--model", path(other.path())]);
     expect(&output, 1)?;
     let text = String::from_utf8(output.stderr)?;
@@ -548,6 +597,7 @@ fn wrong_usage_is_told() -> Outcome {
             2,
             "a policy is default, narrow, streamed or exact",
         ),
+        (&["probe", "--allow-skipped"], 2, "--model <FOLDER>"),
         (
             &["probe", "--model", "/no/such/folder"],
             1,

@@ -88,12 +88,7 @@ impl Model {
                 continue;
             }
             let Some(quantization) = quantization(config, folder, &module)? else {
-                if let [n, k] = weight.shape[..] {
-                    let known = model.dense.iter().any(|d| d.n == n && d.k == k);
-                    if !known {
-                        model.dense.push(Dense { name: module, n, k });
-                    }
-                }
+                model.add_dense(module, &weight.shape);
                 continue;
             };
             let scales = folder.tensor(&format!("{module}.scales"))?;
@@ -117,6 +112,11 @@ impl Model {
                 }
             }
         }
+        if model.attention.is_none() {
+            let fields = "no `hidden_size` and `num_attention_heads`";
+            let skipped = format!("attention, rope and norms: config.json has {fields}");
+            model.skipped.push(skipped);
+        }
         if model.layers.is_empty() && model.dense.is_empty() {
             return Err(Error::content(
                 folder.path(),
@@ -124,6 +124,21 @@ impl Model {
             ));
         }
         Ok(model)
+    }
+
+    /// A weight that is not quantized; vectors are those of norms.
+    fn add_dense(&mut self, name: String, shape: &[usize]) {
+        match *shape {
+            [] | [_] => {}
+            [n, k] => {
+                if !self.dense.iter().any(|d| d.n == n && d.k == k) {
+                    self.dense.push(Dense { name, n, k });
+                }
+            }
+            _ => self.skipped.push(format!(
+                "{name}: {shape:?}, more than a matrix, not quantized"
+            )),
+        }
     }
 }
 

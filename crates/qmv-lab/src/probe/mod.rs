@@ -118,6 +118,8 @@ pub struct Report {
     pub exact: Vec<String>,
     /// What stands in the way where no policy makes the whole block exact, in the order of the model.
     pub obstacles: Vec<String>,
+    /// What the model has besides and was not probed, and why.
+    pub skipped: Vec<String>,
 }
 
 impl Report {
@@ -126,8 +128,14 @@ impl Report {
         self.exact.first().map(String::as_str)
     }
 
-    /// Whether the whole block is exact under some policy, what no policy decides included.
+    /// Whether the whole block is exact under some policy, what no policy decides included. It is
+    /// not known to be where something was not probed.
     pub fn is_exact(&self) -> bool {
+        self.is_exact_where_probed() && self.skipped.is_empty()
+    }
+
+    /// Whether all that was probed is exact under some policy, whatever was not.
+    pub fn is_exact_where_probed(&self) -> bool {
         !self.exact.is_empty() && self.obstacles.is_empty()
     }
 
@@ -206,7 +214,7 @@ pub fn products(
         verdicts.push(product::verdict(layer, options)?);
     }
     progress(layers.len(), layers.len());
-    report(verdicts, Vec::new(), options)
+    report(verdicts, Vec::new(), &[], options)
 }
 
 /// Probes a model: its products, and what no policy decides.
@@ -232,7 +240,7 @@ pub fn model(
         others.push(operation::verdict(operation, options)?);
     }
     progress(total, total);
-    report(layers, others, options)
+    report(layers, others, &model.skipped, options)
 }
 
 fn operations(model: &Model, options: &Options) -> Vec<Operation> {
@@ -283,6 +291,7 @@ fn check(options: &Options) -> Result<()> {
 fn report(
     layers: Vec<LayerVerdict>,
     operations: Vec<OperationVerdict>,
+    skipped: &[String],
     options: &Options,
 ) -> Result<Report> {
     let mut exact: Vec<(u64, &str)> = options
@@ -308,6 +317,7 @@ fn report(
         operations,
         exact,
         obstacles,
+        skipped: skipped.to_vec(),
     })
 }
 

@@ -36,23 +36,30 @@ pub fn render(report: &Report) -> String {
     for obstacle in &report.obstacles {
         let _ = writeln!(text, "  {obstacle}");
     }
+    for skipped in &report.skipped {
+        let _ = writeln!(text, "  not probed: {skipped}");
+    }
     text
 }
 
 fn verdict(report: &Report) -> String {
-    let first = report.obstacles.first();
-    match (report.recommended(), first) {
-        (Some(policy), None) => format!(
-            "verdict: exact under {}; take `{policy}`, which reads the fewest bytes of weights",
-            report.exact.join(", ")
-        ),
-        (Some(policy), Some(first)) => format!(
-            "verdict: the quantized products are exact under {} (take `{policy}`), but something else \
-             is at work; first: {}",
-            report.exact.join(", "),
+    let Some(policy) = report.recommended() else {
+        return "verdict: no policy makes every product exact".to_owned();
+    };
+    let exact = report.exact.join(", ");
+    match report.obstacles.first() {
+        Some(first) => format!(
+            "verdict: the quantized products are exact under {exact} (take `{policy}`), but something \
+             else is at work; first: {}",
             first.split(": ").next().unwrap_or_default()
         ),
-        (None, _) => "verdict: no policy makes every product exact".to_owned(),
+        None if report.skipped.is_empty() => format!(
+            "verdict: exact under {exact}; take `{policy}`, which reads the fewest bytes of weights"
+        ),
+        None => format!(
+            "verdict: what was probed is exact under {exact} (take `{policy}`, which reads the fewest \
+             bytes of weights), but not all was"
+        ),
     }
 }
 

@@ -15,8 +15,18 @@ struct Tensor {
     bytes: Vec<u8>,
 }
 
-/// Writes `config.json` and a safetensors file. With `router`, a matrix that is not quantized is among the weights.
-pub(crate) fn write(family: &str, router: bool) -> TempDir {
+/// What a folder holds besides the weights of its layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum More {
+    Nothing,
+    /// A matrix that is not quantized.
+    Router,
+    /// Matrices that a gather picks from, quantized and not.
+    Experts,
+}
+
+/// Writes `config.json` and a safetensors file.
+pub(crate) fn write(family: &str, more: More) -> TempDir {
     let mut noise = Noise::new(11);
     let mut tensors = Vec::new();
     let affine = Quantization::affine(4, 64).unwrap();
@@ -45,13 +55,25 @@ pub(crate) fn write(family: &str, router: bool) -> TempDir {
             }
         }
     }
-    if router {
-        tensors.push(Tensor {
-            name: "model.layers.0.mlp.router.weight".to_owned(),
-            dtype: Stored::BF16,
-            shape: vec![16, 512],
-            bytes: vec![0; 16 * 512 * 2],
-        });
+    match more {
+        More::Nothing => {}
+        More::Router => {
+            let shape = [16, 512];
+            let name = "model.layers.0.mlp.router.weight";
+            tensors.push(zeros(name, Stored::BF16, &shape));
+        }
+        More::Experts => {
+            for (part, dtype, columns) in [
+                ("weight", Stored::U32, 64),
+                ("scales", Stored::BF16, 8),
+                ("biases", Stored::BF16, 8),
+            ] {
+                let name = format!("model.layers.1.mlp.switch_mlp.up_proj.{part}");
+                tensors.push(zeros(&name, dtype, &[2, 512, columns]));
+            }
+            let name = "model.layers.1.mlp.switch_mlp.down_proj.weight";
+            tensors.push(zeros(name, Stored::BF16, &[2, 16, 512]));
+        }
     }
     matrix(
         &mut tensors,
@@ -135,6 +157,16 @@ fn matrix(
                 add(part, Stored::BF16, shape, bytes);
             }
         }
+    }
+}
+
+fn zeros(name: &str, dtype: Stored, shape: &[usize]) -> Tensor {
+    let values: usize = shape.iter().product();
+    Tensor {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.to_vec(),
+        bytes: vec![0; values * dtype.bitsize() / 8],
     }
 }
 
