@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -345,12 +347,25 @@ meet(mtlsim_lanes* lanes, mtlsim_scope scope, const mtlsim_site* site) {
   go_to(e, next, current_context(e), false);
 }
 
+// Once in a process: later lanes are no better off.
+MTLSIM_UNTRACKED void warn_of_unguarded_lanes(int error) {
+  static std::atomic_flag told;
+  if (!told.test_and_set()) {
+    fprintf(
+        stderr,
+        "metal-sim: no guard page for some lanes, so that an overflow of their stacks goes unnoticed: %s. "
+        "Raise vm.max_map_count, or lower MTL_SIM_THREADS\n",
+        strerror(error));
+  }
+}
+
 // Puts guard pages below the stacks of the first `count` fibers. Where the
 // system allows no more mappings the rest go without.
 MTLSIM_UNTRACKED void guard_stacks(mtlsim_engine& e, uint32_t count) {
   for (; e.guarded < count; ++e.guarded) {
     if (mprotect(e.reserved + e.guarded * e.stack_stride, e.page, PROT_NONE) !=
         0) {
+      warn_of_unguarded_lanes(errno);
       e.guarded = MTLSIM_MAX_THREADS;
       return;
     }
