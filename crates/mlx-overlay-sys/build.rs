@@ -12,6 +12,7 @@ use prefix::{Prefix, Request};
 
 const BRIDGE: &[&str] = &[
     "src/bridge.cpp",
+    "src/check.cpp",
     "src/lifetime.cpp",
     "src/metallib.cpp",
     "src/ops.cpp",

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "mlx-overlay-sys/src/check.h"
 #include "mlx-overlay-sys/src/convert.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx/allocator.h"
@@ -80,24 +81,24 @@ const char* mode_name(WeightMode mode) {
   throw std::invalid_argument("mlx-overlay: unknown quantization mode");
 }
 
-// Packed values, scales and, for affine, biases.
-const core::array& part(rust::Slice<const ArrayRef> parts, std::size_t i) {
-  if (i >= parts.size()) {
-    throw std::invalid_argument(
-        "mlx-overlay: a quantized matrix has two parts or three");
-  }
-  return parts[i].array.get();
-}
-
 std::optional<core::array> biases(rust::Slice<const ArrayRef> parts) {
-  return parts.size() > 2 ? std::optional(part(parts, 2)) : std::nullopt;
+  return parts.size() > 2 ? std::optional(parts[2].array.get()) : std::nullopt;
 }
 
-void require_settled(const core::array& array) {
-  if (array.status() != core::array::Status::available ||
-      !array.flags().row_contiguous) {
+const core::array& settled_value(const Array& array) {
+  if (!array.settled()) {
     throw std::logic_error("mlx-overlay: the array is not settled");
   }
+  return array.get();
+}
+
+// A settled array over the memory of an evaluated one.
+std::unique_ptr<Array> settled_view(const core::array& value) {
+  auto memory = value.data_shared_ptr();
+  if (!memory) {
+    throw std::logic_error("mlx-overlay: the array has no memory");
+  }
+  return std::make_unique<Array>(view(std::move(memory), value), true);
 }
 
 } // namespace
@@ -262,18 +263,15 @@ std::unique_ptr<Array> settle(const Array& array, RawStream stream) {
     value.eval();
     value.wait();
   }
-  return wrap(view(value.data_shared_ptr(), value));
+  return settled_view(value);
 }
 
 std::unique_ptr<Array> share(const Array& settled) {
-  const auto& value = settled.get();
-  require_settled(value);
-  return wrap(view(value.data_shared_ptr(), value));
+  return settled_view(settled_value(settled));
 }
 
 rust::Slice<const std::uint8_t> bytes(const Array& settled) {
-  const auto& value = settled.get();
-  require_settled(value);
+  const auto& value = settled_value(settled);
   if (value.size() == 0) {
     return {};
   }
@@ -286,11 +284,12 @@ std::unique_ptr<Array> transpose(const Array& array, RawStream stream) {
 
 std::unique_ptr<Array>
 matmul(const Array& a, const Array& b, RawStream stream) {
-  return wrap(core::matmul(a.get(), b.get(), to_mlx(stream)));
+  return wrap(core::matmul(operand(a), operand(b), to_mlx(stream)));
 }
 
 Quantized
 quantize(const Array& w, const WeightFormat& format, RawStream stream) {
+  check_unquantized(operand(w), format);
   auto parts = core::quantize(
       w.get(),
       format.group_size,
@@ -308,9 +307,10 @@ std::unique_ptr<Array> dequantize(
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format,
     RawStream stream) {
+  check_quantized(parts, format);
   return wrap(core::dequantize(
-      part(parts, 0),
-      part(parts, 1),
+      parts[0].array.get(),
+      parts[1].array.get(),
       biases(parts),
       format.group_size,
       format.bits,
@@ -325,10 +325,11 @@ std::unique_ptr<Array> quantized_matmul(
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format,
     RawStream stream) {
+  check_factor(operand(x), parts, format);
   // MLX's own casts of these inputs ignore the stream they are given and run on
   // the default one; cast here, and it finds nothing to do.
   auto s = to_mlx(stream);
-  auto scales = part(parts, 1);
+  auto scales = parts[1].array.get();
   auto offsets = biases(parts);
   auto dtype = x.get().dtype();
   if (offsets) {
@@ -338,7 +339,7 @@ std::unique_ptr<Array> quantized_matmul(
   }
   return wrap(core::quantized_matmul(
       core::astype(x.get(), dtype, s),
-      part(parts, 0),
+      parts[0].array.get(),
       scales,
       offsets,
       /* transpose= */ true,

@@ -24,7 +24,8 @@ struct WeightFormat;
 // is exiting.
 class Array {
  public:
-  explicit Array(mlx::core::array value) : value_(std::move(value)) {}
+  explicit Array(mlx::core::array value, bool settled = false)
+      : value_(std::move(value)), settled_(settled) {}
   ~Array();
 
   Array(const Array&) = delete;
@@ -33,11 +34,16 @@ class Array {
   const mlx::core::array& get() const {
     return value_;
   }
+  // Whether its memory is there and is not written any more.
+  bool settled() const {
+    return settled_;
+  }
 
  private:
   union {
     mlx::core::array value_;
   };
+  bool settled_;
 };
 
 rust::String version();

@@ -1,5 +1,6 @@
 #include "mlx-overlay-sys/src/faults.h"
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -52,7 +53,11 @@ void throw_text(rust::Str text) {
 }
 
 bool memory_is_owned(const Array& array) {
-  return array.get().data_shared_ptr()->is_owned();
+  const auto memory = array.get().data_shared_ptr();
+  if (!memory) {
+    throw std::logic_error("mlx-overlay: the array is not evaluated");
+  }
+  return memory->is_owned();
 }
 
 std::unique_ptr<Array> fails_when_run(const Array& input, RawStream stream) {
@@ -69,12 +74,12 @@ std::unique_ptr<Array> fails_when_run(const Array& input, RawStream stream) {
 #ifdef MLX_OVERLAY_POLICIES
 
 void hook_answers(std::int32_t answer) {
-  static std::int32_t given;
+  static std::atomic<std::int32_t> given;
   mlx_qmv_set_hook(nullptr, nullptr);
   given = answer;
   mlx_qmv_set_hook(
       [](mlx_qmv_problem, void* context) {
-        return *static_cast<std::int32_t*>(context);
+        return static_cast<std::atomic<std::int32_t>*>(context)->load();
       },
       &given);
 }

@@ -43,9 +43,12 @@
 //! Every function that may enter MLX returns `Result`: a C++ exception of any type arrives as an
 //! error with its text, and a call made while the thread or the process is being torn down arrives
 //! as [`THREAD_ENDING`] or [`PROCESS_ENDING`] instead of touching MLX's destroyed variables
-//! (`src/lifetime.h`). Shapes and lengths are checked against each other. What the bridge does
-//! *not* promise, and `mlx-overlay` does: that arguments are in MLX's range, and that lazy arrays
-//! stay on their thread.
+//! (`src/lifetime.h`). What MLX would not survive is checked (`src/check.h`): empty arrays, parts that
+//! do not fit together, indices. Lazy arrays stay on their thread, for [`Array`] is not `Send`.
+//!
+//! One function is `unsafe`, [`settle`]: only its caller knows whether an earlier evaluation failed.
+//! What the bridge does *not* promise, and `mlx-overlay` does: errors of types, and that what is
+//! computed after a failed evaluation has the values that it should.
 
 /// Text of the error of a call made after MLX's variables of this thread were destroyed.
 pub const THREAD_ENDING: &str = "mlx-overlay: this thread is ending, and MLX's part of it is gone";
@@ -92,8 +95,8 @@ fn process_ending() -> &'static str {
 pub use bridge::*;
 
 // The macro's own output has no SAFETY comments; each declaration below says what its C++ side
-// checks.
-#[allow(clippy::undocumented_unsafe_blocks)]
+// checks. Clippy does not see the sections on safety that the macro passes on.
+#[allow(clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc)]
 #[cxx::bridge(namespace = "mlx_overlay")]
 mod bridge {
     /// Where work runs.
@@ -286,9 +289,15 @@ mod bridge {
         fn eval(arrays: &[ArrayRef]) -> Result<()>;
         /// Evaluates an array, and gives a row-contiguous one with a descriptor of its own, over
         /// memory that MLX will not write to again. Nothing of it changes from then on.
-        fn settle(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// A new descriptor over the memory of an array that `settle` returned. May be called from
-        /// any thread.
+        ///
+        /// # Safety
+        ///
+        /// No evaluation that the array took part in, or one of those that it is computed from,
+        /// failed before. MLX marks arrays as evaluated when their kernels are queued, so after a
+        /// failure their memory may still be written.
+        unsafe fn settle(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// A new descriptor over the memory of an array that `settle` or this returned. It changes
+        /// nothing of that array: a type that may cross threads can be built on it.
         fn share(settled: &Array) -> Result<UniquePtr<Array>>;
         /// The memory of an array that `settle` returned, row-major.
         fn bytes(settled: &Array) -> Result<&[u8]>;
@@ -343,8 +352,8 @@ mod bridge {
             stop: &[i32],
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// The entries of the first dimension at these indices, which MLX does not check.
-        fn take_rows(array: &Array, indices: &Array, stream: RawStream)
+        /// The entries of the first dimension at these indices.
+        fn take_rows(array: &Array, indices: &[u32], stream: RawStream)
         -> Result<UniquePtr<Array>>;
         /// Sum, element by element.
         fn add(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;

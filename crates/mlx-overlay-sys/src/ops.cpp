@@ -1,11 +1,15 @@
 #include "mlx-overlay-sys/src/ops.h"
 
+#include <algorithm>
+#include <stdexcept>
 #include <string>
 
+#include "mlx-overlay-sys/src/check.h"
 #include "mlx-overlay-sys/src/convert.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx/fast.h"
 #include "mlx/ops.h"
+#include "mlx/utils.h"
 
 namespace mlx_overlay {
 
@@ -21,14 +25,19 @@ core::Shape extents(rust::Slice<const std::int32_t> values) {
 
 std::unique_ptr<Array>
 as_type(const Array& array, ElementKind kind, RawStream stream) {
-  return wrap(core::astype(array.get(), to_mlx(kind), to_mlx(stream)));
+  return wrap(core::astype(operand(array), to_mlx(kind), to_mlx(stream)));
 }
 
 std::unique_ptr<Array> reshape(
     const Array& array,
     rust::Slice<const std::int32_t> shape,
     RawStream stream) {
-  return wrap(core::reshape(array.get(), extents(shape), to_mlx(stream)));
+  const auto& value = operand(array);
+  // MLX would infer an extent of -1, and divides by the others.
+  if (std::any_of(shape.begin(), shape.end(), [](int e) { return e < 1; })) {
+    throw std::invalid_argument("mlx-overlay: extents must be 1 or more");
+  }
+  return wrap(core::reshape(value, extents(shape), to_mlx(stream)));
 }
 
 std::unique_ptr<Array> transpose_axes(
@@ -62,32 +71,51 @@ std::unique_ptr<Array> slice_update(
       to_mlx(stream)));
 }
 
-std::unique_ptr<Array>
-take_rows(const Array& array, const Array& indices, RawStream stream) {
-  return wrap(core::take(array.get(), indices.get(), 0, to_mlx(stream)));
+std::unique_ptr<Array> take_rows(
+    const Array& array,
+    rust::Slice<const std::uint32_t> indices,
+    RawStream stream) {
+  const auto& value = operand(array);
+  const std::uint32_t length = value.ndim() > 0 ? value.shape(0) : 0;
+  for (auto index : indices) {
+    if (index >= length) {
+      throw std::out_of_range(
+          "mlx-overlay: there is no entry " + std::to_string(index) +
+          " among " + std::to_string(length));
+    }
+  }
+  if (indices.empty()) {
+    throw std::invalid_argument("mlx-overlay: no entry is asked for");
+  }
+  const core::array list(
+      indices.data(),
+      {core::safe_cast(indices.size(), "take_rows")},
+      core::uint32);
+  return wrap(core::take(value, list, 0, to_mlx(stream)));
 }
 
 std::unique_ptr<Array> add(const Array& a, const Array& b, RawStream stream) {
-  return wrap(core::add(a.get(), b.get(), to_mlx(stream)));
+  return wrap(core::add(operand(a), operand(b), to_mlx(stream)));
 }
 
 std::unique_ptr<Array>
 multiply(const Array& a, const Array& b, RawStream stream) {
-  return wrap(core::multiply(a.get(), b.get(), to_mlx(stream)));
+  return wrap(core::multiply(operand(a), operand(b), to_mlx(stream)));
 }
 
 std::unique_ptr<Array> sigmoid(const Array& array, RawStream stream) {
-  return wrap(core::sigmoid(array.get(), to_mlx(stream)));
+  return wrap(core::sigmoid(operand(array), to_mlx(stream)));
 }
 
 std::unique_ptr<Array> argmax(const Array& array, RawStream stream) {
   return wrap(
-      core::argmax(array.get(), -1, /* keepdims= */ false, to_mlx(stream)));
+      core::argmax(operand(array), -1, /* keepdims= */ false, to_mlx(stream)));
 }
 
 std::unique_ptr<Array>
 rms_norm(const Array& x, const Array& weight, float eps, RawStream stream) {
-  return wrap(core::fast::rms_norm(x.get(), weight.get(), eps, to_mlx(stream)));
+  return wrap(
+      core::fast::rms_norm(operand(x), operand(weight), eps, to_mlx(stream)));
 }
 
 std::unique_ptr<Array> rope(
@@ -97,7 +125,7 @@ std::unique_ptr<Array> rope(
     std::int32_t offset,
     RawStream stream) {
   return wrap(core::fast::rope(
-      x.get(),
+      operand(x),
       dims,
       /* traditional= */ false,
       base,
@@ -114,10 +142,18 @@ std::unique_ptr<Array> attention(
     float scale,
     bool causal,
     RawStream stream) {
+  const auto& k = operand(keys);
+  const auto& v = operand(values);
+  // MLX checks the other extents.
+  if (k.ndim() == 4 && v.ndim() == 4 && k.shape(2) != v.shape(2)) {
+    throw std::invalid_argument(
+        "mlx-overlay: keys of " + std::to_string(k.shape(2)) +
+        " positions, values of " + std::to_string(v.shape(2)));
+  }
   return wrap(core::fast::scaled_dot_product_attention(
-      queries.get(),
-      keys.get(),
-      values.get(),
+      operand(queries),
+      k,
+      v,
       scale,
       causal ? "causal" : "",
       {},

@@ -31,8 +31,10 @@ std::unique_ptr<Array> slice_update(
     rust::Slice<const std::int32_t> start,
     rust::Slice<const std::int32_t> stop,
     RawStream stream);
-std::unique_ptr<Array>
-take_rows(const Array& array, const Array& indices, RawStream stream);
+std::unique_ptr<Array> take_rows(
+    const Array& array,
+    rust::Slice<const std::uint32_t> indices,
+    RawStream stream);
 std::unique_ptr<Array> add(const Array& a, const Array& b, RawStream stream);
 std::unique_ptr<Array>
 multiply(const Array& a, const Array& b, RawStream stream);

@@ -334,6 +334,9 @@ Case made(rust::Str name, int rows) {
   if (found == cases().end()) {
     throw std::invalid_argument("no case is named " + std::string(name));
   }
+  if (rows < 1 || rows > 1024) {
+    throw std::invalid_argument("1 to 1024 rows");
+  }
   return found->second(rows);
 }
 

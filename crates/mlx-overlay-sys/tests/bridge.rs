@@ -2,14 +2,23 @@
 
 #![allow(clippy::unwrap_used)] // in helpers too
 
+use cxx::UniquePtr;
 use mlx_overlay_sys as sys;
-use sys::{DeviceKind, ElementKind};
+use sys::{ArrayRef, DeviceKind, ElementKind, WeightFormat, WeightMode};
 
 fn text<T>(result: Result<T, cxx::Exception>) -> String {
     match result {
         Ok(_) => panic!("expected an error"),
         Err(error) => error.what().to_owned(),
     }
+}
+
+fn settle(
+    array: &sys::Array,
+    stream: sys::RawStream,
+) -> Result<UniquePtr<sys::Array>, cxx::Exception> {
+    // SAFETY: no test settles an array after its evaluation failed.
+    unsafe { sys::settle(array, stream) }
 }
 
 #[test]
@@ -54,7 +63,7 @@ fn memory_of_a_lazy_array_is_refused() {
     let lazy = sys::matmul(&one, &one, stream).unwrap();
     assert!(text(sys::bytes(&lazy)).contains("not settled"));
     assert!(text(sys::share(&lazy)).contains("not settled"));
-    let settled = sys::settle(&lazy, stream).unwrap();
+    let settled = settle(&lazy, stream).unwrap();
     assert_eq!(sys::bytes(&settled).unwrap(), [0u8; 4]);
 }
 
@@ -65,7 +74,7 @@ fn memory_that_was_handed_out_is_never_reused() {
     let stream = sys::default_stream(DeviceKind::Cpu).unwrap();
     let one = sys::from_bytes(&[0u8; 4], &[1, 1], ElementKind::F32).unwrap();
     assert!(sys::memory_is_owned(&one).unwrap());
-    let settled = sys::settle(&one, stream).unwrap();
+    let settled = settle(&one, stream).unwrap();
     assert!(!sys::memory_is_owned(&settled).unwrap());
     assert!(!sys::memory_is_owned(&sys::share(&settled).unwrap()).unwrap());
 }
@@ -88,5 +97,137 @@ fn a_stream_of_another_thread_is_an_error() {
         .unwrap();
     let one = sys::from_bytes(&[0u8; 4], &[1, 1], ElementKind::F32).unwrap();
     let lazy = sys::matmul(&one, &one, foreign).unwrap();
-    assert!(text(sys::settle(&lazy, foreign)).contains("in current thread"));
+    assert!(text(settle(&lazy, foreign)).contains("in current thread"));
+}
+
+/// An array of zeros.
+fn zeros(shape: &[i32], kind: ElementKind) -> UniquePtr<sys::Array> {
+    let width = match kind {
+        ElementKind::U8 => 1,
+        ElementKind::F16 | ElementKind::Bf16 => 2,
+        _ => 4,
+    };
+    let values: i32 = shape.iter().product();
+    let bytes = vec![0; usize::try_from(values).unwrap() * width];
+    sys::from_bytes(&bytes, shape, kind).unwrap()
+}
+
+const FOUR_BITS: WeightFormat = WeightFormat {
+    mode: WeightMode::Affine,
+    bits: 4,
+    group_size: 32,
+};
+
+/// MLX divides by extents, by bits and by group sizes.
+#[test]
+fn nothing_is_divided_by_zero() {
+    let cpu = sys::default_stream(DeviceKind::Cpu).unwrap();
+    let empty = zeros(&[0, 64], ElementKind::F32);
+    let full = zeros(&[64, 64], ElementKind::F32);
+    for said in [
+        text(sys::matmul(&empty, &full, cpu)),
+        text(sys::matmul(&full, &empty, cpu)),
+        text(sys::as_type(&empty, ElementKind::F16, cpu)),
+        text(sys::add(&empty, &empty, cpu)),
+        text(sys::multiply(&empty, &empty, cpu)),
+        text(sys::sigmoid(&empty, cpu)),
+        text(sys::argmax(&empty, cpu)),
+        text(sys::reshape(&empty, &[64, 0], cpu)),
+        text(sys::quantize(&empty, &FOUR_BITS, cpu)),
+    ] {
+        assert_eq!(said, "mlx-overlay: an array without elements");
+    }
+    for shape in [[0, -1], [64, -64]] {
+        assert!(text(sys::reshape(&full, &shape, cpu)).contains("extents must be 1 or more"));
+    }
+    for (bits, group_size) in [(4, 0), (0, 32), (7, 32), (4, -32)] {
+        let format = WeightFormat {
+            bits,
+            group_size,
+            ..FOUR_BITS
+        };
+        let said = text(sys::quantize(&full, &format, cpu));
+        assert!(said.contains("no such format"), "{said}");
+    }
+    let format = WeightFormat {
+        mode: WeightMode { repr: 9 },
+        ..FOUR_BITS
+    };
+    assert!(text(sys::quantize(&full, &format, cpu)).contains("unknown quantization mode"));
+}
+
+/// MLX takes the scales' rows, and the positions of values, to be as many as their partners have.
+#[test]
+fn nothing_is_read_past_its_end() {
+    let cpu = sys::default_stream(DeviceKind::Cpu).unwrap();
+    let x = zeros(&[2, 64], ElementKind::F32);
+    let packed = zeros(&[8, 8], ElementKind::U32);
+    let [good, short, flat, wide] = [&[8, 2][..], &[4, 2], &[16], &[8, 4]].map(|shape| {
+        let array = zeros(shape, ElementKind::F32);
+        sys::shape(&array).unwrap();
+        array
+    });
+    let multiply = |parts: &[&UniquePtr<sys::Array>]| {
+        let parts: Vec<_> = parts.iter().map(|array| ArrayRef { array }).collect();
+        let dequantized = sys::dequantize(&parts, &FOUR_BITS, cpu).map(|_| ());
+        let product = sys::quantized_matmul(&x, &parts, &FOUR_BITS, cpu).map(|_| ());
+        assert_eq!(dequantized.is_ok(), product.is_ok());
+        product
+    };
+    multiply(&[&packed, &good, &good]).unwrap();
+    for parts in [
+        &[&packed, &short, &short][..],
+        &[&packed, &good, &short],
+        &[&packed, &flat, &flat],
+        &[&packed, &wide, &wide],
+        &[&good, &good, &good],
+        &[&packed, &good],
+        &[&packed],
+        &[],
+    ] {
+        assert!(text(multiply(parts)).starts_with("mlx-overlay: a quantized matrix"));
+    }
+    let parts = [&packed, &good, &good].map(|array| ArrayRef { array });
+    for shape in [&[2, 32][..], &[]] {
+        let x = zeros(shape, ElementKind::F32);
+        let said = text(sys::quantized_matmul(&x, &parts, &FOUR_BITS, cpu));
+        assert!(said.contains("of 64 values"), "{said}");
+    }
+
+    let rows = zeros(&[3, 4], ElementKind::F32);
+    sys::take_rows(&rows, &[2, 0], cpu).unwrap();
+    assert!(text(sys::take_rows(&rows, &[3], cpu)).contains("no entry 3 among 3"));
+    let scalar = zeros(&[], ElementKind::F32);
+    assert!(text(sys::take_rows(&scalar, &[0], cpu)).contains("no entry 0 among 0"));
+
+    let [keys, values] = [5, 4].map(|positions| zeros(&[1, 1, positions, 8], ElementKind::F32));
+    let said = text(sys::attention(&keys, &keys, &values, 1.0, false, cpu));
+    assert!(said.contains("keys of 5 positions, values of 4"), "{said}");
+}
+
+/// MLX looks streams up when work is put on them.
+#[test]
+fn a_stream_that_nobody_made_is_an_error() {
+    let one = zeros(&[1, 1], ElementKind::F32);
+    for device in [DeviceKind::Cpu, DeviceKind::Gpu] {
+        for index in [-1, 1 << 20] {
+            let stream = sys::RawStream { device, index };
+            let lazy = sys::matmul(&one, &one, stream).unwrap();
+            assert!(sys::eval(&[ArrayRef { array: &lazy }]).is_err());
+        }
+    }
+    let nowhere = sys::RawStream {
+        device: DeviceKind { repr: 9 },
+        index: 0,
+    };
+    assert!(text(sys::matmul(&one, &one, nowhere)).contains("unknown device"));
+}
+
+#[test]
+fn evaluated_memory_that_is_not_settled_is_refused() {
+    let one = zeros(&[1], ElementKind::F32);
+    assert!(text(sys::bytes(&one)).contains("not settled"));
+    assert!(text(sys::share(&one)).contains("not settled"));
+    let lazy = sys::add(&one, &one, sys::default_stream(DeviceKind::Cpu).unwrap()).unwrap();
+    assert!(text(sys::memory_is_owned(&lazy)).contains("not evaluated"));
 }

@@ -187,7 +187,10 @@ impl Array {
     /// MLX's; [`Error::Lost`] after an earlier failure on this thread.
     pub fn evaluate(&self) -> Result<Evaluated> {
         let raw = self.raw()?;
-        let settled = guard_evaluation(|| Ok(sys::settle(raw, stream::current()?)?))?;
+        let stream = stream::current()?;
+        // SAFETY: `raw` gives no array that was there, not evaluated, when an evaluation on this
+        // thread failed, and operations take their inputs from it as well.
+        let settled = guard_evaluation(|| Ok(unsafe { sys::settle(raw, stream) }?))?;
         self.node.evaluated.set(true);
         Evaluated::new(settled, self.shape().to_vec(), self.dtype())
     }

@@ -98,17 +98,16 @@ pub fn slice_update(array: &Array, update: &Array, ranges: &[Range<usize>]) -> R
 pub fn take_rows(array: &Array, indices: &[u32]) -> Result<Array> {
     require_elements("the array", array)?;
     let length = array.shape().first().copied().unwrap_or(0);
-    // MLX reads whatever is there.
     if let Some(&index) = indices.iter().find(|&&index| index as usize >= length) {
         return Err(Error::Index { index, length });
     }
-    let indices = Array::from_slice(indices, &[indices.len()])?;
-    require_elements("indices", &indices)?;
-    Array::from_raw(sys::take_rows(
-        array.raw()?,
-        indices.raw()?,
-        stream::current()?,
-    )?)
+    if indices.is_empty() {
+        return Err(Error::Empty {
+            argument: "indices",
+            shape: vec![0],
+        });
+    }
+    Array::from_raw(sys::take_rows(array.raw()?, indices, stream::current()?)?)
 }
 
 /// The sum, element by element; shapes broadcast, and the wider type wins.

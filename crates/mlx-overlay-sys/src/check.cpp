@@ -1,0 +1,129 @@
+#include "mlx-overlay-sys/src/check.h"
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "mlx-overlay-sys/src/lib.rs.h"
+
+namespace mlx_overlay {
+
+namespace {
+
+namespace core = mlx::core;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw std::invalid_argument("mlx-overlay: " + why);
+}
+
+bool exists(const WeightFormat& format) {
+  const auto bits = format.bits;
+  const auto group_size = format.group_size;
+  switch (format.mode) {
+    case WeightMode::Affine:
+      return (1 <= bits && bits <= 8 && bits != 7) &&
+          (group_size == 32 || group_size == 64 || group_size == 128);
+    case WeightMode::Mxfp4:
+      return bits == 4 && group_size == 32;
+    case WeightMode::Mxfp8:
+      return bits == 8 && group_size == 32;
+    case WeightMode::Nvfp4:
+      return bits == 4 && group_size == 16;
+  }
+  refuse("unknown quantization mode");
+}
+
+constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
+
+// Values a row of a quantized matrix.
+std::int64_t columns(const core::array& scales, const WeightFormat& format) {
+  return std::int64_t{scales.shape(1)} * format.group_size;
+}
+
+// MLX counts the bits of a row in 32 bits as well.
+void check_extents(std::int64_t n, std::int64_t k, const WeightFormat& format) {
+  check_indexable(1, n, k);
+  if (k * format.bits > limit) {
+    refuse("a row has 2^31 bits or more");
+  }
+}
+
+bool is_float(core::Dtype dtype) {
+  return core::issubdtype(dtype, core::floating);
+}
+
+} // namespace
+
+const core::array& operand(const Array& array) {
+  if (array.get().size() == 0) {
+    refuse("an array without elements");
+  }
+  return array.get();
+}
+
+void check_format(const WeightFormat& format) {
+  if (!exists(format)) {
+    refuse(
+        "there is no such format: " + std::to_string(format.bits) +
+        " bits in groups of " + std::to_string(format.group_size));
+  }
+}
+
+void check_unquantized(const core::array& w, const WeightFormat& format) {
+  check_format(format);
+  if (w.ndim() != 2 || !is_float(w.dtype()) ||
+      w.shape(1) % format.group_size != 0) {
+    refuse(
+        "a matrix to be quantized is of floats, its rows a multiple of " +
+        std::to_string(format.group_size));
+  }
+  check_extents(w.shape(0), w.shape(1), format);
+}
+
+void check_quantized(
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format) {
+  check_format(format);
+  const bool affine = format.mode == WeightMode::Affine;
+  if (parts.size() != (affine ? 3 : 2)) {
+    refuse("a quantized matrix has three parts if affine, else two");
+  }
+  const auto& packed = operand(parts[0].array);
+  const auto& scales = operand(parts[1].array);
+  const auto& last = operand(parts[parts.size() - 1].array);
+  if (packed.dtype() != core::uint32 || is_float(scales.dtype()) != affine ||
+      is_float(last.dtype()) != affine) {
+    refuse("a quantized matrix is u32, its scales floats if affine, else u8");
+  }
+  if (packed.ndim() != 2 || scales.ndim() != 2 ||
+      packed.shape(0) != scales.shape(0) || scales.shape() != last.shape() ||
+      std::int64_t{packed.shape(1)} * 32 !=
+          columns(scales, format) * format.bits) {
+    refuse("a quantized matrix and its scales are of shapes that do not fit");
+  }
+  check_extents(packed.shape(0), columns(scales, format), format);
+}
+
+void check_factor(
+    const core::array& x,
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format) {
+  check_quantized(parts, format);
+  const auto k = columns(parts[1].array.get(), format);
+  if (x.ndim() == 0 || x.shape(-1) != k) {
+    refuse("a factor must have rows of " + std::to_string(k) + " values");
+  }
+  check_indexable(x.size() / k, parts[0].array.get().shape(0), k);
+}
+
+void check_indexable(std::int64_t m, std::int64_t n, std::int64_t k) {
+  auto exceeds = [](std::int64_t a, std::int64_t b) {
+    return a > 0 && b > limit / a;
+  };
+  if (exceeds(m, n) || exceeds(m, k) || exceeds(n, k)) {
+    refuse("a matrix or its product has 2^31 elements or more");
+  }
+}
+
+} // namespace mlx_overlay

@@ -1,0 +1,34 @@
+// What MLX takes for granted of its arguments: otherwise it divides by zero or
+// reads past an array's end. Everything here throws std::invalid_argument.
+
+#pragma once
+
+#include "mlx-overlay-sys/src/bridge.h"
+#include "mlx/array.h"
+
+namespace mlx_overlay {
+
+// The array behind the bridge's, which has elements.
+const mlx::core::array& operand(const Array& array);
+
+// That MLX has kernels for the format.
+void check_format(const WeightFormat& format);
+
+// That a matrix can be quantized.
+void check_unquantized(const mlx::core::array& w, const WeightFormat& format);
+
+// That parts make up a matrix: packed values, scales and, for affine, biases.
+void check_quantized(
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format);
+
+// That x can be multiplied with the transpose of such a matrix.
+void check_factor(
+    const mlx::core::array& x,
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format);
+
+// That a product of these extents can be indexed in 32 bits, as MLX does.
+void check_indexable(std::int64_t m, std::int64_t n, std::int64_t k);
+
+} // namespace mlx_overlay
