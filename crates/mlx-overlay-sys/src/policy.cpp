@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "mlx-overlay-sys/src/check.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx/primitives.h"
 
@@ -30,6 +31,19 @@ bool is_quantized_product(const core::Primitive& primitive) {
 void check(int status) {
   if (status != 0) {
     throw std::runtime_error(mlx_qmv_last_error());
+  }
+}
+
+std::int32_t float_type(ElementKind kind) {
+  switch (kind) {
+    case ElementKind::F32:
+      return MLX_QMV_DTYPE_FLOAT32;
+    case ElementKind::F16:
+      return MLX_QMV_DTYPE_FLOAT16;
+    case ElementKind::Bf16:
+      return MLX_QMV_DTYPE_BFLOAT16;
+    default:
+      throw std::invalid_argument("mlx-overlay: x is of f32, f16 or bf16");
   }
 }
 
@@ -106,13 +120,12 @@ std::int32_t process_policy() {
 }
 
 ProductPlan plan_product(const ProductShape& product, RawStream stream) {
+  check_indexable(product.m, product.n, product.k);
   mlx_qmv_problem problem = {};
   problem.op = MLX_QMV_OP_QUANTIZED_MATMUL;
   // Both in the order of mlx::core::QuantizationMode.
   problem.mode = static_cast<std::int32_t>(product.format.mode);
-  problem.dtype = product.dtype == ElementKind::F32 ? MLX_QMV_DTYPE_FLOAT32
-      : product.dtype == ElementKind::F16           ? MLX_QMV_DTYPE_FLOAT16
-                                                    : MLX_QMV_DTYPE_BFLOAT16;
+  problem.dtype = float_type(product.dtype);
   problem.bits = product.format.bits;
   problem.group_size = product.format.group_size;
   problem.transpose = 1;

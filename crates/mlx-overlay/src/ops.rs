@@ -70,12 +70,16 @@ pub(crate) fn require_dtype(argument: &'static str, array: &Array, expected: Dty
 }
 
 pub(crate) fn require_float(argument: &'static str, array: &Array) -> Result<()> {
-    if array.dtype().is_float() {
+    require_float_type(argument, array.dtype())
+}
+
+pub(crate) fn require_float_type(argument: &'static str, dtype: Dtype) -> Result<()> {
+    if dtype.is_float() {
         Ok(())
     } else {
         Err(Error::Dtype {
             argument,
-            found: array.dtype(),
+            found: dtype,
             expected: "f32, f16 or bf16".to_owned(),
         })
     }

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use mlx_overlay_sys::{self as sys, ArrayRef};
 
+use crate::ops::require_float_type;
 use crate::{Array, Dtype, Error, Quantization, QuantizationMode, Result, Stream};
 
 /// Who decides between the kernels that compute one quantized product.
@@ -200,7 +201,8 @@ impl DispatchPlan {
     ///
     /// # Errors
     ///
-    /// [`Error::NoPolicies`] if the linked MLX has none; MLX's, if the shapes fit no kernel.
+    /// [`Error::NoPolicies`] if the linked MLX has none; [`Error::Dtype`] unless `dtype` is of
+    /// floating point, as x is; MLX's, if the shapes fit no kernel.
     pub fn of(
         [m, n, k]: [usize; 3],
         quantization: Quantization,
@@ -208,6 +210,7 @@ impl DispatchPlan {
         stream: &Stream,
     ) -> Result<Self> {
         require()?;
+        require_float_type("x", dtype)?;
         let extent = |extent: usize| {
             i32::try_from(extent).map_err(|_| Error::TooLarge {
                 what: "each extent",

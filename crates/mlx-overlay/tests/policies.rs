@@ -59,6 +59,7 @@ fn main() {
             compiling_keeps_streams_apart,
         ),
         trial("plans_are_what_runs", plans_are_what_runs),
+        trial("plans_are_of_floats", plans_are_of_floats),
         trial("streams_keep_their_policy_across_threads", || {
             streams_keep_their_policy_across_threads(400)
         }),
@@ -484,6 +485,18 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
 }
 
 /// The name that the plan gives, and how often the kernel's family was counted, against what was dispatched.
+/// No kernel multiplies integers, so that there is nothing to plan.
+fn plans_are_of_floats() -> Outcome {
+    let stream = Stream::with_policy(QmvPolicy::Default)?;
+    for dtype in [Dtype::U32, Dtype::U8] {
+        let refused = DispatchPlan::of([1, 16, 512], affine(4, 32), dtype, &stream);
+        let told =
+            matches!(&refused, Err(Error::Dtype { argument: "x", found, .. }) if *found == dtype);
+        assert!(told, "{refused:?}");
+    }
+    Ok(())
+}
+
 fn plans_are_what_runs() -> Outcome {
     for (n, k, quantization) in [
         (16, 512, affine(4, 32)),
