@@ -484,7 +484,6 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
     Ok(())
 }
 
-/// The name that the plan gives, and how often the kernel's family was counted, against what was dispatched.
 /// No kernel multiplies integers, so that there is nothing to plan.
 fn plans_are_of_floats() -> Outcome {
     let stream = Stream::with_policy(QmvPolicy::Default)?;
@@ -497,6 +496,7 @@ fn plans_are_of_floats() -> Outcome {
     Ok(())
 }
 
+/// The name that the plan gives, and how often the kernel's family was counted, against what was dispatched.
 fn plans_are_what_runs() -> Outcome {
     for (n, k, quantization) in [
         (16, 512, affine(4, 32)),

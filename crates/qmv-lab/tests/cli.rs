@@ -13,8 +13,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{Backend, DispatchPlan, Dtype, QmvPolicy, Quantization, RoutePath, build_info};
 use qmv_lab::calibrate::{Calibration, Preference};
 use qmv_lab::machine::Machine;
-use qmv_lab::product::Product;
 use qmv_lab::model::Model;
+use qmv_lab::product::Product;
 use qmv_lab::{bench, decode, mixed, probe};
 
 type Outcome = Result<(), Failed>;

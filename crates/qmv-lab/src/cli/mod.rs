@@ -6,6 +6,8 @@ pub(crate) mod decode;
 pub(crate) mod mixed;
 pub(crate) mod probe;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -125,18 +127,11 @@ fn beside(path: &Path) -> Result<NamedTempFile> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    temporary()
+    tempfile::Builder::new()
+        // Others may read it: the umask decides, as for any new file.
+        .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
         .with_context(|| format!("cannot write to {}", folder.display()))
-}
-
-/// For a file that others may read: the umask decides, as for any new file.
-fn temporary() -> tempfile::Builder<'static, 'static> {
-    #[cfg_attr(not(unix), expect(unused_mut))]
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder
 }
 
 #[cfg(test)]
