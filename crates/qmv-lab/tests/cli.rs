@@ -57,6 +57,10 @@ fn main() {
             bench_refuses_to_measure_noise,
         ),
         (
+            "a_depth_needs_the_times_of_the_whole_model",
+            a_depth_needs_the_times_of_the_whole_model,
+        ),
+        (
             "calibrate_prefers_nothing_on_a_simulator",
             calibrate_prefers_nothing_on_a_simulator,
         ),
@@ -295,6 +299,26 @@ fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     let model = Model::read(model.path())?;
     assert_eq!(model.skipped[..2], skipped);
     assert!(model.skipped[2].starts_with("attention, rope and norms: config.json"));
+    Ok(())
+}
+
+fn a_depth_needs_the_times_of_the_whole_model() -> Outcome {
+    let model = folder::write("llama", More::Experts);
+    let out = model.path().join("qmv.toml");
+    let arguments = [
+        "calibrate",
+        "--model",
+        path(model.path()),
+        "--acceptance",
+        "0.5",
+        "--out",
+        path(&out),
+    ];
+    let output = lab("applegpu_g15d", &arguments);
+    expect(&output, 1)?;
+    let text = String::from_utf8(output.stderr)?;
+    assert!(text.contains("model.layers.1.mlp.switch_mlp"), "{text}");
+    assert!(!out.exists());
     Ok(())
 }
 
@@ -631,6 +655,16 @@ fn wrong_usage_is_told() -> Outcome {
             "/no/such/report",
         ),
         // What would lose the times is found before they are taken or read.
+        (
+            &["probe", "--json", "/no/such/folder/x"],
+            1,
+            "cannot write to /no/such/folder",
+        ),
+        (
+            &["mixed", "--json", "/tmp"],
+            1,
+            "cannot write /tmp: it is a folder",
+        ),
         (
             &[
                 "calibrate",

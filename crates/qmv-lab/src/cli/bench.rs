@@ -65,6 +65,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Outcome {
     fs_err::create_dir_all(&args.out)?;
+    super::check_writable(&args.out.join("bench.json"))?;
     let simulated = Machine::here()?.simulated;
     let options = options(&args, simulated)?;
     let mut workers: Vec<Box<dyn Worker>> = match &args.against {

@@ -84,6 +84,13 @@ fn chance(text: &str) -> Result<f64> {
 pub(crate) fn run(args: Args) -> Outcome {
     super::check_writable(&args.out)?;
     let model = args.model.as_deref().map(Model::read).transpose()?;
+    if let (Some(model), Some(_)) = (&model, args.acceptance) {
+        ensure!(
+            model.skipped.is_empty(),
+            "--acceptance needs the times of the whole model, and these are not measured: {}",
+            model.skipped.join("; ")
+        );
+    }
     let report = match &args.from {
         Some(file) => read(file)?,
         None => measure(&args, model.as_ref())?,

@@ -65,6 +65,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
+    super::check_json(args.json.as_deref())?;
     let model = model(args.model.as_ref(), args.seed)?;
     let prompts = match &args.prompt {
         None => Options::random_prompts(args.texts, 8, model.shape().vocabulary),

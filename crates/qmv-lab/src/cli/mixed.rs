@@ -39,6 +39,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
+    super::check_json(args.json.as_deref())?;
     let model = super::decode::model(args.model.as_ref(), 0)?;
     let options = Options {
         batch: args.batch,

@@ -103,6 +103,14 @@ pub(crate) fn print<T: Serialize>(
     Ok(())
 }
 
+/// Fails where [`print`] could not write, before there is anything to print.
+pub(crate) fn check_json(json: Option<&Path>) -> Result<()> {
+    match json {
+        Some(path) if path.as_os_str() != "-" => check_writable(path),
+        _ => Ok(()),
+    }
+}
+
 /// Fails where [`write`] would, before there is anything to write.
 pub(crate) fn check_writable(path: &Path) -> Result<()> {
     if path.is_dir() {

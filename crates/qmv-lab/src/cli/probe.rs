@@ -76,6 +76,7 @@ impl Type {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
+    super::check_json(args.json.as_deref())?;
     let mut options = Options::new()?;
     options.rows = args.rows.0.clone();
     options.dtype = args.dtype.dtype();
