@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
+#[path = "support/stamp.rs"]
+mod stamp;
+
 use std::os::unix::fs::PermissionsExt;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -9,6 +12,8 @@ use xtask::build::Backend;
 use xtask::build::stamp::Stamp;
 use xtask::env::{Consumer, Overlay, settings};
 use xtask::host::{Host, Os};
+
+use crate::stamp::stamp;
 
 struct Scratch(tempfile::TempDir);
 
@@ -50,7 +55,7 @@ impl Scratch {
     ) -> Result<String, String> {
         let path = self.path("bin").into_os_string();
         let host = Host::new(os, "aarch64", [("PATH".into(), path)]);
-        let stamp = stamp(backend);
+        let stamp = built(backend);
         let overlay = Overlay {
             host: &host,
             root: &self.path("root"),
@@ -67,28 +72,11 @@ impl Scratch {
     }
 }
 
-fn stamp(backend: Backend) -> Stamp {
+fn built(backend: Backend) -> Stamp {
     Stamp {
-        format: 1,
-        version: "0.32.4".to_owned(),
-        base_tree: String::new(),
-        final_tree: String::new(),
-        pristine: false,
-        backend,
-        jit: false,
         cpu: true,
-        include: Vec::new(),
-        lib: "lib".to_owned(),
-        static_libs: Vec::new(),
-        system_libs: Vec::new(),
-        link_search: Vec::new(),
-        frameworks: Vec::new(),
-        defines: Vec::new(),
-        cxx_std: "c++20".to_owned(),
-        metallib: None,
         deployment_target: (backend == Backend::Metal).then(|| "26.2".to_owned()),
-        clang_rt: None,
-        tools: [].into(),
+        ..stamp("0.32.4", "", backend)
     }
 }
 

@@ -5,5 +5,6 @@
 mod linux;
 mod macos;
 mod requirements;
+#[path = "../support/scratch.rs"]
 mod scratch;
 mod support;

@@ -7,32 +7,12 @@ use overlay::lock::Lock;
 use xtask::build::Backend;
 use xtask::build::stamp::Stamp;
 
+use crate::stamp::stamp;
 use crate::support::Project;
 
 /// A prefix's stamp, of this tree.
-fn stamp(tree: &str) -> Stamp {
-    Stamp {
-        format: 1,
-        version: "1.0.0".to_owned(),
-        base_tree: String::new(),
-        final_tree: tree.to_owned(),
-        pristine: false,
-        backend: Backend::Cpu,
-        jit: false,
-        cpu: true,
-        include: Vec::new(),
-        lib: "lib".to_owned(),
-        static_libs: Vec::new(),
-        system_libs: Vec::new(),
-        link_search: Vec::new(),
-        frameworks: Vec::new(),
-        defines: Vec::new(),
-        cxx_std: "c++20".to_owned(),
-        metallib: None,
-        deployment_target: None,
-        clang_rt: None,
-        tools: [].into(),
-    }
+fn built_from(tree: &str) -> Stamp {
+    stamp("1.0.0", tree, Backend::Cpu)
 }
 
 #[test]
@@ -43,7 +23,9 @@ fn a_build_that_ends_while_bundle_waits_is_the_one_that_counts() {
         .unwrap();
     let prefix = project.path("checkout/target/mlx/one/prefix");
     fs_err::create_dir_all(&prefix).unwrap();
-    stamp(&lock.final_tree.to_string()).write(&prefix).unwrap();
+    built_from(&lock.final_tree.to_string())
+        .write(&prefix)
+        .unwrap();
 
     // As a build would.
     let held = fs_err::File::create(prefix.with_file_name("lock")).unwrap();
@@ -51,7 +33,7 @@ fn a_build_that_ends_while_bundle_waits_is_the_one_that_counts() {
     scope(|scope| {
         let bundle = scope.spawn(|| project.xtask(&["bundle", "--prefix", prefix.as_str()]));
         sleep(Duration::from_millis(500));
-        stamp("another-tree").write(&prefix).unwrap();
+        built_from("another-tree").write(&prefix).unwrap();
         drop(held);
         bundle
             .join()

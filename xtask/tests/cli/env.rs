@@ -3,6 +3,7 @@
 use xtask::build::Backend;
 use xtask::build::stamp::Stamp;
 
+use crate::stamp::stamp;
 use crate::support::{FILE, Project};
 
 /// What comes after the check in this project, whose MLX needs no inputs.
@@ -15,26 +16,8 @@ fn built() -> Project {
     let prefix = project.path("checkout/target/mlx/current");
     fs_err::create_dir_all(&prefix).unwrap();
     let stamp = Stamp {
-        format: 1,
-        version: "1.0.0".to_owned(),
         base_tree: lock["base_tree"].as_str().unwrap().to_owned(),
-        final_tree: lock["final_tree"].as_str().unwrap().to_owned(),
-        pristine: false,
-        backend: Backend::Sim,
-        jit: false,
-        cpu: false,
-        include: Vec::new(),
-        lib: "lib".to_owned(),
-        static_libs: Vec::new(),
-        system_libs: Vec::new(),
-        link_search: Vec::new(),
-        frameworks: Vec::new(),
-        defines: Vec::new(),
-        cxx_std: "c++20".to_owned(),
-        metallib: None,
-        deployment_target: None,
-        clang_rt: None,
-        tools: [].into(),
+        ..stamp("1.0.0", lock["final_tree"].as_str().unwrap(), Backend::Sim)
     };
     stamp.write(&prefix).unwrap();
     project

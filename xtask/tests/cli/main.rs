@@ -8,6 +8,8 @@ mod bundle;
 mod edits;
 mod env;
 mod patch;
+#[path = "../support/stamp.rs"]
+mod stamp;
 mod stdout;
 mod support;
 mod upstream;

@@ -7,8 +7,10 @@ mod container;
 mod linux;
 mod macos;
 mod outputs;
-#[path = "../build/scratch.rs"]
+#[path = "../support/scratch.rs"]
 mod scratch;
+#[path = "../support/stamp.rs"]
+mod stamp;
 
 use xtask::doctor::{Finding, Status, examine};
 use xtask::host::Host;

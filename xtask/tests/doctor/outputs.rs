@@ -8,6 +8,7 @@ use xtask::host::{Host, Os};
 use crate::container::{FunctionSpec, Shape, write};
 use crate::finds;
 use crate::scratch::Scratch;
+use crate::stamp::stamp;
 
 const TREE: &str = "3e2a9fb8c55912292078068e96d3d54232167996";
 const OTHER: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
@@ -19,30 +20,14 @@ fn built(scratch: &Scratch, backend: Backend, tree: &str) {
     );
     scratch.file("root/mlx.lock", &lock);
     let stamp = Stamp {
-        format: 1,
-        version: "0.32.4".to_owned(),
         base_tree: OTHER.to_owned(),
-        final_tree: tree.to_owned(),
-        pristine: false,
-        backend,
-        jit: false,
-        cpu: false,
-        include: vec!["include".to_owned()],
-        lib: "lib".to_owned(),
-        static_libs: vec!["mlx".to_owned()],
-        system_libs: Vec::new(),
-        link_search: Vec::new(),
-        frameworks: Vec::new(),
-        defines: Vec::new(),
-        cxx_std: "c++20".to_owned(),
         metallib: Some("lib/mlx.metallib".to_owned()),
-        deployment_target: None,
-        clang_rt: None,
         tools: [(
             "c++".to_owned(),
             format!("g++ 12.2.0 ({})", scratch.path("bin/c++")),
         )]
         .into(),
+        ..stamp("0.32.4", tree, backend)
     };
     let prefix = scratch.path("root/target/mlx/one/prefix");
     fs_err::create_dir_all(&prefix).unwrap();
