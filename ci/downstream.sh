@@ -110,6 +110,43 @@ expect_failure "$CARGO_TARGET_DIR/debug/rows" -- \
 MLX_OVERLAY_METALLIB=$work/elsewhere/lib/mlx.metallib expect "Streamed: 6 of 6" "$CARGO_TARGET_DIR/debug/rows"
 MLX_OVERLAY_METALLIB=$work/none expect_failure "$CARGO_TARGET_DIR/debug/rows" -- "names $work/none"
 
+echo "== C++ whose kernels are nowhere gets the error, on a stack that is not clean as well"
+mkdir "$work/twice"
+cat >"$work/twice/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(twice LANGUAGES CXX)
+find_package(MLX CONFIG REQUIRED)
+add_executable(twice twice.cpp)
+target_link_libraries(twice PRIVATE mlx)
+CMAKE
+cat >"$work/twice/twice.cpp" <<'CPP'
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "mlx/mlx.h"
+
+[[gnu::noinline]] void scribble() {
+  char stack[1 << 16];
+  std::memset(stack, 0x5a, sizeof(stack));
+  asm volatile("" : : "r"(stack) : "memory");
+}
+
+int main() {
+  for (int i = 1; i <= 2; i++) {
+    scribble();
+    try {
+      mlx::core::new_stream(mlx::core::Device::gpu);
+    } catch (const std::exception& error) {
+      std::printf("%d: %s\n", i, error.what());
+    }
+  }
+}
+CPP
+expect "" cmake -S "$work/twice" -B "$work/twice/build" -G Ninja -DMLX_DIR="$work/elsewhere/share/cmake/MLX"
+expect "" cmake --build "$work/twice/build"
+expect "2: Failed to load the default metallib. library not found" "$work/twice/build/twice"
+
 echo "== nothing prepared"
 MLX_OVERLAY_PREFIX=$work/none expect_failure cargo check --quiet --locked -p rows -- \
     "no built MLX in \`$work/none\`" "cargo xtask build"
