@@ -92,5 +92,8 @@ pub fn run(args: Args) -> Result<()> {
     );
     println!("  installed {}", prefix.canonicalize_utf8()?);
     println!("  again     {}", examples.join("\n            "));
+    println!(
+        "  next      cargo xtask bundle --output <folder>, for programs of your own (docs/downstream.md)"
+    );
     Ok(())
 }

@@ -20,8 +20,8 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use mlx_overlay::{
-    Array, BuildInfo, Device, Element, Quantization, QuantizedMatrix, Stream, bf16, build_info,
-    f16, quantize, quantized_matmul,
+    Array, BuildInfo, Device, Element, QmvPolicy, Quantization, QuantizedMatrix, Stream, bf16,
+    build_info, f16, quantize, quantized_matmul,
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -115,6 +115,8 @@ struct Report {
     mlx_tree: &'static str,
     mlx_pristine: bool,
     mlx_backend: String,
+    /// Who decides between the kernels; nobody without the overlay's Metal back-end.
+    policy: Option<&'static str>,
 }
 
 struct Problem {
@@ -315,6 +317,10 @@ fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report
         mlx_tree: tree,
         mlx_pristine: pristine,
         mlx_backend: backend.to_string(),
+        policy: QmvPolicy::is_available()
+            .then(QmvPolicy::of_process)
+            .transpose()?
+            .map(QmvPolicy::name),
     })
 }
 
@@ -473,6 +479,11 @@ fn print(report: &Report) {
         "MLX            {} {overlay}, back-end {}, tree {}",
         report.mlx_version, report.mlx_backend, report.mlx_tree
     );
+    match report.policy {
+        Some("default") => println!("policy         default: MLX's own choice of kernels"),
+        Some(policy) => println!("policy         {policy}"),
+        None => {}
+    }
     println!("checksum       {}", report.checksum);
     println!(
         "largest error  {:.3e} (the reference reaches {:.3e})",
