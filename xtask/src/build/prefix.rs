@@ -16,6 +16,7 @@ use super::staging::Staging;
 use super::stamp::{self, Stamp};
 use crate::host::Host;
 use crate::requirements::{self, Missing};
+use crate::sums;
 
 /// A source tree whose content is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,8 +71,8 @@ pub fn builds_dir(root: &Utf8Path) -> Utf8PathBuf {
 /// The compiled Metal kernels, in a prefix.
 const METALLIB: &str = "lib/mlx.metallib";
 
-/// Builds, installs and stamps. A second call with nothing changed compiles nothing and leaves the
-/// prefix as it is; one that fails does so too.
+/// Builds, installs, stamps and lists the sums of all files. A second call with nothing changed
+/// compiles nothing and leaves the prefix as it is; one that fails does so too.
 pub fn build(job: &Job) -> Result<Built> {
     let tools = find_tools(job.host)?;
     let mut configuration = job.options.backend.configure(job.host, job.options)?;
@@ -102,6 +103,8 @@ pub fn build(job: &Job) -> Result<Built> {
     cmake::drive(&host, job.xtask, &run, &log, lock.file())?;
     let stamp = new_stamp(job, &configuration, &staging.prefix(), tools)?;
     stamp.write(&staging.prefix())?;
+    // At the end: it lists the stamp too.
+    sums::write(&staging.prefix())?;
     staging.put()?;
     Ok(Built { prefix, log, stamp })
 }

@@ -7,6 +7,7 @@ use camino::Utf8Path;
 use serde::{Deserialize, Serialize};
 
 use super::Backend;
+use crate::host::Host;
 
 /// The stamp's file name, in the prefix's root.
 pub const FILE_NAME: &str = "mlx-overlay.toml";
@@ -69,6 +70,25 @@ impl Stamp {
         let text = fs_err::read_to_string(prefix.join(FILE_NAME)).ok()?;
         let stamp: Self = toml::from_str(&text).ok()?;
         (stamp.format == FORMAT).then_some(stamp)
+    }
+
+    /// The command that builds what this stamp says, on `host`.
+    pub(crate) fn command(&self, host: &Host) -> String {
+        let mut command = "cargo xtask build".to_owned();
+        if self.backend != Backend::default_for(host) {
+            command += &format!(" --backend {}", self.backend);
+        }
+        let optional_cpu = self.cpu && self.backend == Backend::Sim;
+        for (on, flag) in [
+            (optional_cpu, " --cpu"),
+            (self.jit, " --jit"),
+            (self.pristine, " --pristine"),
+        ] {
+            if on {
+                command += flag;
+            }
+        }
+        command
     }
 
     /// Writes the stamp into a prefix that is in the making.

@@ -1,47 +1,103 @@
 //! The bundle's files: copied, listed with their sums, packed, put in place.
 
-use std::fmt::Write;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, bail};
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use fs_err::File;
-use sha2::{Digest, Sha256};
+use walkdir::WalkDir;
 
+use super::package::GUIDE;
 use crate::build::stamp;
 use crate::files::{copy_tree, walk};
-
-/// The list of all files with their sums, in the form that `sha256sum -c` reads.
-pub(super) const MANIFEST: &str = "MANIFEST.sha256";
+use crate::sums::{self, FILE_NAME as MANIFEST};
 
 const ARCHIVE: &str = ".tar.zst";
+
+/// What people may take for an archive that is made here, in small letters.
+const OTHER_ARCHIVES: [&str; 10] = [
+    ".tar", ".gz", ".tgz", ".xz", ".txz", ".bz2", ".tbz2", ".zst", ".zip", ".7z",
+];
 
 /// zstd's own default is 3; the libraries come to half a percent less above 9.
 const LEVEL: i32 = 9;
 
 pub(super) fn is_archive(output: &Utf8Path) -> bool {
-    output.as_str().ends_with(ARCHIVE)
+    output.as_str().to_lowercase().ends_with(ARCHIVE)
 }
 
-/// Refuses to replace anything but an earlier bundle or an empty folder.
-pub(super) fn check_output(output: &Utf8Path) -> Result<()> {
+/// The place that an argument names.
+pub(super) fn parse_output(text: &str) -> Result<Utf8PathBuf, String> {
+    let path = Utf8PathBuf::from(text);
+    let small = text.to_lowercase();
+    if text.is_empty() {
+        return Err(format!(
+            "name a folder, or an archive that ends in {ARCHIVE}"
+        ));
+    }
+    match OTHER_ARCHIVES
+        .iter()
+        .find(|ending| small.ends_with(*ending))
+    {
+        Some(ending) if !is_archive(&path) => Err(format!(
+            "archives end in {ARCHIVE}; a folder's name may not end in {ending}"
+        )),
+        _ => Ok(path),
+    }
+}
+
+/// Refuses to replace anything but an earlier bundle or an empty folder. Says whether a bundle is there.
+pub(super) fn check_output(output: &Utf8Path) -> Result<bool> {
     let kind = match fs_err::symlink_metadata(output) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         found => found?.file_type(),
     };
     if kind.is_symlink() {
         bail!("{output} is a link; name another place, or the one that it leads to");
     }
-    let replaceable = if kind.is_dir() {
-        output.join(MANIFEST).is_file() || fs_err::read_dir(output)?.next().is_none()
-    } else {
-        kind.is_file() && begins_with_manifest(output)?
-    };
-    if !replaceable {
+    if kind.is_dir() {
+        return check_folder(output);
+    }
+    if !kind.is_file() || !begins_with_manifest(output)? {
         bail!("{output} is there and is no bundle (it has no {MANIFEST}); name another place");
     }
-    Ok(())
+    Ok(true)
+}
+
+/// A bundle is replaced only with what it brought: the rest is somebody's.
+fn check_folder(output: &Utf8Path) -> Result<bool> {
+    if fs_err::read_dir(output)?.next().is_none() {
+        return Ok(false);
+    }
+    for name in [MANIFEST, stamp::FILE_NAME, GUIDE] {
+        if !output.join(name).is_file() {
+            bail!("{output} is there and is no bundle (it has no {name}); name another place");
+        }
+    }
+    if let Some(name) = foreign(output)? {
+        bail!(
+            "{output} is there and has {name}, which its {MANIFEST} does not list; move that away, or name another place"
+        );
+    }
+    Ok(true)
+}
+
+/// The first thing in the bundle, other than a folder, that it did not bring.
+fn foreign(bundle: &Utf8Path) -> Result<Option<String>> {
+    let listed = sums::read(bundle)?.unwrap_or_default();
+    for entry in WalkDir::new(bundle).sort_by_file_name() {
+        let entry = entry.with_context(|| format!("cannot list {bundle}"))?;
+        let name = entry.path().strip_prefix(bundle)?;
+        let known = Utf8Path::from_path(name)
+            .is_some_and(|name| name == MANIFEST || listed.contains_key(name));
+        let kind = entry.file_type();
+        let own = kind.is_dir() || (kind.is_file() && known);
+        if !own {
+            return Ok(Some(name.display().to_string()));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether the file is an archive that [`archive`] wrote, by its first entry.
@@ -91,21 +147,6 @@ pub(super) fn refuse_traces(bundle: &Utf8Path, prefix: &Utf8Path) -> Result<()> 
     Ok(())
 }
 
-/// Writes [`MANIFEST`] and returns the number of files in it.
-pub(super) fn write_manifest(bundle: &Utf8Path) -> Result<usize> {
-    let mut text = String::new();
-    let files = walk(bundle)?;
-    for path in &files {
-        for byte in Sha256::digest(fs_err::read(path)?) {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        let _ = writeln!(text, "  {}", path.strip_prefix(bundle)?);
-    }
-    fs_err::write(bundle.join(MANIFEST), text)?;
-    Ok(files.len())
-}
-
 /// Packs the bundle, below a folder of its name: [`MANIFEST`] comes first, by its capitals. The bytes depend on the files
 /// alone, not on when or by whom it is run.
 pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Result<()> {
@@ -128,19 +169,19 @@ pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Resu
     Ok(())
 }
 
-/// Puts what was made where it belongs, in one step. An earlier bundle is at `made` afterwards; where the file system
-/// cannot exchange the two, it lies at `aside` meanwhile.
-pub(super) fn put(made: &Utf8Path, output: &Utf8Path, aside: &Utf8Path) -> Result<()> {
+/// Puts what was made where it belongs, in one step, and says whether a bundle was replaced. An earlier bundle is at
+/// `made` afterwards; where the file system cannot exchange the two, it lies at `aside` meanwhile.
+pub(super) fn put(made: &Utf8Path, output: &Utf8Path, aside: &Utf8Path) -> Result<bool> {
     // Again: it took a while to make.
-    check_output(output)?;
-    Ok(overlay::place::put(made, output, aside)?)
+    let replaces = check_output(output)?;
+    overlay::place::put(made, output, aside)?;
+    Ok(replaces)
 }
 
 #[cfg(test)]
 mod tests {
-    use camino::Utf8PathBuf;
-
     use super::*;
+    use crate::sums::write as write_manifest;
 
     /// A folder with a text and a program.
     fn folder() -> (tempfile::TempDir, Utf8PathBuf) {
@@ -179,18 +220,6 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_has_the_sum_of_every_file() {
-        let (_scratch, path) = folder();
-        let bundle = path.join("bundle");
-        write_manifest(&bundle).unwrap();
-        let text = fs_err::read_to_string(bundle.join(MANIFEST)).unwrap();
-        // printf '#!/bin/sh' | sha256sum
-        let sum = "3af71adb278ad4af33c144b78fa1ae708da03b773d98324ae991a7daedb53ca2";
-        assert_eq!(text.lines().count(), 2);
-        assert!(text.contains(sum), "{text}");
-    }
-
-    #[test]
     fn a_path_of_the_builder_and_a_link_are_refused() {
         let (_scratch, path) = folder();
         let bundle = path.join("bundle");
@@ -200,6 +229,14 @@ mod tests {
         fs_err::os::unix::fs::symlink("/etc/hosts", bundle.join("link")).unwrap();
         let error = write_manifest(&bundle).unwrap_err();
         assert!(error.to_string().contains("neither a file nor a folder"));
+    }
+
+    /// Makes the folder a bundle.
+    fn finish(folder: &Utf8Path) {
+        for name in [stamp::FILE_NAME, GUIDE] {
+            fs_err::write(folder.join(name), "").unwrap();
+        }
+        write_manifest(folder).unwrap();
     }
 
     #[track_caller]
@@ -214,14 +251,14 @@ mod tests {
         let (_scratch, path) = folder();
         let output = path.join("bundle");
         refused(&output, "is no bundle");
-        write_manifest(&output).unwrap();
-        check_output(&output).unwrap();
-        check_output(&path.join("not-there")).unwrap();
+        finish(&output);
+        assert!(check_output(&output).unwrap());
+        assert!(!check_output(&path.join("not-there")).unwrap());
         fs_err::create_dir(path.join("empty")).unwrap();
-        check_output(&path.join("empty")).unwrap();
+        assert!(!check_output(&path.join("empty")).unwrap());
 
         fs_err::create_dir(path.join("made")).unwrap();
-        put(&path.join("made"), &output, &path.join("aside")).unwrap();
+        assert!(put(&path.join("made"), &output, &path.join("aside")).unwrap());
         assert!(output.is_dir() && !output.join("bin").exists());
     }
 
@@ -255,7 +292,7 @@ mod tests {
     fn a_bundle_that_cannot_be_put_in_place_leaves_the_earlier_one() {
         let (_scratch, path) = folder();
         let output = path.join("bundle");
-        write_manifest(&output).unwrap();
+        finish(&output);
         put(&path.join("not-made"), &output, &path.join("aside")).unwrap_err();
         assert!(output.join("bin/run").exists());
     }

@@ -14,6 +14,7 @@ use stdout::println;
 use crate::build::stamp::{self, Stamp};
 use crate::build::{self, prefix};
 use crate::host::Host;
+use crate::sums;
 
 /// Make a built MLX a folder or archive that can be moved to another place or machine
 #[derive(Debug, clap::Args)]
@@ -28,12 +29,21 @@ Use it from Rust with MLX_OVERLAY_PREFIX=<folder>, from CMake with -DMLX_DIR=<fo
 with pkg-config from <folder>/lib/pkgconfig. docs/downstream.md shows each.")]
 pub struct Args {
     /// The installed prefix [default: that of the last patched build]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = parse_prefix)]
     prefix: Option<Utf8PathBuf>,
-    /// Where it goes, instead of nothing or an earlier bundle: a folder, or an archive whose name ends in .tar.zst
-    /// [default: a folder below target/bundle]
-    #[arg(long, short, value_name = "PATH")]
+    /// Where it goes: a folder, or an archive whose name ends in .tar.zst [default: a folder below target/bundle]
+    ///
+    /// An earlier bundle there is replaced, unless files were added to it.
+    #[arg(long, short, value_name = "PATH", value_parser = files::parse_output)]
     output: Option<Utf8PathBuf>,
+}
+
+/// The folder that an argument names.
+fn parse_prefix(text: &str) -> Result<Utf8PathBuf, String> {
+    if text.is_empty() {
+        return Err("name a folder that `cargo xtask build` made".to_owned());
+    }
+    Ok(text.into())
 }
 
 /// Bundles the prefix.
@@ -51,6 +61,10 @@ pub fn run(args: Args) -> Result<()> {
     // And again: a build may have ended while this run waited.
     let stamp = read_stamp(&prefix)?;
     check(&workspace, &prefix, &stamp)?;
+    let mend = format!("`{}` makes it anew", stamp.command(&host));
+    if let Some(fault) = sums::check(&prefix).with_context(|| mend.clone())? {
+        bail!("{prefix}: {fault}; {mend}");
+    }
 
     let name = name(&host, &stamp);
     let output = match args.output {
@@ -77,22 +91,27 @@ pub fn run(args: Args) -> Result<()> {
     package::write_guide(&bundle, &stamp)?;
     licences::collect(&host, &workspace, &stamp, &bundle.join("licences"))?;
     files::refuse_traces(&bundle, &prefix)?;
-    let count = files::write_manifest(&bundle)?;
-    let size = if files::is_archive(&output) {
+    let count = sums::write(&bundle)?;
+    let (size, replaced) = if files::is_archive(&output) {
         let archive = scratch.join("archive");
         files::archive(&bundle, &name, &archive)?;
-        files::put(&archive, &output, &aside)?;
-        fs_err::metadata(&output)?.len()
+        let replaced = files::put(&archive, &output, &aside)?;
+        (fs_err::metadata(&output)?.len(), replaced)
     } else {
-        files::put(&bundle, &output, &aside)?;
-        files::size(&output)?
+        let replaced = files::put(&bundle, &output, &aside)?;
+        (files::size(&output)?, replaced)
     };
     println!(
-        "MLX {} ({} back-end, tree {}): {count} files, {} MB in {output}",
+        "MLX {} ({} back-end, tree {}): {count} files, {} MB in {output}{}",
         stamp.version,
         stamp.backend,
         stamp.final_tree,
-        size.div_ceil(1_000_000)
+        size.div_ceil(1_000_000),
+        if replaced {
+            " (replaced the bundle there)"
+        } else {
+            ""
+        }
     );
     Ok(())
 }

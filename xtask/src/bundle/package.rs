@@ -10,6 +10,9 @@ use crate::build::stamp::Stamp;
 const TARGETS: &str = "share/cmake/MLX/MLXTargets.cmake";
 const CONFIG: &str = "share/cmake/MLX/MLXConfig.cmake";
 
+/// The bundle's guide, which no prefix has.
+pub(super) const GUIDE: &str = "README.md";
+
 /// A CMake function that puts the kernels where a program looks first.
 const PLACE_KERNELS: &str = r#"# mlx_overlay_place_kernels(<target>): puts MLX's compiled kernels beside the program, the first place where MLX looks
 # for them. The program can then be moved and passed on without this folder.
@@ -151,9 +154,9 @@ pub(super) fn write_guide(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
         backend = stamp.backend,
         tree = stamp.final_tree,
         base = stamp.base_tree,
-        manifest = super::files::MANIFEST,
+        manifest = crate::sums::FILE_NAME,
     );
-    fs_err::write(bundle.join("README.md"), text)?;
+    fs_err::write(bundle.join(GUIDE), text)?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use crate::build::stamp::{self, Stamp};
 use crate::build::{Backend, prefix};
 use crate::host::{Host, Os};
 use crate::kernels::File;
+use crate::sums::{self, Fault};
 
 /// What makes a build anew.
 const BUILD: &str = "cargo xtask build";
@@ -71,13 +72,7 @@ fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, O
             ),
             format!("cargo xtask apply-overlay && {BUILD}"),
         ),
-        _ => Finding::ok(
-            id,
-            format!(
-                "{folder}: MLX {}, {} back-end",
-                stamp.version, stamp.backend
-            ),
-        ),
+        _ => content(host, folder, &stamp),
     };
     let runtime = stamp.clang_rt.as_deref().map(Utf8Path::new);
     if let Some(runtime) = runtime.filter(|file| !file.is_file()) {
@@ -85,6 +80,27 @@ fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, O
         return (Finding::error(id, found, BUILD), Some(stamp));
     }
     (finding, Some(stamp))
+}
+
+/// Whether the prefix, or the bundle that takes its place, has the files that it was made with.
+fn content(host: &Host, folder: &Utf8Path, stamp: &Stamp) -> Finding {
+    let id = "prefix";
+    let mut remedy = stamp.command(host);
+    if host.var("MLX_OVERLAY_PREFIX").is_some() {
+        remedy += "; where MLX_OVERLAY_PREFIX names a bundle: unpack or make it again";
+    }
+    match sums::check(folder) {
+        Ok(None) => {
+            let (version, backend) = (&stamp.version, stamp.backend);
+            Finding::ok(id, format!("{folder}: MLX {version}, {backend} back-end"))
+        }
+        // What is built and linked is there.
+        Ok(Some(fault @ Fault::Added(_))) => {
+            Finding::warning(id, format!("{folder}: {fault}"), remedy)
+        }
+        Ok(Some(fault)) => Finding::error(id, format!("{folder}: {fault}"), remedy),
+        Err(error) => Finding::error(id, format!("{error:#}"), remedy),
+    }
 }
 
 /// A compiler that was updated makes another build folder; the prefix that is linked stays the old one until then.

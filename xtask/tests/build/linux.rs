@@ -8,6 +8,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use xtask::build::stamp::{FILE_NAME, Stamp};
 use xtask::build::{Backend, Options};
 use xtask::host::{Host, Os};
+use xtask::sums;
 
 use crate::support::{Scratch, chain};
 
@@ -200,7 +201,7 @@ fn a_prefix_that_is_as_it_was_built_is_left_alone_and_a_damaged_one_is_mended() 
         prefix.join("lib/libmlx.a"),
         prefix.join("include/mlx/old.h"),
     );
-    let damages: [&dyn Fn(); 5] = [
+    let damages: [&dyn Fn(); 6] = [
         &|| fs_err::write(&library, "").unwrap(),
         // As a failing disk would: neither size nor time tell.
         &|| {
@@ -213,6 +214,7 @@ fn a_prefix_that_is_as_it_was_built_is_left_alone_and_a_damaged_one_is_mended() 
         },
         &|| fs_err::remove_file(&header).unwrap(),
         &|| fs_err::remove_file(prefix.join(FILE_NAME)).unwrap(),
+        &|| fs_err::remove_file(prefix.join(sums::FILE_NAME)).unwrap(),
         &|| fs_err::remove_dir_all(&prefix).unwrap(),
     ];
     for (number, damage) in damages.iter().enumerate() {
@@ -221,6 +223,23 @@ fn a_prefix_that_is_as_it_was_built_is_left_alone_and_a_damaged_one_is_mended() 
         assert!(contents() == good, "damage {number} was not mended");
         leaves_nothing(&prefix);
     }
+}
+
+#[test]
+fn a_prefix_lists_all_its_files_with_their_sums() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let built = scratch.build(&host, Backend::Cpu, false, &source, "one");
+    let prefix = built.unwrap().prefix;
+    let list = fs_err::read_to_string(prefix.join(sums::FILE_NAME)).unwrap();
+    let names: Vec<_> = list.lines().map(|line| &line[66..]).collect();
+    for name in [FILE_NAME, "lib/libmlx.a", "include/mlx/old.h"] {
+        assert!(names.contains(&name), "no {name} in {list}");
+    }
+    let files = snapshot(&prefix)
+        .into_values()
+        .filter_map(|(_, content)| content);
+    assert_eq!(names.len(), files.count() - 1, "all but the list itself");
 }
 
 #[test]

@@ -1,18 +1,146 @@
-//! `cargo xtask bundle` beside a build in the same folder.
+//! `cargo xtask bundle`: what it copies, what it replaces, and beside a build in the same folder.
 
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
+use camino::{Utf8Path, Utf8PathBuf};
 use overlay::lock::Lock;
 use xtask::build::Backend;
-use xtask::build::stamp::Stamp;
+use xtask::build::stamp::{FILE_NAME as STAMP, Stamp};
+use xtask::sums;
 
 use crate::stamp::stamp;
-use crate::support::Project;
+use crate::support::{Project, Run};
 
 /// A prefix's stamp, of this tree.
 fn built_from(tree: &str) -> Stamp {
     stamp("1.0.0", tree, Backend::Cpu)
+}
+
+/// The files of a prefix, and what is in them.
+const FILES: [(&str, &str); 3] = [
+    ("include/mlx/mlx.h", "#pragma once\n"),
+    ("lib/libmlx.a", "a library"),
+    ("share/cmake/MLX/MLXTargets.cmake", "# targets\n"),
+];
+
+/// A prefix of the lock's tree, as a build leaves it.
+fn prefix(project: &Project) -> Utf8PathBuf {
+    let lock = Lock::load(&project.path("checkout/mlx.lock"))
+        .unwrap()
+        .unwrap();
+    let prefix = project.path("checkout/target/mlx/one/prefix");
+    for (name, text) in FILES {
+        project.write(&format!("checkout/target/mlx/one/prefix/{name}"), text);
+    }
+    built_from(&lock.final_tree.to_string())
+        .write(&prefix)
+        .unwrap();
+    sums::write(&prefix).unwrap();
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        project.write(&format!("checkout/{name}"), name);
+    }
+    prefix
+}
+
+fn bundle(project: &Project, prefix: &Utf8Path, output: &Utf8Path) -> Run {
+    let args = ["--prefix", prefix.as_str(), "--output", output.as_str()];
+    project.xtask(&[["bundle"].as_slice(), &args].concat())
+}
+
+#[test]
+fn a_prefix_that_is_not_as_it_was_built_is_not_passed_on() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let output = project.path("bundle");
+    let refused = |words: &[&str]| {
+        let words = [words, &["`cargo xtask build --backend cpu`"]].concat();
+        bundle(&project, &prefix, &output).fails_with(&words);
+        assert!(!output.exists());
+    };
+
+    let library = prefix.join("lib/libmlx.a");
+    fs_err::write(&library, "a lib").unwrap();
+    refused(&["lib/libmlx.a is not as it was built"]);
+    fs_err::remove_file(&library).unwrap();
+    refused(&["lib/libmlx.a is missing"]);
+    fs_err::write(&library, "a library").unwrap();
+
+    fs_err::write(prefix.join("include/mlx/other.h"), "").unwrap();
+    refused(&["include/mlx/other.h was added"]);
+    fs_err::remove_file(prefix.join("include/mlx/other.h")).unwrap();
+
+    // As an earlier version of this program built it.
+    let list = prefix.join(sums::FILE_NAME);
+    let text = fs_err::read_to_string(&list).unwrap();
+    fs_err::remove_file(&list).unwrap();
+    refused(&["has no MANIFEST.sha256"]);
+    fs_err::write(&list, "lib/libmlx.a").unwrap();
+    refused(&["MANIFEST.sha256", "not a list of sums"]);
+
+    fs_err::write(&list, text).unwrap();
+    let run = bundle(&project, &prefix, &output).exits(0);
+    assert!(!run.out.contains("replaced"), "{run:?}");
+    assert!(output.join("lib/libmlx.a").is_file());
+}
+
+#[test]
+fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let output = project.path("bundle");
+    let again = || bundle(&project, &prefix, &output);
+    again().exits(0);
+    let run = again().exits(0);
+    assert!(run.out.contains("replaced"), "{run:?}");
+
+    // What the bundle brought may be changed or gone; what it did not bring is somebody's.
+    fs_err::write(output.join("README.md"), "mine").unwrap();
+    fs_err::remove_file(output.join("lib/libmlx.a")).unwrap();
+    again().exits(0);
+    project.write("bundle/share/results.csv", "1,2");
+    again().fails_with(&["share/results.csv", "name another place"]);
+    assert_eq!(project.read("bundle/share/results.csv"), "1,2");
+    fs_err::remove_file(output.join("share/results.csv")).unwrap();
+    fs_err::os::unix::fs::symlink("/etc/hosts", output.join("link")).unwrap();
+    again().fails_with(&["link", "name another place"]);
+
+    let data = project.path("data");
+    project.write("data/MANIFEST.sha256", "");
+    project.write("data/results.csv", "1,2");
+    bundle(&project, &prefix, &data).fails_with(&["is no bundle", STAMP]);
+    assert_eq!(project.read("data/results.csv"), "1,2");
+    // Another build's prefix has both, and is no bundle.
+    let other = project.path("other");
+    fs_err::create_dir(&other).unwrap();
+    built_from("one").write(&other).unwrap();
+    sums::write(&other).unwrap();
+    bundle(&project, &prefix, &other).fails_with(&["is no bundle", "README.md"]);
+
+    let archive = project.path("bundle.tar.zst");
+    bundle(&project, &prefix, &archive).exits(0);
+    let run = bundle(&project, &prefix, &archive).exits(0);
+    assert!(run.out.contains("replaced"), "{run:?}");
+}
+
+#[test]
+fn an_archive_of_another_kind_and_an_empty_name_are_wrong_usage() {
+    let project = Project::new();
+    for name in [
+        "x.tar.gz",
+        "x.tgz",
+        "x.tar.xz",
+        "x.zip",
+        "x.tar",
+        "x.TAR.GZ",
+        "x.tar.bz2",
+        "",
+    ] {
+        let run = project.xtask(&["bundle", "--output", name]).exits(2);
+        assert!(run.err.contains(".tar.zst"), "{name}: {run:?}");
+        assert!(run.err.contains("--output"), "{name}: {run:?}");
+    }
+    project.xtask(&["bundle", "--prefix", ""]).exits(2);
 }
 
 #[test]

@@ -136,6 +136,9 @@ impl Project {
         );
         self.write("upstream/mlx/version.h", &header);
         self.write(&format!("upstream/{FILE}"), text);
+        for name in ["LICENSE", "ACKNOWLEDGMENTS.md"] {
+            self.write(&format!("upstream/{name}"), name);
+        }
         self.git("upstream", &["add", "--all"]);
         self.git("upstream", &["commit", "--quiet", "-m", version]);
         self.git("upstream", &["tag", &format!("v{version}")]);

@@ -4,6 +4,7 @@ use xtask::build::Backend;
 use xtask::build::stamp::Stamp;
 use xtask::doctor::Status::{Error, Ok, Warning};
 use xtask::host::{Host, Os};
+use xtask::sums;
 
 use crate::container::{FunctionSpec, Shape, write};
 use crate::finds;
@@ -32,6 +33,7 @@ fn built(scratch: &Scratch, backend: Backend, tree: &str) {
     let prefix = scratch.path("root/target/mlx/one/prefix");
     fs_err::create_dir_all(&prefix).unwrap();
     stamp.write(&prefix).unwrap();
+    sums::write(&prefix).unwrap();
     let _ = fs_err::os::unix::fs::symlink("one/prefix", scratch.path("root/target/mlx/current"));
     scratch.fake("c++", "echo 'g++ 12.2.0'");
 }
@@ -106,6 +108,53 @@ fn a_prefix_of_another_tree_is_stale() {
         "prefix",
         Error,
         &["MLX_OVERLAY_PREFIX names /opt/no-such-mlx"],
+    );
+}
+
+#[test]
+fn a_prefix_that_is_not_as_it_was_built_is_named() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    let prefix = scratch.path("root/target/mlx/one/prefix");
+    let library = scratch.file("root/target/mlx/one/prefix/lib/libmlx.a", "a library");
+    let simulator = scratch.file("root/target/mlx/one/prefix/bin/metal-simc", "");
+    built(&scratch, Backend::Sim, TREE);
+    finds(&scratch, &host, "prefix", Ok, &[]);
+
+    let has = |status, words: &[&str]| finds(&scratch, &host, "prefix", status, words);
+    fs_err::write(&library, "a lib").unwrap();
+    has(
+        Error,
+        &["lib/libmlx.a is not as it was built", "cargo xtask build"],
+    );
+    fs_err::remove_file(&library).unwrap();
+    has(Error, &["lib/libmlx.a is missing"]);
+    fs_err::write(&library, "a library").unwrap();
+    fs_err::remove_file(&simulator).unwrap();
+    has(Error, &["bin/metal-simc is missing"]);
+    fs_err::write(&simulator, "").unwrap();
+    has(Ok, &[]);
+    // Nothing that is linked or run.
+    let note = scratch.file("root/target/mlx/one/prefix/note", "");
+    has(Warning, &["note was added"]);
+    fs_err::remove_file(note).unwrap();
+
+    // A bundle has the same list.
+    let bundle = scratch.path("bundle");
+    fs_err::rename(&prefix, &bundle).unwrap();
+    let host = host.clone().with("MLX_OVERLAY_PREFIX", bundle.as_str());
+    finds(&scratch, &host, "prefix", Ok, &[bundle.as_str()]);
+    fs_err::remove_file(bundle.join("lib/libmlx.a")).unwrap();
+    let words = ["lib/libmlx.a is missing", "MLX_OVERLAY_PREFIX"];
+    finds(&scratch, &host, "prefix", Error, &words);
+    // As an earlier version of this program built it.
+    fs_err::remove_file(bundle.join(sums::FILE_NAME)).unwrap();
+    finds(
+        &scratch,
+        &host,
+        "prefix",
+        Error,
+        &["has no MANIFEST.sha256"],
     );
 }
 
