@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod cmake;
+pub(crate) mod flags;
 mod key;
 mod link;
 mod log;

@@ -9,6 +9,7 @@ use fs_err::{File, OpenOptions};
 
 use super::backend::{Configuration, Options};
 use super::cmake;
+use super::flags::UnsafeFlag;
 use super::key::key;
 use super::link::Link;
 use super::log;
@@ -74,6 +75,9 @@ const METALLIB: &str = "lib/mlx.metallib";
 /// Builds, installs, stamps and lists the sums of all files. A second call with nothing changed
 /// compiles nothing and leaves the prefix as it is; one that fails does so too.
 pub fn build(job: &Job) -> Result<Built> {
+    if let Some(found) = UnsafeFlag::find(job.host) {
+        bail!("{found}; {}", found.remedy());
+    }
     let tools = find_tools(job.host)?;
     let mut configuration = job.options.backend.configure(job.host, job.options)?;
     add_common(&mut configuration, job.host);

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use super::Finding;
 use crate::build::Backend;
+use crate::build::flags::UnsafeFlag;
 use crate::host::{Host, Os};
 use crate::requirements::{self, Missing};
 
@@ -58,23 +59,10 @@ pub(super) fn install(host: &Host, missing: &Missing) -> String {
     }
 }
 
-/// Flags that let the compiler change sums: then not even one build agrees with the next.
+/// The build refuses them.
 fn flags(host: &Host) -> Finding {
-    const UNSAFE: [&str; 4] = [
-        "-ffast-math",
-        "-Ofast",
-        "-funsafe-math-optimizations",
-        "-fassociative-math",
-    ];
-    for name in ["CXXFLAGS", "CFLAGS"] {
-        let value = host.var(name).unwrap_or_default();
-        if let Some(flag) = value.split_whitespace().find(|flag| UNSAFE.contains(flag)) {
-            return Finding::warning(
-                "compiler-flags",
-                format!("{name} has {flag}: host code may add in any order"),
-                format!("take it out of {name}; the claims about bits do not hold with it"),
-            );
-        }
+    if let Some(found) = UnsafeFlag::find(host) {
+        return Finding::error("compiler-flags", found.to_string(), found.remedy());
     }
     Finding::ok("compiler-flags", "none that changes sums")
 }

@@ -243,6 +243,37 @@ fn a_prefix_lists_all_its_files_with_their_sums() {
 }
 
 #[test]
+fn flags_that_change_sums_are_refused() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let build = |name: &str, value: &str| {
+        let host = host.clone().with(name, value);
+        scratch.build(&host, Backend::Cpu, false, &source, "one")
+    };
+    let native = format!("CXXFLAGS_{}", host.target);
+    for (name, value, flag) in [
+        ("CXXFLAGS", "-O3 -ffast-math", "-ffast-math"),
+        ("CFLAGS", "-Ofast", "-Ofast"),
+        (
+            "HOST_CFLAGS",
+            "-funsafe-math-optimizations",
+            "-funsafe-math-optimizations",
+        ),
+        (&native, "-fassociative-math -g", "-fassociative-math"),
+        ("CXXFLAGS", "-ffp-model=fast", "-ffp-model=fast"),
+    ] {
+        let text = chain(build(name, value));
+        let words = format!("{name} has {flag}");
+        assert!(
+            text.contains(&words) && text.contains("take it out"),
+            "{text}"
+        );
+    }
+    assert!(!scratch.path("root/target").exists());
+    build("CXXFLAGS", "-O1 -fno-fast-math").unwrap();
+}
+
+#[test]
 fn blas_that_cmake_does_not_find_is_explained() {
     let scratch = Scratch::new();
     let (host, source) = project(&scratch);

@@ -118,8 +118,8 @@ fn flags_and_conda_are_noticed() {
         &scratch,
         &host,
         "compiler-flags",
-        Warning,
-        &["CXXFLAGS has -ffast-math"],
+        Error,
+        &["CXXFLAGS has -ffast-math", "take it out"],
     );
     fs_err::create_dir_all(scratch.path("conda-meta")).unwrap();
     finds(&scratch, &host, "conda", Warning, &["conda deactivate"]);
