@@ -43,6 +43,18 @@ impl fmt::Display for Reported {
 
 impl std::error::Error for Reported {}
 
+/// Arguments that clap takes and that make no sense together: `main` exits with 2, as clap does.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
 /// The root of the checkout around the current folder.
 fn root() -> Result<Utf8PathBuf> {
     Ok(Workspace::discover()?.root().to_owned())

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    Reported, apply_overlay, build, bump_pin, bundle, doctor, env, fetch, kernels, patch, plan,
-    quickstart, status, test, upstream, verify,
+    Reported, Usage, apply_overlay, build, bump_pin, bundle, doctor, env, fetch, kernels, patch,
+    plan, quickstart, status, test, upstream, verify,
 };
 
 #[derive(Parser)]
@@ -78,7 +78,11 @@ fn main() -> ExitCode {
             if !error.is::<Reported>() {
                 eprintln!("error: {error:#}");
             }
-            ExitCode::FAILURE
+            if error.is::<Usage>() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }

@@ -12,7 +12,13 @@ use xtask::proc::Cmd;
 
 fn plan(arguments: &[&str]) -> Output {
     Cmd::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(["plan", "--n", "17408", "--k", "5120"])
+        .args(["plan"])
+        .args(
+            [["--n", "17408"], ["--k", "5120"]]
+                .into_iter()
+                .filter(|pair| !arguments.contains(&pair[0]))
+                .flatten(),
+        )
         .args(arguments)
         .output()
         .unwrap()
@@ -156,14 +162,18 @@ fn what_makes_no_sense_is_refused() {
             ["--arch", "g15d", "--policy", "fast"],
             "invalid value 'fast'",
         ),
+        (["--arch", "g15d", "--rows", "0"], "0 is not in 1..=4096"),
         (
-            ["--arch", "g15d", "--rows", "0"],
-            "--rows must be 1 to 4096, found 0",
+            ["--arch", "g15d", "--k", "1000"],
+            "k must be a positive multiple of the group size, 64, found 1000",
         ),
+        (["--arch", "g15d", "--n", "0"], "0 is not in 1.."),
+        (["--arch", "g15d", "--batch", "0"], "0 is not in 1.."),
     ] {
         let output = plan(&arguments);
         let text = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && text.contains(said), "{text}");
+        assert!(text.contains(said), "{text}");
+        assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(output.stdout.is_empty());
     }
 }

@@ -15,9 +15,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
+use clap::builder::RangedU64ValueParser;
 use overlay::lock::Lock;
 use overlay::series::Series;
-use overlay::tree::Listing;
+use overlay::state::{self, State};
 use overlay::{Manifest, Workspace};
 use stdout::println;
 
@@ -50,7 +51,7 @@ pub struct Args {
     #[arg(long)]
     pristine: bool,
     /// Parallel jobs [default: Ninja's own choice]
-    #[arg(long, short)]
+    #[arg(long, short, value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_535))]
     jobs: Option<usize>,
 }
 
@@ -58,6 +59,12 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let start = Instant::now();
     let host = Host::current();
+    let options = Options {
+        backend: args.backend.unwrap_or_else(|| Backend::default_for(&host)),
+        cpu: args.cpu,
+        jit: args.jit,
+    };
+    options.check()?;
     let workspace = Workspace::discover()?;
     let manifest = Manifest::load(&workspace.manifest_path())?;
     let line = Line::new();
@@ -65,18 +72,13 @@ pub fn run(args: Args) -> Result<()> {
     let _held = overlay::state::hold(&workspace, &|event| line.show(event))?;
     drop(line);
     let source = source(&workspace, &manifest, args.pristine)?;
-    let backend = args.backend.unwrap_or_else(|| Backend::default_for(&host));
     let built = prefix::build(&Job {
         host: &host,
         xtask: &crate::this_program()?,
         root: workspace.root(),
         source: &source,
         input: &|name| input(&workspace, &manifest, name),
-        options: Options {
-            backend,
-            cpu: args.cpu,
-            jit: args.jit,
-        },
+        options,
         jobs: args.jobs,
     })?;
     if !args.pristine {
@@ -86,13 +88,14 @@ pub fn run(args: Args) -> Result<()> {
         )?;
     }
     println!(
-        "MLX {} {} ({backend}, tree {}) in {} ({:.1} s)",
+        "MLX {} {} ({}, tree {}) in {} ({:.1} s)",
         source.version,
         if args.pristine {
             "as upstream has it"
         } else {
             "with the overlay"
         },
+        options.backend,
         source.final_tree,
         built.prefix,
         start.elapsed().as_secs_f64()
@@ -113,16 +116,20 @@ pub(crate) fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool)
         )
     } else {
         let path = workspace.tree();
-        if !path.is_dir() {
-            bail!("{path} is missing; `cargo xtask apply-overlay` makes it");
-        }
-        let found = Listing::of_dir(&path)?.tree_id()?;
-        if found != lock.final_tree {
-            bail!(
-                "{path} holds tree {found}, and mlx.lock says {}; `cargo xtask status` tells the \
-                 difference, `cargo xtask apply-overlay` makes it right",
+        let found = state::inspect(workspace, &lock, &series)?;
+        match found.state {
+            State::Applied => {}
+            State::Absent => bail!("{path} is missing; `cargo xtask apply-overlay` makes it"),
+            State::Tampered(_) => bail!(
+                "{path}: {}, and mlx.lock says tree {}; `cargo xtask apply-overlay --discard-edits` takes the edits \
+                 out and keeps a copy, `cargo xtask status` names them",
+                found.state,
                 lock.final_tree
-            );
+            ),
+            state => bail!(
+                "{path} is {state}, and mlx.lock says tree {}; `cargo xtask apply-overlay` makes it right",
+                lock.final_tree
+            ),
         }
         (path, lock.final_tree.to_string())
     };

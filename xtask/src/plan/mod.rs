@@ -4,13 +4,16 @@ mod staircase;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use camino::Utf8PathBuf;
+use clap::value_parser;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use qmv_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
 use serde::Serialize;
 use stdout::println;
+
+use crate::Usage;
 
 /// GPUs of the kinds that MLX tells apart, from the M1 on.
 const ARCHITECTURES: [&str; 10] = [
@@ -36,10 +39,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "arch")]
     all_arch: bool,
     /// Outputs a row: the rows of the weight matrix
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u32).range(1..1 << 31))]
     n: u32,
     /// Values a row: the columns of the weight matrix
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u32).range(1..1 << 31))]
     k: u32,
     /// affine, mxfp4, mxfp8 or nvfp4
     #[arg(long, default_value_t = Mode::Affine)]
@@ -63,13 +66,13 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["policy", "all_arch"])]
     all_policies: bool,
     /// Products of their own rows and weights
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..1 << 31))]
     batch: u32,
     /// The OS lets MLX use the matrix units of generation 17 (macOS 26.2 or later)
     #[arg(long)]
     matrix_units: bool,
     /// The last number of rows
-    #[arg(long, value_name = "M", default_value_t = 40)]
+    #[arg(long, value_name = "M", default_value_t = 40, value_parser = value_parser!(u32).range(1..=4096))]
     rows: u32,
     /// Print a JSON array with a row for each architecture and M
     ///
@@ -115,11 +118,6 @@ struct Row<'a> {
 
 /// Prints the ladder.
 pub fn run(args: Args) -> Result<()> {
-    ensure!(
-        (1..=4096).contains(&args.rows),
-        "--rows must be 1 to 4096, found {}",
-        args.rows
-    );
     let architectures = match args.arch {
         Some(architecture) => vec![architecture],
         None => ARCHITECTURES
@@ -193,7 +191,10 @@ fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Lad
                 batch: args.batch,
                 ..Problem::new(architecture, args.n, args.k)
             };
-            Ok(qmv_plan::plan(&problem, policy, &[])?)
+            match qmv_plan::plan(&problem, policy, &[]) {
+                Err(qmv_plan::Error::Invalid(text)) => Err(Usage(text).into()),
+                plan => Ok(plan?),
+            }
         })
         .collect::<Result<_>>()?;
     Ok(Ladder {

@@ -307,5 +307,9 @@ fn old_systems_and_wrong_toolchains_are_refused() {
         &["x86_64-apple-darwin", "aarch64-apple-darwin"],
     );
     let linux = scratch.host(Os::Linux, "x86_64");
-    refused(&scratch, &linux, &["needs macOS", "--backend cpu"]);
+    refused(
+        &scratch,
+        &linux,
+        &["needs macOS", "`cargo xtask build`", "sim"],
+    );
 }

@@ -140,6 +140,34 @@ fn a_tree_that_is_not_the_locks_is_not_built() {
 }
 
 #[test]
+fn an_edited_tree_is_not_built_and_the_way_out_of_it_works() {
+    let project = Project::new();
+    project.write("go", "");
+    project.replace(
+        &format!("checkout/vendor/mlx/{FILE}"),
+        "int line_5 ",
+        "long line_5 ",
+    );
+    build(&project).fails_with(&[FILE, "cargo xtask apply-overlay --discard-edits"]);
+    project
+        .xtask(&["apply-overlay", "--discard-edits"])
+        .exits(0);
+    build(&project).fails_with(&["cmake 3.25 or newer"]);
+}
+
+#[test]
+fn choices_that_make_no_sense_are_wrong_usage() {
+    let project = Project::new();
+    let run = project.xtask(&["build", "-j", "0"]).exits(2);
+    assert!(run.err.contains("0 is not in 1.."), "{run:?}");
+    let run = project
+        .xtask(&["build", "--backend", "cpu", "--jit"])
+        .exits(2);
+    assert!(run.err.starts_with("error: --jit chooses"), "{run:?}");
+    assert_eq!(run.err.lines().count(), 1, "{run:?}");
+}
+
+#[test]
 fn what_a_killed_build_started_holds_on() {
     let project = Project::new();
     pin_inputs(&project);

@@ -9,9 +9,7 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     if host.os != Os::Linux {
         bail!("the cpu back-end is built on Linux; on macOS the metal back-end includes it");
     }
-    if options.jit {
-        bail!("--jit chooses how Metal kernels are compiled; the cpu back-end has none");
-    }
+    options.check()?;
     let mut configuration = Configuration {
         cpu: true,
         ..Configuration::default()

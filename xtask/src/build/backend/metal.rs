@@ -26,7 +26,10 @@ pub(crate) const NAX_MINIMUM: Version = Version {
 
 pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
     if host.os != Os::MacOs {
-        bail!("the metal back-end needs macOS with Xcode; on Linux use `--backend cpu`");
+        bail!(
+            "the metal back-end needs macOS with Xcode; on Linux `cargo xtask build` builds it on a simulated device \
+             (`--backend sim`)"
+        );
     }
     if !host.target.starts_with("aarch64") {
         bail!(

@@ -12,6 +12,7 @@ use camino::Utf8PathBuf;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::Usage;
 use crate::host::{Host, Os};
 
 /// Which of MLX's back-ends is built.
@@ -35,6 +36,17 @@ pub struct Options {
     pub cpu: bool,
     /// Compile Metal kernels from their source at run time instead of ahead of time.
     pub jit: bool,
+}
+
+impl Options {
+    /// Refuses choices that exclude each other.
+    pub(crate) fn check(self) -> Result<(), Usage> {
+        if self.jit && self.backend == Backend::Cpu {
+            let text = "--jit chooses how Metal kernels are compiled; the cpu back-end has none";
+            return Err(Usage(text.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// What a back-end adds to the CMake run.
