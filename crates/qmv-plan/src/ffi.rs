@@ -1,6 +1,5 @@
 //! The C interface of `mlx/backend/metal/qmv_plan.h`, declared field by field.
 
-#[cfg(not(without_plan))]
 use std::ffi::c_char;
 
 /// `mlx_qmv_problem`.
@@ -58,7 +57,6 @@ pub(crate) struct Plan {
     pub(crate) kernel: [u8; 128],
 }
 
-#[cfg(not(without_plan))]
 unsafe extern "C" {
     pub(crate) fn mlx_qmv_last_error() -> *const c_char;
     #[cfg(test)]

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod closure;
+#[cfg(not(without_plan))]
 mod ffi;
 mod types;
 

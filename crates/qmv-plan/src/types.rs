@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, ffi};
+use crate::Error;
+#[cfg(not(without_plan))]
+use crate::ffi;
 
 /// Declares an enum whose values have the numbers of the C interface and a name each.
 macro_rules! named {
