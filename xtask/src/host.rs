@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
+use std::path::Path;
 
 use anyhow::{Context, Result};
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::proc::Cmd;
 
@@ -26,6 +27,7 @@ pub struct Host {
     /// The target triple of this program, which the libraries are built for.
     pub target: String,
     vars: BTreeMap<OsString, OsString>,
+    package_folders: Vec<Utf8PathBuf>,
 }
 
 impl Host {
@@ -45,11 +47,23 @@ impl Host {
             Os::Linux => format!("{arch}-unknown-linux-gnu"),
             Os::MacOs => format!("{arch}-apple-darwin"),
         };
+        let package_folders: &[&str] = match os {
+            Os::Linux => &["/usr/bin", "/bin"],
+            Os::MacOs => &["/opt/homebrew/bin", "/usr/local/bin", "/usr/bin"],
+        };
         Self {
             os,
             target,
             vars: vars.into_iter().collect(),
+            package_folders: package_folders.iter().map(Utf8PathBuf::from).collect(),
         }
+    }
+
+    /// The same machine, whose packages put their programs into `folder`.
+    #[must_use]
+    pub fn with_packages_in(mut self, folder: Utf8PathBuf) -> Self {
+        self.package_folders = vec![folder];
+        self
     }
 
     /// The variable's value where it is set, not empty and UTF-8.
@@ -89,6 +103,28 @@ impl Host {
         let path = self.vars.get(OsString::from("PATH").as_os_str());
         let found = which::which_in(program, path, env::current_dir().ok()?).ok()?;
         Utf8PathBuf::from_path_buf(found).ok()
+    }
+
+    /// The `program` that stands on `PATH` before every folder of the system's packages, and the folder that its package
+    /// would use: installing the package does not change what is found.
+    pub fn in_front_of_packages(&self, program: &str) -> Option<(Utf8PathBuf, &Utf8Path)> {
+        let found = self.find(program)?;
+        let path = self.vars.get(OsString::from("PATH").as_os_str())?;
+        let first = env::split_paths(path).find(|folder| {
+            found.parent().is_some_and(|dir| dir == folder) || self.has_packages_in(folder)
+        })?;
+        if self.has_packages_in(&first) {
+            return None;
+        }
+        let mut folders = self.package_folders.iter();
+        let folder = folders
+            .find(|folder| folder.join(program).is_file())
+            .or(self.package_folders.first())?;
+        Some((found, folder))
+    }
+
+    fn has_packages_in(&self, folder: &Path) -> bool {
+        self.package_folders.iter().any(|place| place == folder)
     }
 
     /// A command on this machine: `program` is looked up on its `PATH`, and it sees its environment.

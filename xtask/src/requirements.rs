@@ -52,7 +52,7 @@ pub enum Remedy {
     /// A command that does it.
     Command(&'static [&'static str]),
     /// Something that only a person can do, in words.
-    Manual(&'static str),
+    Manual(String),
 }
 
 impl fmt::Display for Missing {
@@ -81,16 +81,120 @@ pub fn missing(host: &Host, backend: Backend, cpu: bool) -> Vec<Missing> {
     all.into_iter().flatten().collect()
 }
 
+/// A variable that names a compiler in place of the usual one.
+struct Choice {
+    variable: &'static str,
+    /// Where the compiler's flags belong.
+    flags: &'static str,
+    /// What the variable should name.
+    what: &'static str,
+}
+
+const CC: Choice = Choice {
+    variable: "CC",
+    flags: "CFLAGS",
+    what: "a C compiler",
+};
+const CXX: Choice = Choice {
+    variable: "CXX",
+    flags: "CXXFLAGS",
+    what: "a C++20 compiler",
+};
+const KERNEL_CXX: Choice = Choice {
+    variable: "MTL_SIM_CXX",
+    flags: "MTL_SIM_CXXFLAGS",
+    what: "clang++ 16 or newer",
+};
+
+impl Choice {
+    /// What is missing, seen from the variable where it is set: installing another compiler does not help then. Without
+    /// it, the program of that name that would be found decides.
+    fn explain(&self, host: &Host, usual: &str, missing: Missing) -> Missing {
+        let Some(value) = host.var(self.variable) else {
+            return mind_path(host, usual, missing);
+        };
+        let Self {
+            variable,
+            flags,
+            what,
+        } = self;
+        let named = format!("{variable} names {value}");
+        let unset = format!("unset {variable}, or set it to {what}");
+        let (found, remedy) = if host.find(value).is_some() {
+            (format!("{named}: {}", missing.found), unset)
+        } else if has_arguments(host, value) {
+            let remedy = format!(
+                "{variable} must be the name of a program alone; flags belong into {flags}"
+            );
+            (format!("{variable} is `{value}`"), remedy)
+        } else {
+            (format!("{named}, which is not there"), unset)
+        };
+        Missing {
+            found,
+            remedy: Remedy::Manual(remedy),
+            ..missing
+        }
+    }
+}
+
+/// Whether `value` is a program with arguments after it.
+fn has_arguments(host: &Host, value: &str) -> bool {
+    let mut words = value.split_whitespace();
+    let program = words.next().and_then(|program| host.find(program));
+    program.is_some() && words.next().is_some()
+}
+
+/// What is missing, where another `program` than the package's comes first on `PATH`.
+fn mind_path(host: &Host, program: &str, missing: Missing) -> Missing {
+    let Some((path, folder)) = host.in_front_of_packages(program) else {
+        return missing;
+    };
+    let mut remedy = format!("{path} comes first on PATH: remove it, or put {folder} before it");
+    if let Remedy::Packages { apt, brew } = &missing.remedy
+        && !folder.join(program).is_file()
+    {
+        let packages = match host.os {
+            Os::Linux => apt,
+            Os::MacOs => brew,
+        };
+        remedy += &format!("; then install {}", packages.join(" "));
+    }
+    Missing {
+        remedy: Remedy::Manual(remedy),
+        ..missing
+    }
+}
+
+/// Git, which fetches MLX.
+pub fn git(host: &Host) -> Result<Tool, Missing> {
+    tool(host, "git").map_err(|found| {
+        let missing = Missing {
+            expected: "git".to_owned(),
+            found,
+            remedy: Remedy::Packages {
+                // Without the certificates of a recommended package, no https address answers.
+                apt: &["git", "ca-certificates"],
+                brew: &["git"],
+            },
+        };
+        mind_path(host, "git", missing)
+    })
+}
+
 /// CMake, not older than [`CMAKE_MINIMUM`].
 pub fn cmake(host: &Host) -> Result<Tool, Missing> {
     let (major, minor) = CMAKE_MINIMUM;
-    let missing = |found: String| Missing {
-        expected: format!("cmake {major}.{minor} or newer"),
-        found,
-        remedy: Remedy::Packages {
-            apt: &["cmake"],
-            brew: &["cmake"],
-        },
+    let missing = |found: String| {
+        let missing = Missing {
+            expected: format!("cmake {major}.{minor} or newer"),
+            found,
+            remedy: Remedy::Packages {
+                apt: &["cmake"],
+                brew: &["cmake"],
+            },
+        };
+        mind_path(host, "cmake", missing)
     };
     let tool = tool(host, "cmake").map_err(missing)?;
     match parse_version(&tool.version) {
@@ -105,28 +209,34 @@ pub fn cmake(host: &Host) -> Result<Tool, Missing> {
 
 /// Ninja: the cmake crate builds serially without it, and progress is read from its output.
 pub fn ninja(host: &Host) -> Result<Tool, Missing> {
-    tool(host, "ninja").map_err(|found| Missing {
-        expected: "ninja".to_owned(),
-        found,
-        remedy: Remedy::Packages {
-            apt: &["ninja-build"],
-            brew: &["ninja"],
-        },
+    tool(host, "ninja").map_err(|found| {
+        let missing = Missing {
+            expected: "ninja".to_owned(),
+            found,
+            remedy: Remedy::Packages {
+                apt: &["ninja-build"],
+                brew: &["ninja"],
+            },
+        };
+        mind_path(host, "ninja", missing)
     })
 }
 
 /// The C++ compiler that the cmake crate will take (`CXX`, else `c++`), if it compiles C++20.
 pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
-    let missing = |found: String| Missing {
-        expected: "a C++20 compiler".to_owned(),
-        found,
-        remedy: match host.os {
-            Os::Linux => Remedy::Packages {
-                apt: &["g++"],
-                brew: &[],
+    let missing = |found: String| {
+        let missing = Missing {
+            expected: CXX.what.to_owned(),
+            found,
+            remedy: match host.os {
+                Os::Linux => Remedy::Packages {
+                    apt: &["g++"],
+                    brew: &[],
+                },
+                Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
             },
-            Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
-        },
+        };
+        CXX.explain(host, "c++", missing)
     };
     let program = host.var("CXX").unwrap_or("c++");
     let tool = tool(host, program).map_err(missing)?;
@@ -141,16 +251,19 @@ pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
 
 /// The C compiler (`CC`, else `cc`).
 pub fn c_compiler(host: &Host) -> Result<Tool, Missing> {
-    tool(host, host.var("CC").unwrap_or("cc")).map_err(|found| Missing {
-        expected: "a C compiler".to_owned(),
-        found,
-        remedy: match host.os {
-            Os::Linux => Remedy::Packages {
-                apt: &["gcc"],
-                brew: &[],
+    tool(host, host.var("CC").unwrap_or("cc")).map_err(|found| {
+        let missing = Missing {
+            expected: CC.what.to_owned(),
+            found,
+            remedy: match host.os {
+                Os::Linux => Remedy::Packages {
+                    apt: &["gcc"],
+                    brew: &[],
+                },
+                Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
             },
-            Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
-        },
+        };
+        CC.explain(host, "cc", missing)
     })
 }
 
@@ -187,7 +300,8 @@ pub fn blas(host: &Host) -> Result<(), Missing> {
         .map_err(|why| missing(format!("linking with -lopenblas: {why}")))
 }
 
-/// [`blas`], unless the environment tells CMake where to look: then only CMake can say whether it is there.
+/// [`blas`], unless the environment tells CMake where to look: then only CMake can say whether it is there. Nor can it be
+/// looked for with a `CXX` that is no compiler, which is told on its own.
 pub fn blas_for_build(host: &Host) -> Result<(), Missing> {
     const PLACES: [&str; 5] = [
         "BLAS_HOME",
@@ -196,7 +310,8 @@ pub fn blas_for_build(host: &Host) -> Result<(), Missing> {
         "CMAKE_LIBRARY_PATH",
         "CMAKE_PREFIX_PATH",
     ];
-    if PLACES.iter().any(|name| host.var(name).is_some()) {
+    let no_compiler = || host.var(CXX.variable).is_some() && cxx_compiler(host).is_err();
+    if PLACES.iter().any(|name| host.var(name).is_some()) || no_compiler() {
         return Ok(());
     }
     blas(host)
@@ -205,13 +320,19 @@ pub fn blas_for_build(host: &Host) -> Result<(), Missing> {
 /// The clang that metal-simc compiles kernels with at run time: `MTL_SIM_CXX`, else the first that it
 /// would find itself. GCC lacks the vector and half types that kernels need.
 pub fn kernel_clang(host: &Host) -> Result<Tool, Missing> {
-    let missing = |found: String| Missing {
-        expected: "clang++ 16 or newer, which compiles kernels for the simulated device".to_owned(),
-        found,
-        remedy: Remedy::Packages {
-            apt: &["clang-19"],
-            brew: &[],
-        },
+    let missing = |found: String| {
+        let missing = Missing {
+            expected: format!(
+                "{}, which compiles kernels for the simulated device",
+                KERNEL_CXX.what
+            ),
+            found,
+            remedy: Remedy::Packages {
+                apt: &["clang-19"],
+                brew: &[],
+            },
+        };
+        KERNEL_CXX.explain(host, "clang++-19", missing)
     };
     let candidates = match host.var("MTL_SIM_CXX") {
         Some(name) => vec![name],
@@ -258,7 +379,8 @@ pub fn metal_toolchain(host: &Host) -> Result<Tool, Missing> {
             format!("no Xcode is selected ({why})"),
             Remedy::Manual(
                 "install Xcode from the App Store, then run \
-                 `sudo xcode-select -s /Applications/Xcode.app`",
+                 `sudo xcode-select -s /Applications/Xcode.app`"
+                    .to_owned(),
             ),
         )),
         Ok(_) => Err(missing(
@@ -288,7 +410,9 @@ pub fn report(host: &Host, missing: &[Missing]) -> String {
     for item in missing {
         text += &format!("\n  {item}");
     }
-    match install_commands(host, missing) {
+    let (by_hand, installable) = sort(missing);
+    match install_commands(host, &installable) {
+        Ok(commands) if commands.is_empty() => {}
         Ok(commands) => {
             text += "\ninstall it with:";
             for command in commands {
@@ -297,7 +421,25 @@ pub fn report(host: &Host, missing: &[Missing]) -> String {
         }
         Err(error) => text += &format!("\n{error:#}"),
     }
+    if !by_hand.is_empty() {
+        text += "\nmend this by hand:";
+    }
+    for remedy in by_hand {
+        text += &format!("\n  {remedy}");
+    }
     text
+}
+
+/// What only a person can do, in words, and what commands can install.
+fn sort(missing: &[Missing]) -> (Vec<&str>, Vec<Missing>) {
+    let by_hand = missing.iter().filter_map(|item| match &item.remedy {
+        Remedy::Manual(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let installable = missing
+        .iter()
+        .filter(|item| !matches!(item.remedy, Remedy::Manual(_)));
+    (by_hand.collect(), installable.cloned().collect())
 }
 
 /// The commands that install everything in `missing`, in order; an error where a person must act.
@@ -309,6 +451,7 @@ pub fn install_commands(host: &Host, missing: &[Missing]) -> Result<Vec<Vec<Stri
     };
     let mut packages = Vec::new();
     let mut others = Vec::new();
+    let mut by_hand = Vec::new();
     for item in missing {
         match &item.remedy {
             Remedy::Packages { apt, brew } => match host.os {
@@ -316,8 +459,11 @@ pub fn install_commands(host: &Host, missing: &[Missing]) -> Result<Vec<Vec<Stri
                 Os::MacOs => packages.extend(words(brew)),
             },
             Remedy::Command(command) => others.push(words(command)),
-            Remedy::Manual(text) => bail!("{item}; {text}"),
+            Remedy::Manual(text) => by_hand.push(format!("{item}; {text}")),
         }
+    }
+    if !by_hand.is_empty() {
+        bail!("{}", by_hand.join("\n"));
     }
     let mut commands = Vec::new();
     if !packages.is_empty() {
@@ -355,10 +501,11 @@ pub fn ensure(
         return Ok(());
     }
     if !install {
-        bail!(
-            "{}\n`--install-deps` lets this command do it",
-            report(host, &missing)
-        );
+        let mut text = report(host, &missing);
+        if !sort(&missing).1.is_empty() {
+            text += "\n`--install-deps` lets this command do it";
+        }
+        bail!("{text}");
     }
     for words in install_commands(host, &missing)? {
         println!("==> {}", words.join(" "));
@@ -392,7 +539,8 @@ fn tool(host: &Host, program: &str) -> Result<Tool, String> {
         .cmd(path.as_str())
         .arg("--version")
         .read()
-        .map_err(|e| e.to_string())?;
+        // A program that prints nothing leaves the message with an open end.
+        .map_err(|error| format!("{error:#}").trim_end_matches(": ").to_owned())?;
     Ok(Tool {
         path,
         version: first_line(&text),

@@ -114,6 +114,32 @@ fn a_machine_without_a_compiler_gets_blas_in_the_same_go() {
 }
 
 #[test]
+fn a_variable_that_names_no_compiler_is_not_installed_away() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0).with("CXX", "/no/such/c++");
+    fs_err::remove_file(scratch.path("bin/ninja")).unwrap();
+    let lacking = missing(&host, Backend::Cpu, false);
+    // Which libraries there are, only a compiler can say.
+    assert!(!lacks_blas(&lacking));
+    let text = report(&host, &lacking);
+    for part in [
+        "a C++20 compiler: CXX names /no/such/c++, which is not there",
+        "unset CXX",
+        "apt-get install -y --no-install-recommends ninja-build\n",
+    ] {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+    assert!(!text.contains("g++"), "{text}");
+    let error = ensure(&host, &scratch.path("root"), true, || {
+        missing(&host, Backend::Cpu, false)
+    });
+    let text = chain(error);
+    assert!(text.contains("unset CXX"), "{text}");
+    let installed = |line: &&String| line.starts_with("apt-get");
+    assert_eq!(scratch.record().iter().find(installed), None);
+}
+
+#[test]
 fn tests_take_the_pinned_cargo_deny_alone() {
     let scratch = Scratch::new();
     let host = debian(&scratch, 0);

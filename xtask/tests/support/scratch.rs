@@ -70,5 +70,6 @@ impl Scratch {
             arch,
             [("PATH".into(), self.path("bin").into_os_string())],
         )
+        .with_packages_in(self.path("bin"))
     }
 }
