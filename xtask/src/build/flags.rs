@@ -25,13 +25,24 @@ pub(crate) struct UnsafeFlag {
 impl UnsafeFlag {
     /// The first that a build on `host` would take.
     pub(crate) fn find(host: &Host) -> Option<Self> {
-        variables(host).find_map(|variable| {
-            let value = host.var(&variable)?;
-            let flag = value
-                .split_whitespace()
-                .find_map(|flag| UNSAFE.into_iter().find(|known| *known == flag))?;
-            Some(Self { variable, flag })
+        variables(host).find_map(|variable| Self::find_in(host, &variable))
+    }
+
+    /// The first in one variable.
+    pub(crate) fn find_in(host: &Host, variable: &str) -> Option<Self> {
+        let flag = host
+            .var(variable)?
+            .split_whitespace()
+            .find_map(|flag| UNSAFE.into_iter().find(|known| *known == flag))?;
+        Some(Self {
+            variable: variable.to_owned(),
+            flag,
         })
+    }
+
+    /// Where it stands.
+    pub(crate) fn place(&self) -> String {
+        format!("{} has {}", self.variable, self.flag)
     }
 
     /// What to do about it.
@@ -44,8 +55,8 @@ impl fmt::Display for UnsafeFlag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} has {}: host code may add in any order, and the claims about bits do not hold",
-            self.variable, self.flag
+            "{}: host code may add in any order, and the claims about bits do not hold",
+            self.place()
         )
     }
 }

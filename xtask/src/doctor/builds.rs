@@ -3,7 +3,6 @@
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use metallib::TargetOs;
-use overlay::Workspace;
 use overlay::lock::Lock;
 
 use super::Finding;
@@ -17,13 +16,14 @@ use crate::sums::{self, Fault};
 /// What makes a build anew.
 const BUILD: &str = "cargo xtask build";
 
-pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
+/// `lock` is what builds are held against, if it can be trusted.
+pub(super) fn examine(host: &Host, root: &Utf8Path, lock: Option<&Lock>) -> Vec<Finding> {
     let mut findings = vec![build_folders(root)];
     let folder = match host.var("MLX_OVERLAY_PREFIX") {
         Some(named) => Utf8PathBuf::from(named),
         None => prefix::builds_dir(root).join("current"),
     };
-    let (finding, stamp) = linked_prefix(host, root, &folder);
+    let (finding, stamp) = linked_prefix(host, lock, &folder);
     findings.push(finding);
     if let Some(stamp) = stamp {
         findings.extend(tools_changed(host, &stamp));
@@ -33,7 +33,7 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
 }
 
 /// The prefix that `cargo build` links.
-fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, Option<Stamp>) {
+fn linked_prefix(host: &Host, lock: Option<&Lock>, folder: &Utf8Path) -> (Finding, Option<Stamp>) {
     let id = "prefix";
     let named = host.var("MLX_OVERLAY_PREFIX").is_some();
     if !folder.join(stamp::FILE_NAME).is_file() {
@@ -47,6 +47,12 @@ fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, O
                 found,
                 "name a folder that `cargo xtask build` or `bundle` made, or unset the variable",
             )
+        } else if folder.exists() {
+            let found = format!(
+                "{folder} has no {}: the build in it is incomplete",
+                stamp::FILE_NAME
+            );
+            Finding::warning(id, found, BUILD)
         } else if folder.is_symlink() {
             let found = format!("{folder} leads nowhere: that build was removed");
             Finding::warning(id, found, BUILD)
@@ -62,7 +68,6 @@ fn linked_prefix(host: &Host, root: &Utf8Path, folder: &Utf8Path) -> (Finding, O
         );
         return (Finding::error(id, found, BUILD), None);
     };
-    let lock = Lock::load(&Workspace::at(root).lock_path()).ok().flatten();
     let finding = match lock.map(|lock| lock.final_tree.to_string()) {
         Some(wanted) if stamp.final_tree != wanted && !stamp.pristine => Finding::error(
             id,
@@ -105,6 +110,10 @@ fn content(host: &Host, folder: &Utf8Path, stamp: &Stamp) -> Finding {
 
 /// A compiler that was updated makes another build folder; the prefix that is linked stays the old one until then.
 fn tools_changed(host: &Host, stamp: &Stamp) -> Option<Finding> {
+    if crate::requirements::conda_compiler(host).is_some() {
+        // It is told on its own, and without it the compiler may be the old one.
+        return None;
+    }
     let now = crate::requirements::cxx_compiler(host).ok()?.to_string();
     let then = stamp.tools.get("c++")?;
     (now != *then).then(|| {

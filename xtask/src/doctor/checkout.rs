@@ -1,15 +1,19 @@
 //! The checkout: its sources, its disk, its way to the network, and what the environment says about it.
 
 use std::fmt::Display;
+use std::io;
 
-use camino::Utf8Path;
-use overlay::manifest::Source;
+use camino::{Utf8Path, Utf8PathBuf};
+use overlay::lock::{Lock, base_tree};
+use overlay::manifest::{Pin, Source};
+use overlay::series::Series;
 use overlay::store::Store;
 use overlay::{Manifest, Workspace};
 use qmv_plan::Policy;
 
 use super::Finding;
 use crate::host::Host;
+use crate::requirements;
 
 /// MiB that a build takes, with its prefix and the tests that link it; and what it should find.
 const DISK_NEEDED: u64 = 1024;
@@ -17,38 +21,79 @@ const DISK_WISHED: u64 = 4096;
 
 pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let workspace = Workspace::at(root);
-    let mut findings = vec![git(host), disk(host, root), policy(host)];
-    match Manifest::load(&workspace.manifest_path()) {
-        Ok(manifest) => {
-            findings.extend(sources(host, &workspace, &manifest));
-            findings.push(tree(&workspace));
+    let mut findings = vec![
+        super::tools::required(host, "git", requirements::git(host)),
+        disk(host, &workspace),
+        target(&workspace),
+        policy(host),
+    ];
+    let manifest = match Manifest::load(&workspace.manifest_path()) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            let remedy = "restore mlx.toml: `git checkout mlx.toml`";
+            findings.push(Finding::error("pin", error.to_string(), remedy));
+            return findings;
         }
-        Err(error) => findings.push(Finding::error(
-            "pin",
-            error.to_string(),
-            "restore mlx.toml: `git checkout mlx.toml`",
-        )),
-    }
+    };
+    let broken = lock(&workspace, &manifest).err();
+    findings.extend(sources(host, &workspace, &manifest));
+    findings.push(match broken {
+        // Whether the tree is the right one, only a sound lock can say.
+        Some(message) => Finding::error(
+            "lock",
+            message,
+            "`git checkout mlx.lock`; then, where mlx.toml or the patches were changed on purpose, \
+             `cargo xtask apply-overlay --update-lock`",
+        ),
+        None => tree(&workspace),
+    });
     findings
 }
 
-fn git(host: &Host) -> Finding {
-    match host.cmd("git").arg("--version").read() {
-        Ok(text) => Finding::ok("git", text),
-        Err(error) => Finding::error(
-            "git",
-            error.to_string(),
-            "install git: MLX is fetched with it, and cargo's git dependencies too",
-        ),
+/// Whether `mlx.lock` is that of this pin and these patches, if they can be read; the error says in what it is not.
+fn lock(workspace: &Workspace, manifest: &Manifest) -> Result<(), String> {
+    let pin = &manifest.mlx;
+    let lock = Lock::load(&workspace.lock_path())
+        .map_err(|error| error.to_string())?
+        .ok_or("mlx.lock is missing")?;
+    let Ok(series) = Series::load(&workspace.patches()) else {
+        return Ok(());
+    };
+    let differences = lock.differences(pin, &series);
+    if !differences.is_empty() {
+        return Err(format!(
+            "mlx.lock does not belong to what is here: {}",
+            differences.join("; ")
+        ));
+    }
+    // A patch that does not apply is not the lock's fault.
+    match computed(workspace, pin, &lock, &series) {
+        Some(right) if right != lock => Err(format!(
+            "mlx.lock does not have the trees that the patches come to, {} at last",
+            right.final_tree
+        )),
+        _ => Ok(()),
     }
 }
 
-fn disk(host: &Host, root: &Utf8Path) -> Finding {
+/// The lock as the patches make it, where MLX is here.
+fn computed(workspace: &Workspace, pin: &Pin, lock: &Lock, series: &Series) -> Option<Lock> {
+    let store = Store::open_existing(workspace)?;
+    store.source_of(lock.base_tree)?;
+    let resolved = series
+        .resolve(&store.overlay().ok()?, lock.base_tree)
+        .ok()?;
+    Some(Lock::new(pin, lock.confirmed.clone(), series, &resolved))
+}
+
+fn disk(host: &Host, workspace: &Workspace) -> Finding {
     let id = "disk";
+    let root = workspace.root();
+    let folder = nearest(&workspace.builds(), Utf8Path::exists);
     // -P: one line a file system, whatever its name's length.
     let free = host
         .cmd("df")
-        .args(["-Pk", root.as_str()])
+        .args(["-Pk", folder.as_str()])
         .read()
         .ok()
         .and_then(|text| {
@@ -78,6 +123,47 @@ fn disk(host: &Host, root: &Utf8Path) -> Finding {
     }
 }
 
+/// Whether builds and downloads can be written.
+fn target(workspace: &Workspace) -> Finding {
+    let id = "target";
+    for folder in [workspace.builds(), workspace.cache()] {
+        // A link that leads nowhere is in the way too.
+        let folder = nearest(&folder, |path| fs_err::symlink_metadata(path).is_ok());
+        // A file without a name: nothing is left, nothing is seen.
+        if let Err(error) = tempfile::tempfile_in(&folder) {
+            let why = if folder.exists() {
+                error.kind().to_string()
+            } else {
+                "it leads nowhere".to_owned()
+            };
+            let found = format!("{folder} cannot be written: {why}");
+            return Finding::error(id, found, make_writable(&folder, error.kind()));
+        }
+    }
+    Finding::ok(id, "target/mlx and target/overlay can be written")
+}
+
+fn make_writable(folder: &Utf8Path, error: io::ErrorKind) -> String {
+    match error {
+        io::ErrorKind::PermissionDenied => {
+            format!("sudo chown -R \"$(id -un)\" {folder} && chmod -R u+rwX {folder}")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!("have the file system of {folder} mounted for writing, or move the checkout")
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::NotFound => {
+            format!("rm {folder}; a folder is made in its place")
+        }
+        _ => format!("`ls -ld {folder}` and `df {folder}` may tell more"),
+    }
+}
+
+/// The folder, or the closest one above it that is there.
+fn nearest(folder: &Utf8Path, there: impl Fn(&Utf8Path) -> bool) -> Utf8PathBuf {
+    let mut places = folder.ancestors();
+    places.find(|path| there(path)).unwrap_or(folder).to_owned()
+}
+
 fn policy(host: &Host) -> Finding {
     match host.var("MLX_QMV_POLICY") {
         None => Finding::ok("policy", "MLX_QMV_POLICY is not set: MLX's own choice"),
@@ -103,13 +189,9 @@ fn policy(host: &Host) -> Finding {
 /// Whether MLX and its inputs are here; if not, whether they can be had.
 fn sources(host: &Host, workspace: &Workspace, manifest: &Manifest) -> Vec<Finding> {
     let id = "sources";
-    let here = Store::open_existing(workspace)
-        .and_then(|store| {
-            overlay::lock::Lock::load(&workspace.lock_path())
-                .ok()?
-                .map(|lock| (store, lock))
-        })
-        .and_then(|(store, lock)| store.source_of(lock.base_tree));
+    let lock = Lock::load(&workspace.lock_path()).ok().flatten();
+    let base = base_tree(&manifest.mlx, lock.as_ref());
+    let here = Store::open_existing(workspace).and_then(|store| store.source_of(base));
     if let Some(source) = here {
         let found = format!(
             "MLX {} is here, from {}; no network is needed for it",
@@ -118,13 +200,26 @@ fn sources(host: &Host, workspace: &Workspace, manifest: &Manifest) -> Vec<Findi
         );
         return vec![Finding::ok(id, found)];
     }
-    let mut findings = vec![Finding::warning(
-        id,
-        format!("MLX {} is not fetched yet", manifest.mlx.version),
-        "cargo xtask fetch (docs/offline.md tells the ways without a network)",
-    )];
+    let offline = host.var("CARGO_NET_OFFLINE") == Some("true");
+    let version = &manifest.mlx.version;
+    let mut findings = vec![if offline {
+        let found = format!(
+            "MLX {version} is not fetched yet; with CARGO_NET_OFFLINE=true a network is not asked"
+        );
+        let remedy = "docs/offline.md tells the ways without a network; `cargo xtask fetch` with CARGO_NET_OFFLINE unset";
+        Finding::warning(id, found, remedy)
+    } else {
+        Finding::warning(
+            id,
+            format!("MLX {version} is not fetched yet"),
+            "cargo xtask fetch (docs/offline.md tells the ways without a network)",
+        )
+    }];
     for source in &manifest.mlx.sources {
-        findings.extend(reach(host, manifest, source));
+        // Cargo keeps to the variable itself, and answers from what it has.
+        if !(offline && matches!(source, Source::Git(_))) {
+            findings.extend(reach(host, manifest, source));
+        }
     }
     let failed = |finding: &Finding| finding.status != super::Status::Ok;
     // One source is enough.
@@ -218,6 +313,15 @@ fn tree(workspace: &Workspace) -> Finding {
                 "cargo xtask apply-overlay",
             ),
         },
-        Err(error) => Finding::error(id, error.to_string(), "cargo xtask status tells more"),
+        Err(error) if Series::load(&workspace.patches()).is_err() => Finding::error(
+            id,
+            error.to_string(),
+            "`git checkout patches`, or mend what was changed on purpose (docs/write-a-patch.md)",
+        ),
+        Err(error) => Finding::error(
+            id,
+            error.to_string(),
+            "move vendor/mlx away, then `cargo xtask apply-overlay`",
+        ),
     }
 }

@@ -7,11 +7,14 @@ mod apple;
 mod builds;
 mod checkout;
 mod tools;
+mod variables;
 
 use std::fmt;
 
 use anyhow::Result;
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
+use overlay::Workspace;
+use overlay::lock::Lock;
 use serde::Serialize;
 use stdout::println;
 
@@ -99,7 +102,7 @@ struct Report<'a> {
 /// Runs every check and prints what was found.
 pub fn run(args: Args) -> Result<()> {
     let host = Host::current();
-    let root = crate::root()?;
+    let root = root()?;
     let findings = examine(&host, &root);
     if args.json {
         let report = Report {
@@ -119,14 +122,38 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
+/// The root of the checkout around the current folder, also where its `mlx.toml` is gone.
+fn root() -> Result<Utf8PathBuf> {
+    crate::root().or_else(|error| {
+        let lost = matches!(error.downcast_ref(), Some(overlay::Error::NoWorkspace(_)));
+        let here = Utf8PathBuf::try_from(std::env::current_dir()?)?;
+        // The top of a repository, by what else lies there.
+        let top = here
+            .ancestors()
+            .find(|folder| folder.join(".git").exists())
+            .filter(|top| top.join("mlx.lock").is_file() || top.join("patches/series").is_file());
+        match top {
+            Some(top) if lost => Ok(top.to_owned()),
+            _ => Err(error),
+        }
+    })
+}
+
 /// All that can be said of `host` and of the checkout at `root`.
 pub fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let mut findings = tools::examine(host);
     if host.os == Os::MacOs {
         findings.extend(apple::examine(host));
     }
+    findings.push(variables::examine(host));
     findings.extend(checkout::examine(host, root));
-    findings.extend(builds::examine(host, root));
+    // What was built is held against the lock only where that can be trusted.
+    let lock = if findings.iter().any(|finding| finding.id == "lock") {
+        None
+    } else {
+        Lock::load(&Workspace::at(root).lock_path()).ok().flatten()
+    };
+    findings.extend(builds::examine(host, root, lock.as_ref()));
     findings
 }
 
@@ -134,7 +161,18 @@ fn summary(findings: &[Finding]) -> String {
     let count = |status| findings.iter().filter(|f| f.status == status).count();
     match (count(Status::Error), count(Status::Warning)) {
         (0, 0) => "nothing is amiss".to_owned(),
-        (errors, warnings) => format!("{errors} errors, {warnings} warnings"),
+        (errors, warnings) => format!(
+            "{}, {}",
+            counted(errors, "error"),
+            counted(warnings, "warning")
+        ),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
     }
 }
 
@@ -150,5 +188,20 @@ impl fmt::Display for Finding {
             write!(f, "\n         {:<18} -> {remedy}", "")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        let error = || Finding::error("a", "", "");
+        let warning = || Finding::warning("b", "", "");
+        assert_eq!(summary(&[Finding::ok("a", "")]), "nothing is amiss");
+        assert_eq!(summary(&[error(), warning()]), "1 error, 1 warning");
+        let text = summary(&[error(), error()]);
+        assert_eq!(text, "2 errors, 0 warnings");
     }
 }

@@ -6,14 +6,16 @@ use super::Finding;
 use crate::build::Backend;
 use crate::build::flags::UnsafeFlag;
 use crate::host::{Host, Os};
-use crate::requirements::{self, Missing};
+use crate::requirements::{self, Missing, Remedy};
 
 pub(super) fn examine(host: &Host) -> Vec<Finding> {
+    let compiler = requirements::cxx_compiler(host);
+    let compiles = compiler.is_ok();
     let mut findings = vec![
         required(host, "cmake", requirements::cmake(host)),
         required(host, "ninja", requirements::ninja(host)),
         required(host, "c-compiler", requirements::c_compiler(host)),
-        required(host, "cxx-compiler", requirements::cxx_compiler(host)),
+        required(host, "cxx-compiler", compiler),
         flags(host),
         conda(host),
     ];
@@ -23,32 +25,45 @@ pub(super) fn examine(host: &Host) -> Vec<Finding> {
             "kernel-compiler",
             requirements::kernel_clang(host),
         ));
-        let blas = requirements::blas(host).map(|()| "cblas.h, lapacke.h and their libraries");
-        findings.push(match blas {
-            // The default back-end does without.
-            Err(missing) => Finding::warning(
-                "blas",
-                missing.to_string(),
-                format!(
-                    "only `cargo xtask test`, `build --cpu` and `build --backend cpu` need it: {}",
-                    install(host, &missing)
-                ),
-            ),
-            Ok(found) => Finding::ok("blas", found),
-        });
+        // Only a compiler can say what it finds.
+        if compiles {
+            findings.push(blas(host));
+        }
     }
     findings
 }
 
-fn required(host: &Host, id: &'static str, result: Result<impl Display, Missing>) -> Finding {
+fn blas(host: &Host) -> Finding {
+    match requirements::blas(host) {
+        Ok(()) => Finding::ok("blas", "cblas.h, lapacke.h and their libraries"),
+        // The default back-end does without.
+        Err(missing) => Finding::warning(
+            "blas",
+            missing.to_string(),
+            format!(
+                "only `cargo xtask test`, `build --cpu` and `build --backend cpu` need it: {}",
+                install(host, &missing)
+            ),
+        ),
+    }
+}
+
+pub(super) fn required(
+    host: &Host,
+    id: &'static str,
+    result: Result<impl Display, Missing>,
+) -> Finding {
     match result {
         Ok(tool) => Finding::ok(id, tool.to_string()),
         Err(missing) => Finding::error(id, missing.to_string(), install(host, &missing)),
     }
 }
 
-/// The commands that install it, or why there are none.
+/// The commands that install it, else what a person can do, or why there are none.
 pub(super) fn install(host: &Host, missing: &Missing) -> String {
+    if let Remedy::Manual(text) = &missing.remedy {
+        return text.clone();
+    }
     match requirements::install_commands(host, std::slice::from_ref(missing)) {
         Ok(commands) => commands
             .iter()
@@ -63,6 +78,14 @@ pub(super) fn install(host: &Host, missing: &Missing) -> String {
 fn flags(host: &Host) -> Finding {
     if let Some(found) = UnsafeFlag::find(host) {
         return Finding::error("compiler-flags", found.to_string(), found.remedy());
+    }
+    // GCC links code with it that sets the processor; an archive is not linked, so the build takes it.
+    if let Some(found) = UnsafeFlag::find_in(host, "LDFLAGS") {
+        let text = format!(
+            "{}: programs may flush small numbers to zero",
+            found.place()
+        );
+        return Finding::warning("compiler-flags", text, found.remedy());
     }
     Finding::ok("compiler-flags", "none that changes sums")
 }

@@ -5,7 +5,7 @@ use xtask::doctor::Status::{Error, Ok, Warning};
 use xtask::host::{Host, Os};
 
 use crate::scratch::Scratch;
-use crate::{finds, healthy};
+use crate::{finds, healthy, pin};
 
 /// A Mac of system 26.3.1 with Xcode 26.4 and its Metal toolchain.
 fn mac(scratch: &Scratch) -> Host {
@@ -29,8 +29,7 @@ fn mac(scratch: &Scratch) -> Host {
     );
     system(scratch, "26.3.1");
     xcrun(scratch, "26.4", "echo 'Apple metal version 32023.830'");
-    let pin = concat!(env!("CARGO_MANIFEST_DIR"), "/../mlx.toml");
-    scratch.file("root/mlx.toml", &fs_err::read_to_string(pin).unwrap());
+    pin(scratch);
     scratch.host(Os::MacOs, "aarch64")
 }
 

@@ -45,6 +45,23 @@ fn finds(scratch: &Scratch, host: &Host, id: &str, status: Status, words: &[&str
     }
 }
 
+/// Whether the check says anything at all.
+fn lists(scratch: &Scratch, host: &Host, id: &str) -> bool {
+    let findings = examine(host, &scratch.path("root"));
+    findings.iter().any(|finding| finding.id == id)
+}
+
+/// The pin and the lock of this checkout.
+fn pin(scratch: &Scratch) {
+    for name in ["mlx.toml", "mlx.lock"] {
+        let own = format!("{}/../{name}", env!("CARGO_MANIFEST_DIR"));
+        scratch.file(
+            &format!("root/{name}"),
+            &fs_err::read_to_string(own).unwrap(),
+        );
+    }
+}
+
 /// Has nothing but the checks in `but` find anything.
 #[track_caller]
 fn healthy(scratch: &Scratch, host: &Host, but: &[&str]) {

@@ -7,9 +7,9 @@ use xtask::host::{Host, Os};
 use xtask::sums;
 
 use crate::container::{FunctionSpec, Shape, write};
-use crate::finds;
 use crate::scratch::Scratch;
 use crate::stamp::stamp;
+use crate::{finds, lists, pin};
 
 const TREE: &str = "3e2a9fb8c55912292078068e96d3d54232167996";
 const OTHER: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
@@ -99,6 +99,9 @@ fn a_prefix_of_another_tree_is_stale() {
         Error,
         &["another version of this program"],
     );
+    fs_err::remove_file(scratch.path(stamp)).unwrap();
+    let words = ["has no mlx-overlay.toml", "cargo xtask build"];
+    finds(&scratch, &host, "prefix", Warning, &words);
     fs_err::remove_dir_all(scratch.path("root/target/mlx/one")).unwrap();
     finds(&scratch, &host, "prefix", Warning, &["leads nowhere"]);
     let named = host.with("MLX_OVERLAY_PREFIX", "/opt/no-such-mlx");
@@ -171,6 +174,10 @@ fn a_compiler_that_was_updated_is_noticed() {
         Warning,
         &["g++ 12.2.0", "now g++ 13.1.0"],
     );
+    // One remedy at a time: without conda's compiler there may be nothing to build anew.
+    fs_err::create_dir_all(scratch.path("conda-meta")).unwrap();
+    finds(&scratch, &host, "conda", Warning, &["conda deactivate"]);
+    assert!(!lists(&scratch, &host, "toolchain"));
 }
 
 #[test]
@@ -294,8 +301,7 @@ fn the_document_lists_every_check_that_the_program_has() {
     let text = fs_err::read_to_string(document).unwrap();
     let scratch = Scratch::new();
     built(&scratch, Backend::Sim, TREE);
-    let pin = concat!(env!("CARGO_MANIFEST_DIR"), "/../mlx.toml");
-    scratch.file("root/mlx.toml", &fs_err::read_to_string(pin).unwrap());
+    pin(&scratch);
     let here = [linux(&scratch), scratch.host(Os::MacOs, "aarch64")];
     for finding in here
         .iter()

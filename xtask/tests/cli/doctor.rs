@@ -1,0 +1,63 @@
+//! What doctor says of a checkout whose own files were broken, and that its remedies mend it.
+
+use crate::support::{Project, Run};
+
+impl Project {
+    /// Commits everything that git does not ignore.
+    fn committed() -> Self {
+        let project = Self::new();
+        project.write("checkout/.gitignore", "target\nvendor\n");
+        project.git("checkout", &["init", "--quiet"]);
+        project.git("checkout", &["add", "--all"]);
+        project.git("checkout", &["commit", "--quiet", "-m", "all"]);
+        project
+    }
+
+    /// What `cargo xtask doctor --json` says of one check.
+    fn finding(&self, id: &str) -> Option<serde_json::Value> {
+        let Run { out, .. } = self.xtask(&["doctor", "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        findings.iter().find(|found| found["id"] == id).cloned()
+    }
+}
+
+#[test]
+fn a_tree_that_was_altered_in_the_lock_is_the_locks_fault() {
+    let project = Project::committed();
+    assert_eq!(project.finding("lock"), None);
+    let lock = project.read("checkout/mlx.lock");
+    for field in ["final_tree = \"", "base_tree = \"", "\ntree = \""] {
+        let at = lock.find(field).unwrap() + field.len();
+        let mut altered = lock.clone();
+        altered.replace_range(at..at + 8, "00000000");
+        project.write("checkout/mlx.lock", &altered);
+        let finding = project.finding("lock").unwrap();
+        let remedy = finding["remedy"].as_str().unwrap();
+        assert!(remedy.starts_with("`git checkout mlx.lock`"), "{finding}");
+        assert_eq!(project.finding("tree"), None);
+        project.git("checkout", &["checkout", "--quiet", "mlx.lock"]);
+        assert_eq!(project.finding("lock"), None);
+        assert_eq!(project.finding("tree").unwrap()["status"], "ok");
+    }
+}
+
+#[test]
+fn a_pin_that_was_deleted_is_missed_in_its_checkout_and_nowhere_else() {
+    let project = Project::committed();
+    fs_err::remove_file(project.path("checkout/mlx.toml")).unwrap();
+    let finding = project.finding("pin").unwrap();
+    assert_eq!(finding["status"], "error");
+    assert!(finding["found"].as_str().unwrap().contains("mlx.toml"));
+    let remedy = finding["remedy"].as_str().unwrap();
+    assert!(remedy.contains("git checkout mlx.toml"), "{finding}");
+    let inside = project
+        .command(&["doctor"])
+        .dir(project.path("checkout/patches"));
+    let out = project.run(inside).exits(1).out;
+    assert!(out.contains("ERROR    pin "), "{out}");
+    let outside = project.command(&["doctor"]).dir(project.path("upstream"));
+    project
+        .run(outside)
+        .fails_with(&["no mlx.toml", "inside a checkout"]);
+}
