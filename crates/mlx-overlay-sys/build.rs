@@ -44,6 +44,7 @@ fn run() -> Result<(), String> {
             .nth(2)
             .unwrap_or(&manifest_dir)
             .to_owned(),
+        package: manifest_dir.clone(),
         lock: manifest_dir.join("mlx.lock"),
     };
     println!("cargo::rerun-if-changed={}", request.lock.display());

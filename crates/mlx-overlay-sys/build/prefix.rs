@@ -1,13 +1,16 @@
 //! A built MLX: where it lies, what its stamp says, and whether it is the one that the lock asks
 //! for.
 
+#[path = "remedy.rs"]
+mod remedy;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 /// Name of the stamp in a prefix.
-const STAMP: &str = "mlx-overlay.toml";
+pub(crate) const STAMP: &str = "mlx-overlay.toml";
 /// The layout of the stamp that this build script reads.
 const FORMAT: u32 = 1;
 
@@ -19,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) pristine: bool,
     /// The workspace, whose own build is taken when none is named.
     pub(crate) workspace: PathBuf,
+    /// The folder of this package, where cargo runs its build script: a relative prefix is taken from there.
+    pub(crate) package: PathBuf,
     /// The lock to compare with.
     pub(crate) lock: PathBuf,
 }
@@ -87,63 +92,73 @@ struct Lock {
 impl Request {
     /// The folder that is looked at.
     pub(crate) fn root(&self) -> PathBuf {
-        self.prefix
-            .clone()
-            .unwrap_or_else(|| self.workspace.join("target/mlx/current"))
+        match &self.prefix {
+            Some(prefix) => self.package.join(prefix),
+            None => self.workspace.join("target/mlx/current"),
+        }
     }
 
-    /// The prefix, if there is one and it was built from the tree that the lock names.
+    /// The prefix, if there is one, it was built from the tree that the lock names, and it is whole.
     ///
     /// # Errors
     ///
-    /// One line that says what is missing or differs, and which command cures it.
+    /// One line that says what is missing or differs, and what cures it.
     pub(crate) fn resolve(&self) -> Result<Prefix, String> {
-        let command = if self.pristine {
-            "cargo xtask build --pristine"
-        } else {
-            "cargo xtask build"
-        };
-        if self.pristine && self.prefix.is_none() {
-            return Err(format!(
-                "MLX_OVERLAY_PRISTINE=1 needs MLX_OVERLAY_PREFIX: name the prefix \
-                 that `{command}` printed"
-            ));
-        }
+        self.check_name()?;
         let root = self.root();
         if !root.join(STAMP).is_file() {
-            return Err(format!(
-                "no built MLX in `{}` (looked for {STAMP}): run `{command}`, or set \
-                 MLX_OVERLAY_PREFIX to a prefix that it made",
-                root.display()
-            ));
+            return Err(self.nothing_built(&root));
         }
         let root = root
             .canonicalize()
             .map_err(|error| format!("{}: {error}", root.display()))?;
-        let stamp: Stamp = read(&root.join(STAMP), command)?;
+        let again = self.again();
+        let stamp: Stamp = read(&root.join(STAMP), &again)?;
         if stamp.format != FORMAT {
             return Err(format!(
-                "`{}` has format {}, this crate reads {FORMAT}: run `{command}` of the \
-                 same checkout",
+                "`{}` has format {}, this crate reads {FORMAT}: {again}",
                 root.join(STAMP).display(),
                 stamp.format
             ));
         }
-        let lock: Lock = read(&self.lock, "cargo xtask apply-overlay")?;
+        let prefix = Prefix { root, stamp };
+        self.check_tree(&prefix)?;
+        match prefix.missing() {
+            Some(missing) => Err(format!(
+                "`{}` is missing, which belongs to the built MLX: {again}",
+                missing.display()
+            )),
+            None => Ok(prefix),
+        }
+    }
+
+    fn check_name(&self) -> Result<(), String> {
+        match &self.prefix {
+            Some(prefix) if prefix.as_os_str().is_empty() => Err(self.empty_name()),
+            None if self.pristine => Err(format!(
+                "MLX_OVERLAY_PRISTINE=1 needs MLX_OVERLAY_PREFIX: name the prefix that `{}` printed",
+                self.command()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_tree(&self, prefix: &Prefix) -> Result<(), String> {
+        let lock: Lock = read(&self.lock, "run `cargo xtask apply-overlay`")?;
         let (wanted, name) = if self.pristine {
             (lock.base_tree, "base_tree")
         } else {
             (lock.final_tree, "final_tree")
         };
-        if stamp.final_tree != wanted {
-            return Err(format!(
-                "the MLX in `{}` was built from tree {}, but {name} in mlx.lock is {wanted}: \
-                 run `{command}`",
-                root.display(),
-                stamp.final_tree
-            ));
+        let found = &prefix.stamp.final_tree;
+        if *found == wanted {
+            return Ok(());
         }
-        Ok(Prefix { root, stamp })
+        Err(format!(
+            "the MLX in `{}` was built from tree {found}, but {name} in mlx.lock is {wanted}: {}",
+            prefix.root.display(),
+            self.same_revision()
+        ))
     }
 }
 
@@ -169,15 +184,26 @@ impl Prefix {
             .as_ref()
             .map(|file| self.root.join(file))
     }
+
+    /// The first of its parts that is not there. Without the check a linker or a compiler would tell at length; and a
+    /// program would take its kernels from where MLX was built, if they are still there.
+    fn missing(&self) -> Option<PathBuf> {
+        let libraries = self.stamp.static_libs.iter();
+        let libraries = libraries.map(|name| self.lib().join(format!("lib{name}.a")));
+        let file = libraries
+            .chain(self.metallib())
+            .find(|path| !path.is_file());
+        file.or_else(|| self.include().into_iter().find(|path| !path.is_dir()))
+    }
 }
 
-fn read<T: for<'a> Deserialize<'a>>(path: &Path, command: &str) -> Result<T, String> {
+fn read<T: for<'a> Deserialize<'a>>(path: &Path, remedy: &str) -> Result<T, String> {
     let text = fs::read_to_string(path)
-        .map_err(|error| format!("{}: {error}: run `{command}`", path.display()))?;
+        .map_err(|error| format!("{}: {error}: {remedy}", path.display()))?;
     // Only the message: toml's full text draws the line over several lines.
     toml::from_str(&text).map_err(|error| {
         format!(
-            "{}: {}: run `{command}`",
+            "{}: {}: {remedy}",
             path.display(),
             error.message().replace('\n', " ")
         )

@@ -6,7 +6,7 @@
 mod prefix;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use prefix::{Prefix, Request};
 use tempfile::TempDir;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 const BASE: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
 const FINAL: &str = "1111111111111111111111111111111111111111";
 
-/// A workspace with a lock, and room for a prefix.
+/// A checkout with a lock, and room for a prefix.
 struct Workspace {
     folder: TempDir,
 }
@@ -27,7 +27,32 @@ impl Workspace {
             format!("format = 1\nbase_tree = \"{BASE}\"\nfinal_tree = \"{FINAL}\"\n"),
         )
         .unwrap();
-        Self { folder }
+        let workspace = Self { folder };
+        workspace.file("mlx.toml");
+        workspace.file("xtask/Cargo.toml");
+        workspace
+    }
+
+    /// As it is where cargo brought it: in its copy of the repository.
+    fn of_cargo() -> Self {
+        let workspace = Self::new();
+        workspace.file(".cargo-ok");
+        workspace
+    }
+
+    fn path(&self, place: &str) -> PathBuf {
+        self.folder.path().join(place)
+    }
+
+    /// The same with links resolved, as errors and cargo's facts have it.
+    fn real(&self, place: &str) -> PathBuf {
+        self.path(place).canonicalize().unwrap()
+    }
+
+    fn file(&self, place: &str) {
+        let path = self.path(place);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
     }
 
     fn request(&self) -> Request {
@@ -35,14 +60,29 @@ impl Workspace {
             prefix: None,
             pristine: false,
             workspace: self.folder.path().to_owned(),
-            lock: self.folder.path().join("mlx.lock"),
+            package: self.path("crates/mlx-overlay-sys"),
+            lock: self.path("mlx.lock"),
+        }
+    }
+
+    /// A request for a prefix by name.
+    fn named(&self, prefix: impl Into<PathBuf>) -> Request {
+        Request {
+            prefix: Some(prefix.into()),
+            ..self.request()
         }
     }
 
     fn install(&self, place: &str, tree: &str) {
-        let folder = self.folder.path().join(place);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("mlx-overlay.toml"), stamp(tree)).unwrap();
+        for file in [
+            "lib64/libmlx.a",
+            "lib/mlx.metallib",
+            "include/a.h",
+            "more/b.h",
+        ] {
+            self.file(&format!("{place}/{file}"));
+        }
+        fs::write(self.path(place).join("mlx-overlay.toml"), stamp(tree)).unwrap();
     }
 }
 
@@ -79,17 +119,19 @@ fn refusal(request: &Request) -> String {
     message
 }
 
+#[track_caller]
+fn has(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+}
+
 #[test]
 fn takes_the_workspaces_own_build() {
     let workspace = Workspace::new();
     workspace.install("target/mlx/current", FINAL);
     let prefix: Prefix = workspace.request().resolve().unwrap();
-    let root = workspace
-        .folder
-        .path()
-        .canonicalize()
-        .unwrap()
-        .join("target/mlx/current");
+    let root = workspace.real("target/mlx/current");
     assert_eq!(prefix.root, root);
     assert_eq!(prefix.include(), [root.join("include"), root.join("more")]);
     assert_eq!(prefix.lib(), root.join("lib64"));
@@ -128,18 +170,143 @@ fn a_named_prefix_wins() {
     let workspace = Workspace::new();
     workspace.install("target/mlx/current", FINAL);
     workspace.install("elsewhere", FINAL);
-    let mut request = workspace.request();
-    request.prefix = Some(workspace.folder.path().join("elsewhere"));
+    let request = workspace.named(workspace.path("elsewhere"));
     assert!(request.resolve().unwrap().root.ends_with("elsewhere"));
 }
 
 #[test]
 fn nothing_built_names_the_command() {
-    let message = refusal(&Workspace::new().request());
-    assert!(
-        message.contains("no built MLX in") && message.contains("run `cargo xtask build`"),
-        "{message}"
+    let workspace = Workspace::new();
+    has(
+        &refusal(&workspace.request()),
+        &[
+            "no built MLX in",
+            "target/mlx/current",
+            "which does not exist",
+            "run `cargo xtask build`",
+            "MLX_OVERLAY_PREFIX",
+        ],
     );
+}
+
+#[test]
+fn a_dependency_is_sent_to_a_bundle_not_to_a_command_that_it_lacks() {
+    // Cargo's copy of the repository; a package from a registry, beside an xtask of somebody else.
+    let of_cargo = Workspace::of_cargo();
+    let package = Workspace::new();
+    fs::remove_file(package.path("mlx.toml")).unwrap();
+    for workspace in [of_cargo, package] {
+        let message = refusal(&workspace.request());
+        has(
+            &message,
+            &[
+                "MLX_OVERLAY_PREFIX is not set",
+                "`.cargo/config.toml`",
+                "`cargo xtask bundle`",
+                "same revision",
+                "docs/downstream.md",
+            ],
+        );
+        assert!(!message.contains("target/mlx"), "{message}");
+        assert!(!message.contains("cargo xtask build"), "{message}");
+
+        workspace.install("bundle", "2222222222222222222222222222222222222222");
+        let message = refusal(&workspace.named(workspace.path("bundle")));
+        has(
+            &message,
+            &["built from tree 2222", FINAL, "`rev`", "bundle again"],
+        );
+        assert!(!message.contains("cargo xtask build"), "{message}");
+    }
+}
+
+#[test]
+fn a_prefix_that_is_none_says_why() {
+    for workspace in [Workspace::new(), Workspace::of_cargo()] {
+        workspace.file("archive.tar.zst");
+        workspace.file("other/README.md");
+        let cases = [
+            ("archive.tar.zst", "which is a file"),
+            ("none", "which does not exist"),
+            ("other", "which has no mlx-overlay.toml"),
+        ];
+        for (place, why) in cases {
+            let path = workspace.path(place);
+            let message = refusal(&workspace.named(&path));
+            has(
+                &message,
+                &["no built MLX in `", &path.display().to_string(), why],
+            );
+            assert!(!message.contains("relative"), "{message}");
+        }
+        has(
+            &refusal(&workspace.named("")),
+            &["MLX_OVERLAY_PREFIX is empty: name the folder"],
+        );
+    }
+}
+
+#[test]
+fn a_relative_prefix_is_shown_as_it_is_resolved() {
+    let workspace = Workspace::new();
+    workspace.install("crates/mlx-overlay-sys/here", FINAL);
+    workspace.named("here").resolve().unwrap();
+
+    let resolved = workspace.path("crates/mlx-overlay-sys/target/prefix");
+    has(
+        &refusal(&workspace.named("target/prefix")),
+        &[
+            &format!(
+                "no built MLX in `{}`, which does not exist",
+                resolved.display()
+            ),
+            "`target/prefix` is relative to this package's folder",
+            r#"MLX_OVERLAY_PREFIX = { value = "…", relative = true }"#,
+            "`.cargo/config.toml`",
+        ],
+    );
+}
+
+#[test]
+fn a_file_that_is_gone_is_named_with_the_way_to_get_it_back() {
+    let missing = ["lib64/libmlx.a", "lib/mlx.metallib", "include", "more"];
+    for file in missing {
+        let workspace = Workspace::new();
+        workspace.install("target/mlx/current", FINAL);
+        workspace.install("bundle", FINAL);
+        for place in ["target/mlx/current", "bundle"] {
+            let path = workspace.path(place).join(file);
+            if path.is_dir() {
+                fs::remove_dir_all(&path).unwrap();
+            } else {
+                fs::remove_file(&path).unwrap();
+            }
+        }
+        let name = |place: &str| {
+            format!(
+                "`{}` is missing",
+                workspace.real(place).join(file).display()
+            )
+        };
+        has(
+            &refusal(&workspace.request()),
+            &[&name("target/mlx/current"), "run `cargo xtask build`"],
+        );
+        workspace.file(".cargo-ok");
+        let message = refusal(&workspace.named(workspace.path("bundle")));
+        has(&message, &[&name("bundle"), "bundle again"]);
+        assert!(!message.contains("cargo xtask build"), "{message}");
+    }
+}
+
+#[test]
+fn a_folder_in_place_of_a_library_is_not_taken_for_it() {
+    let workspace = Workspace::new();
+    workspace.install("target/mlx/current", FINAL);
+    let library = workspace.path("target/mlx/current/lib64/libmlx.a");
+    fs::remove_file(&library).unwrap();
+    fs::create_dir(&library).unwrap();
+    has(&refusal(&workspace.request()), &["libmlx.a` is missing"]);
 }
 
 #[test]
@@ -167,7 +334,7 @@ fn the_pristine_tree_is_linked_by_name_only() {
     request.pristine = true;
     assert!(refusal(&request).contains("needs MLX_OVERLAY_PREFIX"));
 
-    request.prefix = Some(workspace.folder.path().join("target/mlx/current"));
+    request.prefix = Some(workspace.path("target/mlx/current"));
     assert!(request.resolve().unwrap().stamp.pristine);
 
     workspace.install("target/mlx/current", FINAL);
@@ -181,10 +348,7 @@ fn the_pristine_tree_is_linked_by_name_only() {
 #[test]
 fn a_bad_stamp_is_named() {
     let workspace = Workspace::new();
-    let file = workspace
-        .folder
-        .path()
-        .join("target/mlx/current/mlx-overlay.toml");
+    let file = workspace.path("target/mlx/current/mlx-overlay.toml");
     let cases: [(&str, &str); 3] = [
         ("format = 1\nversion = ", "mlx-overlay.toml"),
         (
