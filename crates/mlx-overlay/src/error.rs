@@ -90,12 +90,12 @@ pub enum Error {
     },
 
     /// This build, or this machine, has no such device.
-    #[error("no {0} device: the linked MLX has no back-end for it, or the machine has none")]
+    #[error("no {device} device: {}", why_none(*.0), device = .0)]
     NoDevice(Device),
 
     /// The linked MLX is pristine, or has the CPU back-end only.
     #[error(
-        "the linked MLX has no policies: they come with the overlay's Metal back-end (`cargo xtask build --backend metal` or `sim`)"
+        "the linked MLX has no policies: they come with the overlay's Metal back-end (`--backend metal` or `sim`)"
     )]
     NoPolicies,
 
@@ -126,6 +126,13 @@ pub enum Error {
     /// The process is exiting.
     #[error("the process is exiting, and MLX is closed")]
     ProcessEnding,
+}
+
+fn why_none(device: Device) -> &'static str {
+    match device {
+        Device::Cpu => "the linked MLX was built without the CPU back-end (`--cpu`)",
+        Device::Gpu => "the linked MLX has no Metal back-end, or the machine has no GPU for it",
+    }
 }
 
 impl From<cxx::Exception> for Error {

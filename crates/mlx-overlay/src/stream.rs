@@ -21,11 +21,15 @@ thread_local! {
 /// # use mlx_overlay::{Array, Device, Stream, matmul};
 /// # fn main() -> mlx_overlay::Result<()> {
 /// let a = Array::from_slice(&[2.0f32], &[1, 1])?;
-/// let product = Stream::new(Device::Cpu)?.scope(|| matmul(&a, &a))?;
+/// let stream = Stream::new(Device::preferred()?)?;
+/// let product = stream.scope(|| matmul(&a, &a))?;
 /// assert_eq!(product.to_vec::<f32>()?, [4.0]);
 /// # Ok(())
 /// # }
 /// ```
+///
+/// [`Device::preferred`] is the GPU where there is one. [`Device::Cpu`] is there where the linked MLX
+/// was built with the CPU back-end (`--cpu`).
 ///
 /// MLX never destroys a stream: its index stays taken, and once a CPU stream has run something, so
 /// does an operating-system thread. Make few, and keep them.

@@ -1,6 +1,6 @@
 //! What is linked can be asked.
 
-use mlx_overlay::{Device, build_info, mlx_version};
+use mlx_overlay::{Device, Error, build_info, mlx_version};
 use mlx_overlay_sys::built;
 
 #[test]
@@ -34,4 +34,18 @@ fn a_missing_device_is_an_error() {
         }
     }
     assert!(!Device::Cpu.name().unwrap().is_empty());
+}
+
+#[test]
+fn a_missing_device_is_told_in_words_of_who_has_only_the_crate() {
+    let cpu = Error::NoDevice(Device::Cpu).to_string();
+    assert_eq!(
+        cpu,
+        "no CPU device: the linked MLX was built without the CPU back-end (`--cpu`)"
+    );
+    let gpu = Error::NoDevice(Device::Gpu).to_string();
+    assert!(gpu.contains("no Metal back-end"), "{gpu}");
+    for error in [cpu, gpu, Error::NoPolicies.to_string()] {
+        assert!(!error.contains("cargo xtask"), "{error}");
+    }
 }
