@@ -64,8 +64,6 @@ cat >"$work/fetch/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES C CXX)
 include(FetchContent)
-set(MLX_BUILD_TESTS OFF)
-set(MLX_BUILD_EXAMPLES OFF)
 set(MLX_BUILD_CPU OFF)
 set(MLX_BUILD_METAL OFF)
 FetchContent_Declare(mlx GIT_REPOSITORY https://example.invalid/mlx.git GIT_TAG v0.0.0)
@@ -146,6 +144,12 @@ CPP
 expect "" cmake -S "$work/twice" -B "$work/twice/build" -G Ninja -DMLX_DIR="$work/elsewhere/share/cmake/MLX"
 expect "" cmake --build "$work/twice/build"
 expect "2: Failed to load the default metallib. library not found" "$work/twice/build/twice"
+
+echo "== a bundle that is not whole"
+mv "$work/elsewhere/lib/mlx.metallib" "$work/kept"
+MLX_OVERLAY_PREFIX=$work/elsewhere expect_failure cargo check --quiet --locked -p rows -- \
+    "\`$work/elsewhere/lib/mlx.metallib\` is missing" "bundle again"
+mv "$work/kept" "$work/elsewhere/lib/mlx.metallib"
 
 echo "== nothing prepared"
 MLX_OVERLAY_PREFIX=$work/none expect_failure cargo check --quiet --locked -p rows -- \

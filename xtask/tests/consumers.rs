@@ -12,6 +12,7 @@ use xtask::build::Backend;
 use xtask::build::stamp::Stamp;
 use xtask::env::{Consumer, Overlay, settings};
 use xtask::host::{Host, Os};
+use xtask::proc::Cmd;
 
 use crate::stamp::stamp;
 
@@ -66,7 +67,9 @@ impl Scratch {
             input: &|name| Ok(Utf8Path::new("/inputs").join(name)),
             accept,
         };
-        settings(&overlay, consumer, Some(&self.path("project")))
+        let project = matches!(consumer, Consumer::MlxC | Consumer::MlxRs);
+        let project = project.then(|| self.path("project"));
+        settings(&overlay, consumer, project.as_deref())
             .map(|settings| settings.to_string())
             .map_err(|error| format!("{error:#}"))
     }
@@ -121,6 +124,13 @@ fn cmake_gets_the_package_or_the_source_with_every_input() {
             "DIR_METAL_CPP",
         ],
     );
+    // MLX's own tests fetch doctest, and they and its examples are on by default.
+    for part in ["TESTS", "EXAMPLES", "BENCHMARKS"] {
+        has(
+            &text,
+            &[&format!("set(MLX_BUILD_{part} OFF CACHE BOOL \"\" FORCE)")],
+        );
+    }
 }
 
 #[test]
@@ -139,7 +149,8 @@ fn a_consumer_for_another_mlx_is_refused_until_it_is_accepted_by_version() {
         &[
             "MLX 0.32.2",
             "pins 0.32.4",
-            "cargo xtask bump-pin v0.32.2",
+            "`cargo xtask bump-pin v0.32.2 --dry-run`",
+            "may need work by hand",
             "--accept 0.32.2",
         ],
     );
@@ -147,6 +158,34 @@ fn a_consumer_for_another_mlx_is_refused_until_it_is_accepted_by_version() {
     get(Some("0.32.2")).unwrap();
     scratch.file("project/CMakeLists.txt", "project(other)\n");
     has(&get(None).unwrap_err(), &["names no release of MLX"]);
+}
+
+#[test]
+fn a_project_that_is_not_there_is_named() {
+    let scratch = Scratch::new();
+    let missing = format!("there is no folder {}", scratch.path("project"));
+    for consumer in [Consumer::MlxC, Consumer::MlxRs] {
+        let refusal = scratch.settings(Os::Linux, Backend::Sim, consumer, None);
+        assert_eq!(refusal.unwrap_err(), missing);
+    }
+}
+
+#[test]
+fn an_option_that_a_consumer_has_no_use_for_is_a_usage_error() {
+    let refuses = |consumer: &str, option: &str| {
+        let run = Cmd::new(env!("CARGO_BIN_EXE_xtask"))
+            .args(["env", "--consumer", consumer, option, "0.32.2"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(2), "{consumer} {option}: {text}");
+        let refusal = format!("`--consumer {consumer}` takes no `{option}`");
+        has(&text, &[&refusal]);
+    };
+    for consumer in ["rust", "cmake", "python"] {
+        refuses(consumer, "--project");
+        refuses(consumer, "--accept");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use overlay::lock::Lock;
 use overlay::{Manifest, Workspace};
 use stdout::print;
 
+use crate::Usage;
 use crate::build::backend::folder_variable;
 use crate::build::stamp::Stamp;
 use crate::build::{self, Backend, prefix};
@@ -32,15 +33,32 @@ pub struct Args {
     /// Whose build it is
     #[arg(long, value_enum)]
     consumer: Consumer,
-    /// The consumer's folder: a checkout of mlx-c, a package that depends on mlx-rs
+    /// The folder of mlx-c (a checkout) or of a package that depends on mlx-rs, for these two
     #[arg(long, value_name = "FOLDER", required_if_eq_any = [("consumer", "mlx-c"), ("consumer", "mlx-rs")])]
     project: Option<Utf8PathBuf>,
-    /// Take a consumer that is written for this other version of MLX: its own tests must say what works then
+    /// Take an mlx-c or mlx-rs that is written for this other version of MLX: its own tests must say what works then
     #[arg(long, value_name = "VERSION")]
     accept: Option<String>,
     /// The installed prefix [default: that of the last patched build]
     #[arg(long, value_name = "FOLDER")]
     prefix: Option<Utf8PathBuf>,
+}
+
+impl Args {
+    /// Refuses what the consumer has no use for.
+    fn check(&self) -> Result<(), Usage> {
+        let given = [
+            ("--project", self.project.is_some()),
+            ("--accept", self.accept.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) if !self.consumer.is_of_one_mlx() => Err(Usage(format!(
+                "`--consumer {}` takes no `{option}`",
+                self.consumer
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Bindings, or a way to build them.
@@ -56,6 +74,22 @@ pub enum Consumer {
     MlxRs,
     /// MLX's own Python bindings
     Python,
+}
+
+impl Consumer {
+    /// Whether it is a project that is written for one version of MLX, and says for which.
+    fn is_of_one_mlx(self) -> bool {
+        matches!(self, Self::MlxC | Self::MlxRs)
+    }
+}
+
+impl fmt::Display for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_possible_value() {
+            Some(value) => f.write_str(value.get_name()),
+            None => write!(f, "{self:?}"),
+        }
+    }
 }
 
 /// What is printed: comments and variables, as a shell reads them.
@@ -103,6 +137,7 @@ pub struct Overlay<'a> {
 
 /// Prints the settings.
 pub fn run(args: Args) -> Result<()> {
+    args.check()?;
     let host = Host::current();
     let workspace = Workspace::discover()?;
     let manifest = Manifest::load(&workspace.manifest_path())?;
@@ -146,7 +181,13 @@ pub fn settings(
     consumer: Consumer,
     project: Option<&Utf8Path>,
 ) -> Result<Settings> {
-    let project = || project.context("this consumer needs --project");
+    let project = || {
+        let project = project.context("this consumer needs --project")?;
+        if !project.is_dir() {
+            bail!("there is no folder {project}");
+        }
+        Ok(project)
+    };
     match consumer {
         Consumer::Rust => Ok(rust(overlay)),
         Consumer::Cmake => cmake(overlay),
@@ -249,7 +290,10 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
     for (variable, path) in std::iter::once(mlx).chain(inputs) {
         text += &format!("set({variable} [==[{path}]==] CACHE PATH \"\" FORCE)\n");
     }
-    text += "set(MLX_BUILD_GGUF OFF CACHE BOOL \"\" FORCE)\n";
+    // MLX's own tests, which are on by default, fetch doctest; GGUF needs one more input.
+    for part in ["GGUF", "TESTS", "EXAMPLES", "BENCHMARKS"] {
+        text += &format!("set(MLX_BUILD_{part} OFF CACHE BOOL \"\" FORCE)\n");
+    }
     if let Some(other) = overlay.host.var("CMAKE_TOOLCHAIN_FILE") {
         text += &format!("include([==[{other}]==])\n");
     }
