@@ -22,7 +22,8 @@
 //!
 //! # Environment of the build script
 //!
-//! - `MLX_OVERLAY_PREFIX`: the prefix to link; without it, `target/mlx/current` of the workspace.
+//! - `MLX_OVERLAY_PREFIX`: the prefix to link, by its whole path; without it, `target/mlx/current` of
+//!   the workspace.
 //! - `MLX_OVERLAY_PRISTINE=1`: link upstream's MLX without the overlay. `MLX_OVERLAY_PREFIX` must
 //!   name it.
 //! - `DOCS_RS`: build documentation only; nothing is looked for or linked.
@@ -36,7 +37,8 @@
 //! `Resources` beside it, else in the prefix that the program was linked with, else where MLX was
 //! built. An error names every place that was tried.
 //!
-//! A prefix is linked only if it was built from the tree that `mlx.lock` names.
+//! A prefix is linked only if it was built from the tree that `mlx.lock` names, and if all that its
+//! stamp lists is there.
 //!
 //! # What the bridge promises
 //!
