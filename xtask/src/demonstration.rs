@@ -87,7 +87,10 @@ pub(crate) fn run(host: &Host, root: &Utf8Path) -> Result<()> {
         println!("\nSimulated {architecture}, policy {policy}: {problem}\n{table}");
     }
     let (architecture, mode, rows) = SUMMARY;
-    println!("\nIn short, M = {rows} on {architecture}, {mode}:\n{summary}");
+    println!(
+        "\nIn short, M = {rows} on {architecture}, {mode}. Wanted are weights that are read once and rows that all equal \
+         M = 1:\n{summary}"
+    );
     Ok(())
 }
 

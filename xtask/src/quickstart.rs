@@ -66,7 +66,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let mut examples = Vec::new();
     for bits in BITS {
-        println!("==> quantized_matmul, {bits} bits");
+        println!("==> quantized_matmul, {bits} bits (cargo compiles it first)");
         cargo::run_example(&host, &root)
             .args(["--bits", bits])
             .run()?;

@@ -125,7 +125,7 @@ impl Request {
         self.check_tree(&prefix)?;
         match prefix.missing() {
             Some(missing) => Err(format!(
-                "`{}` is missing, which belongs to the built MLX: {again}",
+                "`{}` is missing or empty, which belongs to the built MLX: {again}",
                 missing.display()
             )),
             None => Ok(prefix),
@@ -190,9 +190,9 @@ impl Prefix {
     fn missing(&self) -> Option<PathBuf> {
         let libraries = self.stamp.static_libs.iter();
         let libraries = libraries.map(|name| self.lib().join(format!("lib{name}.a")));
-        let file = libraries
-            .chain(self.metallib())
-            .find(|path| !path.is_file());
+        let whole =
+            |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
+        let file = libraries.chain(self.metallib()).find(|path| !whole(path));
         file.or_else(|| self.include().into_iter().find(|path| !path.is_dir()))
     }
 }

@@ -52,7 +52,7 @@ impl Workspace {
     fn file(&self, place: &str) {
         let path = self.path(place);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, "").unwrap();
+        fs::write(path, "content").unwrap();
     }
 
     fn request(&self) -> Request {
@@ -297,6 +297,17 @@ fn a_file_that_is_gone_is_named_with_the_way_to_get_it_back() {
         has(&message, &[&name("bundle"), "bundle again"]);
         assert!(!message.contains("cargo xtask build"), "{message}");
     }
+}
+
+#[test]
+fn an_empty_library_is_none() {
+    let workspace = Workspace::new();
+    workspace.install("target/mlx/current", FINAL);
+    fs::write(workspace.path("target/mlx/current/lib64/libmlx.a"), "").unwrap();
+    has(
+        &refusal(&workspace.request()),
+        &["libmlx.a` is missing or empty"],
+    );
 }
 
 #[test]

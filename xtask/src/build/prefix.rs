@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::TryLockError;
+use std::io::{self, ErrorKind};
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -68,6 +69,9 @@ pub struct Built {
 pub fn builds_dir(root: &Utf8Path) -> Utf8PathBuf {
     root.join("target/mlx")
 }
+
+/// The file that is locked, in a build folder.
+const LOCK: &str = "lock";
 
 /// The compiled Metal kernels, in a prefix.
 const METALLIB: &str = "lib/mlx.metallib";
@@ -268,25 +272,49 @@ fn new_stamp(
 
 /// One build at a time in a folder; the lock ends with the file, also when the process is killed.
 pub(crate) fn lock(dir: &Utf8Path) -> Result<File> {
-    let path = dir.join("lock");
+    let path = dir.join(LOCK);
     // To be read as well: it is the standard input of the build's child.
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
-        .truncate(true)
+        .truncate(false)
         .open(&path)?;
-    match file.file().try_lock() {
-        Ok(()) => {}
+    wait(dir, file.file().try_lock(), || file.file().lock())?;
+    Ok(file)
+}
+
+/// Keeps builds from changing a prefix until the lock is dropped. A prefix that was copied elsewhere is nobody's to
+/// build, and has no lock; whoever may read one may hold it.
+pub(crate) fn hold(root: &Utf8Path, prefix: &Utf8Path) -> Result<Option<File>> {
+    let dir = prefix.parent().unwrap_or(prefix);
+    let builds = builds_dir(root).canonicalize_utf8().ok();
+    if dir.parent() != builds.as_deref() {
+        return Ok(None);
+    }
+    let file = match File::open(dir.join(LOCK)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    wait(dir, file.file().try_lock_shared(), || {
+        file.file().lock_shared()
+    })?;
+    Ok(Some(file))
+}
+
+/// Says that a lock is not free before it waits for it.
+fn wait(
+    dir: &Utf8Path,
+    tried: Result<(), TryLockError>,
+    lock: impl Fn() -> io::Result<()>,
+) -> Result<()> {
+    let locked = match tried {
         Err(TryLockError::WouldBlock) => {
             eprintln!("waiting for another build in {dir}");
-            file.file()
-                .lock()
-                .with_context(|| format!("cannot lock {path}"))?;
+            lock()
         }
-        Err(TryLockError::Error(error)) => {
-            return Err(error).with_context(|| format!("cannot lock {path}"));
-        }
-    }
-    Ok(file)
+        Err(TryLockError::Error(error)) => Err(error),
+        Ok(()) => Ok(()),
+    };
+    locked.with_context(|| format!("cannot lock {}", dir.join(LOCK)))
 }

@@ -47,6 +47,24 @@ pub(super) fn parse_output(text: &str) -> Result<Utf8PathBuf, String> {
     }
 }
 
+/// Refuses a place below a folder that others fill, and may empty.
+pub(super) fn check_place(output: &Utf8Path, taken: &Utf8Path) -> Result<()> {
+    let there = output.ancestors().find(|path| path.exists());
+    let there = there.unwrap_or(output);
+    // Also by way of a link; what is not there yet can be none.
+    let place = match there.canonicalize_utf8() {
+        Ok(place) => place.join(output.strip_prefix(there)?),
+        Err(_) => output.to_owned(),
+    };
+    let taken = taken
+        .canonicalize_utf8()
+        .unwrap_or_else(|_| taken.to_owned());
+    if place.starts_with(&taken) {
+        bail!("{output} lies in {taken}, where other commands write; name another place");
+    }
+    Ok(())
+}
+
 /// Refuses to replace anything but an earlier bundle or an empty folder. Says whether a bundle is there.
 pub(super) fn check_output(output: &Utf8Path) -> Result<bool> {
     let kind = match fs_err::symlink_metadata(output) {

@@ -53,12 +53,11 @@ pub fn run(args: Args) -> Result<()> {
     let wanted = args
         .prefix
         .unwrap_or_else(|| prefix::builds_dir(workspace.root()).join("current"));
-    // Before the lock, which leaves a file beside the prefix.
     read_stamp(&wanted)?;
     let prefix = wanted.canonicalize_utf8()?;
     // Until the end: a build in the same folder would change what is copied.
-    let _lock = prefix.parent().map(prefix::lock).transpose()?;
-    // And again: a build may have ended while this run waited.
+    let _lock = prefix::hold(workspace.root(), &prefix)?;
+    // Again: a build may have ended while this run waited.
     let stamp = read_stamp(&prefix)?;
     check(&workspace, &prefix, &stamp)?;
     let mend = format!("`{}` makes it anew", stamp.command(&host));
@@ -73,6 +72,9 @@ pub fn run(args: Args) -> Result<()> {
             .with_context(|| format!("{output} is no path"))??,
         None => workspace.root().join("target/bundle").join(&name),
     };
+    for taken in [&prefix, &workspace.builds(), &workspace.vendor()] {
+        files::check_place(&output, taken)?;
+    }
     files::check_output(&output)?;
     let parent = output.parent().context("the output has no folder")?;
     fs_err::create_dir_all(parent)?;

@@ -170,6 +170,47 @@ fn a_build_that_ends_while_bundle_waits_is_the_one_that_counts() {
     });
 }
 
+/// A copy elsewhere is nobody's to build: what lies beside it is somebody's, and it need not be writable.
+#[test]
+fn what_lies_beside_a_prefix_is_left_alone() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let copy = project.path("elsewhere/prefix");
+    fs_err::create_dir(project.path("elsewhere")).unwrap();
+    fs_err::rename(&prefix, &copy).unwrap();
+    let output = project.path("bundle");
+    bundle(&project, &copy, &output).exits(0);
+    assert!(!project.path("elsewhere/lock").exists());
+    project.write("elsewhere/lock", "mine");
+    bundle(&project, &copy, &output).exits(0);
+    assert_eq!(project.read("elsewhere/lock"), "mine");
+}
+
+#[test]
+fn nothing_is_bundled_into_what_a_build_writes() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let taken = [
+        "target/mlx/one/prefix/lib/own",
+        "target/mlx/own",
+        "vendor/mlx/own",
+    ];
+    for place in taken {
+        let output = project.path("checkout").join(place);
+        bundle(&project, &prefix, &output).fails_with(&["other commands write"]);
+        assert!(!output.exists());
+    }
+    let link = project.path("link");
+    fs_err::os::unix::fs::symlink(prefix.join("lib"), &link).unwrap();
+    bundle(&project, &prefix, &link.join("own")).fails_with(&["other commands write"]);
+    bundle(
+        &project,
+        &prefix,
+        &project.path("checkout/target/bundle/own"),
+    )
+    .exits(0);
+}
+
 #[test]
 fn a_folder_that_is_no_prefix_is_left_as_it_is() {
     let project = Project::new();
