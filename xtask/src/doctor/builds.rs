@@ -101,6 +101,7 @@ fn content(host: &Host, folder: &Utf8Path, stamp: &Stamp) -> Finding {
         }
         // What is built and linked is there.
         Ok(Some(fault @ Fault::Added(_))) => {
+            let remedy = "move it away: the next build leaves nothing there that it did not bring";
             Finding::warning(id, format!("{folder}: {fault}"), remedy)
         }
         Ok(Some(fault)) => Finding::error(id, format!("{folder}: {fault}"), remedy),

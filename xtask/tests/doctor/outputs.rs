@@ -139,7 +139,7 @@ fn a_prefix_that_is_not_as_it_was_built_is_named() {
     has(Ok, &[]);
     // Nothing that is linked or run.
     let note = scratch.file("root/target/mlx/one/prefix/note", "");
-    has(Warning, &["note was added"]);
+    has(Warning, &["note was added", "move it away"]);
     fs_err::remove_file(note).unwrap();
 
     // A bundle has the same list.
