@@ -7,7 +7,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
 use git2::{ObjectType, Oid, Repository, RepositoryInitOptions};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::place;
 use crate::tree::{Listing, Snapshot};
 use crate::workspace::Workspace;
 
@@ -20,11 +21,32 @@ pub struct Store {
 impl Store {
     /// Opens the cache, and makes it where there is none.
     pub fn open(workspace: &Workspace) -> Result<Self> {
-        let folder = workspace.cache().join("mlx.git");
-        fs::create_dir_all(&folder)?;
+        match Self::open_existing(workspace) {
+            Some(store) => Ok(store),
+            None => Self::create(workspace),
+        }
+    }
+
+    /// Makes the cache beside its place: libgit2 takes a lock file to write a configuration, and one that a killed run
+    /// left would stop every later run.
+    fn create(workspace: &Workspace) -> Result<Self> {
+        let cache = workspace.cache();
+        fs::create_dir_all(&cache)?;
+        let scratch = tempfile::Builder::new()
+            .prefix("mlx.git-")
+            .tempdir_in(&cache)?;
+        let beside = Utf8Path::from_path(scratch.path())
+            .ok_or_else(|| Error::source(cache.as_str(), "the path is not UTF-8"))?;
+        let made = beside.join("made");
         let mut options = RepositoryInitOptions::new();
         options.bare(true).external_template(false);
-        let repo = Repository::init_opts(&folder, &options)?;
+        Repository::init_opts(&made, &options)?;
+        let folder = cache.join("mlx.git");
+        // Another run may have been faster. What cannot be opened was begun by one that was killed.
+        if fs::rename(&made, &folder).is_err() && Self::open_existing(workspace).is_none() {
+            place::put(&made, &folder, &beside.join("begun"))?;
+        }
+        let repo = Repository::open_bare(&folder)?;
         Ok(Self { repo, folder })
     }
 

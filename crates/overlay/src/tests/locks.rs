@@ -223,4 +223,16 @@ fn a_lock_file_of_git_that_a_killed_run_left_stops_nobody() {
         store.source_of(fixture.base).as_deref(),
         Some("the fixture")
     );
+    // Nor in a cache that is whole, nor in one that was begun.
+    fs::write(store.folder().join("config.lock"), "").unwrap();
+    let again = Store::open(&fixture.workspace).unwrap();
+    assert!(again.source_of(fixture.base).is_some());
+    for missing in ["config", "HEAD"] {
+        fs::remove_file(store.folder().join(missing)).unwrap();
+        Store::open(&fixture.workspace).unwrap();
+        fixture.fill_store();
+        assert!(store.source_of(fixture.base).is_some());
+    }
+    let left = fs::read_dir(fixture.workspace.cache()).unwrap();
+    assert_eq!(left.count(), 1);
 }
