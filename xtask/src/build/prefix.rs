@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err::{File, OpenOptions};
+use overlay::Workspace;
 
 use super::backend::{Configuration, Options};
 use super::cmake;
@@ -67,7 +68,7 @@ pub struct Built {
 /// The folder of all builds, always in the workspace whatever `CARGO_TARGET_DIR` says: build scripts
 /// look for it there.
 pub fn builds_dir(root: &Utf8Path) -> Utf8PathBuf {
-    root.join("target/mlx")
+    Workspace::at(root).builds()
 }
 
 /// The file that is locked, in a build folder.

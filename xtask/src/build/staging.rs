@@ -3,15 +3,11 @@
 //! CMake installs below a folder that stands for `/` (`DESTDIR`): what it writes names the place where
 //! the prefix will lie, and the prefix that lies there stays whole until then.
 
-use std::io::{BufRead, BufReader};
-
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
-use fs_err::File;
 
 use crate::files::walk;
-
-const PIECE: usize = 1 << 16;
+use crate::sums;
 
 /// A prefix that nobody uses yet.
 pub(super) struct Staging {
@@ -67,44 +63,18 @@ impl Staging {
     }
 }
 
-/// Whether both folders hold the same files.
-fn same(one: &Utf8Path, other: &Utf8Path) -> Result<bool> {
-    let (ours, theirs) = (walk(one)?, walk(other)?);
-    if ours.len() != theirs.len() {
+/// Whether the prefix in its place holds the same files as the new one, with the same permissions.
+///
+/// Content decides, not times: an install keeps them to the second, and they tell nothing about a disk's fault.
+fn same(new: &Utf8Path, place: &Utf8Path) -> Result<bool> {
+    if sums::read(new)? != sums::read(place)? || sums::check(place)?.is_some() {
         return Ok(false);
     }
-    for (ours, theirs) in ours.iter().zip(&theirs) {
-        let same_name = ours.strip_prefix(one)? == theirs.strip_prefix(other)?;
-        if !same_name || !same_file(ours, theirs)? {
+    for (ours, theirs) in walk(new)?.iter().zip(&walk(place)?) {
+        let [ours, theirs] = [fs_err::metadata(ours)?, fs_err::metadata(theirs)?];
+        if ours.permissions() != theirs.permissions() {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-/// Whether both files have the same permissions and content. An install keeps times to the second:
-/// they tell nothing about a disk's fault, nor about two builds within one.
-fn same_file(one: &Utf8Path, other: &Utf8Path) -> Result<bool> {
-    let (ours, theirs) = (fs_err::metadata(one)?, fs_err::metadata(other)?);
-    Ok(ours.len() == theirs.len()
-        && ours.permissions() == theirs.permissions()
-        && same_content(one, other)?)
-}
-
-/// Piece by piece: the library as a whole is most of what an unchanged build would touch.
-fn same_content(one: &Utf8Path, other: &Utf8Path) -> Result<bool> {
-    let mut one = BufReader::with_capacity(PIECE, File::open(one)?);
-    let mut other = BufReader::with_capacity(PIECE, File::open(other)?);
-    loop {
-        let (ours, theirs) = (one.fill_buf()?, other.fill_buf()?);
-        let length = ours.len().min(theirs.len());
-        if ours[..length] != theirs[..length] {
-            return Ok(false);
-        }
-        if length == 0 {
-            return Ok(ours.len() == theirs.len());
-        }
-        one.consume(length);
-        other.consume(length);
-    }
 }

@@ -227,20 +227,7 @@ pub fn ninja(host: &Host) -> Result<Tool, Missing> {
 
 /// The C++ compiler that the cmake crate will take (`CXX`, else `c++`), if it compiles C++20.
 pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
-    let missing = |found: String| {
-        let missing = Missing {
-            expected: CXX.what.to_owned(),
-            found,
-            remedy: match host.os {
-                Os::Linux => Remedy::Packages {
-                    apt: &["g++"],
-                    brew: &[],
-                },
-                Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
-            },
-        };
-        CXX.explain(host, "c++", missing)
-    };
+    let missing = |found| missing_compiler(host, &CXX, "c++", &["g++"], found);
     let program = host.var("CXX").unwrap_or("c++");
     let tool = tool(host, program).map_err(missing)?;
     // `<version>` alone shows the level of language and library, and costs milliseconds.
@@ -254,20 +241,26 @@ pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
 
 /// The C compiler (`CC`, else `cc`).
 pub fn c_compiler(host: &Host) -> Result<Tool, Missing> {
-    tool(host, host.var("CC").unwrap_or("cc")).map_err(|found| {
-        let missing = Missing {
-            expected: CC.what.to_owned(),
-            found,
-            remedy: match host.os {
-                Os::Linux => Remedy::Packages {
-                    apt: &["gcc"],
-                    brew: &[],
-                },
-                Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
-            },
-        };
-        CC.explain(host, "cc", missing)
-    })
+    tool(host, host.var("CC").unwrap_or("cc"))
+        .map_err(|found| missing_compiler(host, &CC, "cc", &["gcc"], found))
+}
+
+fn missing_compiler(
+    host: &Host,
+    choice: &Choice,
+    usual: &str,
+    apt: &'static [&'static str],
+    found: String,
+) -> Missing {
+    let missing = Missing {
+        expected: choice.what.to_owned(),
+        found,
+        remedy: match host.os {
+            Os::Linux => Remedy::Packages { apt, brew: &[] },
+            Os::MacOs => Remedy::Command(&["xcode-select", "--install"]),
+        },
+    };
+    choice.explain(host, usual, missing)
 }
 
 /// BLAS and LAPACK with their C headers, which MLX's CPU back-end links on Linux.

@@ -68,6 +68,13 @@ fn apple_kernels(scratch: &Scratch, names: &[&str], os: (u16, u16)) {
     fs_err::write(scratch.path(METALLIB), write(&functions, shape)).unwrap();
 }
 
+/// A Mac of macOS 15.7 with a build.
+fn mac(scratch: &Scratch) -> Host {
+    scratch.fake("sw_vers", "echo 15.7");
+    built(scratch, Backend::Metal, TREE);
+    scratch.host(Os::MacOs, "aarch64")
+}
+
 fn linux(scratch: &Scratch) -> Host {
     scratch.host(Os::Linux, "x86_64")
 }
@@ -215,9 +222,7 @@ fn kernels_of_another_mlx_or_another_back_end_do_not_belong() {
 #[test]
 fn a_damaged_kernel_is_named() {
     let scratch = Scratch::new();
-    let host = scratch.host(Os::MacOs, "aarch64");
-    scratch.fake("sw_vers", "echo 15.7");
-    built(&scratch, Backend::Metal, TREE);
+    let host = mac(&scratch);
     let own = fingerprint(TREE);
     apple_kernels(&scratch, &[&own], (15, 7));
     let path = scratch.path(METALLIB);
@@ -248,9 +253,7 @@ fn kernels_beside_a_program_are_found_first_and_so_must_be_its_own() {
 #[test]
 fn kernels_for_a_newer_macos_do_not_load() {
     let scratch = Scratch::new();
-    let host = scratch.host(Os::MacOs, "aarch64");
-    scratch.fake("sw_vers", "echo 15.7");
-    built(&scratch, Backend::Metal, TREE);
+    let host = mac(&scratch);
     let own = fingerprint(TREE);
     apple_kernels(&scratch, &[&own], (15, 7));
     finds(&scratch, &host, "metallib", Ok, &["1 kernels"]);
