@@ -6,13 +6,13 @@
 # MLX is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX, under the Python
 # bindings from PyPI (ci/python-env.sh says what that needs). First the tests run on a device whose kernels do
 # nothing, which tells what to compile; that is done on all cores (NO_WARM=1 leaves it out). Results go to
-# docs/upstream-tests/ARCH.tsv; what passed there on the same tree is not run again, so an interrupted sweep goes on. A
-# test may take SECONDS_A_TEST (3600). `table`, and the end of a run, write docs/upstream-tests.md.
+# docs/reports/upstream-tests/ARCH.tsv; what passed there on the same tree is not run again, so an interrupted sweep goes on. A
+# test may take SECONDS_A_TEST (3600). `table`, and the end of a run, write docs/reports/upstream-tests/README.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=${PYTHON:-python3.11}
-table() { "$python" ci/upstream_tests.py table docs/upstream-tests.md docs/upstream-tests/*.tsv; }
+table() { "$python" ci/upstream_tests.py table docs/reports/upstream-tests/README.md docs/reports/upstream-tests/*.tsv; }
 if [[ $# -eq 1 && $1 == table ]]; then
     table
     exit
@@ -62,8 +62,8 @@ SH
 [[ -n ${NO_WARM:-} ]] || warm
 
 status=0
-mkdir -p docs/upstream-tests
-"$env/bin/python" ci/upstream_tests.py run "docs/upstream-tests/$arch.tsv" "$tree" "${SECONDS_A_TEST:-3600}" \
+mkdir -p docs/reports/upstream-tests
+"$env/bin/python" ci/upstream_tests.py run "docs/reports/upstream-tests/$arch.tsv" "$tree" "${SECONDS_A_TEST:-3600}" \
     "${tests[@]}" || status=$?
 table
 exit "$status"

@@ -1,9 +1,9 @@
 //! `cargo xtask apply-overlay`: makes `vendor/mlx`.
 
 use camino::Utf8PathBuf;
-use overlay::Workspace;
-use overlay::apply::{self, Options, Target};
-use stdout::println;
+use cli::println;
+use patchset::Workspace;
+use patchset::apply::{self, Options, Target};
 
 use crate::progress::Line;
 
@@ -39,7 +39,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let line = Line::new();
-    let progress: overlay::progress::Progress<'_> = &|event| line.show(event);
+    let progress: patchset::progress::Progress<'_> = &|event| line.show(event);
     if args.check {
         let tree = apply::check(&workspace, progress)?;
         drop(line);

@@ -1,9 +1,9 @@
 //! `cargo xtask bump-pin`: moves the pin and takes the patches along.
 
 use anyhow::bail;
-use overlay::bump::{self, Options, Outcome};
-use overlay::{Oid, Workspace};
-use stdout::{print, println};
+use cli::{print, println};
+use patchset::bump::{self, Options, Outcome};
+use patchset::{Oid, Workspace};
 
 use crate::progress::Line;
 
@@ -59,7 +59,7 @@ fn tree_id(text: &str) -> Result<Oid, String> {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let line = Line::new();
-    let progress: overlay::progress::Progress<'_> = &|event| line.show(event);
+    let progress: patchset::progress::Progress<'_> = &|event| line.show(event);
     if args.abort {
         bump::abort(&workspace, progress)?;
         drop(line);

@@ -3,10 +3,10 @@
 
 use anyhow::{Context, Result};
 use camino::Utf8Path;
+use cli::println;
 use comfy_table::{Table, presets};
 use metal_sim::trace::{self, Dispatch};
 use serde::Deserialize;
-use stdout::println;
 
 use crate::cargo;
 use crate::host::Host;

@@ -1,9 +1,9 @@
 //! `cargo xtask fetch`: brings the pinned MLX and its build inputs.
 
 use camino::Utf8PathBuf;
-use overlay::Workspace;
-use overlay::fetch::Options;
-use stdout::println;
+use cli::println;
+use patchset::Workspace;
+use patchset::fetch::Options;
 
 use crate::progress::Line;
 
@@ -35,7 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         source: args.source,
     };
     let line = Line::new();
-    let outcome = overlay::fetch::fetch(&workspace, &options, &|event| line.show(event))?;
+    let outcome = patchset::fetch::fetch(&workspace, &options, &|event| line.show(event))?;
     drop(line);
 
     let here = if outcome.mlx.cached {

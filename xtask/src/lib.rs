@@ -29,7 +29,7 @@ use std::fmt;
 
 use anyhow::{Context, Result};
 use camino::Utf8PathBuf;
-use overlay::Workspace;
+use patchset::Workspace;
 
 /// An error whose story is already on the terminal: `main` prints nothing and exits with 1.
 #[derive(Debug)]

@@ -3,13 +3,13 @@
 use anyhow::bail;
 use camino::Utf8PathBuf;
 use clap::Subcommand;
+use cli::println;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use overlay::Workspace;
-use overlay::edit::{self, Opened};
-use overlay::lint;
-use overlay::series::Series;
-use stdout::println;
+use patchset::Workspace;
+use patchset::edit::{self, Opened};
+use patchset::lint;
+use patchset::series::Series;
 
 use crate::progress::Line;
 
@@ -54,7 +54,7 @@ enum Command {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let line = Line::new();
-    let progress: overlay::progress::Progress<'_> = &|event| line.show(event);
+    let progress: patchset::progress::Progress<'_> = &|event| line.show(event);
     match args.command {
         Command::Edit { name, discard } => {
             let opened = edit::open(&workspace, name.as_deref(), discard, progress)?;

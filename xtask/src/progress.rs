@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use overlay::progress::Event;
+use patchset::progress::Event;
 
 /// A line that follows the engine's events.
 pub(crate) struct Line {

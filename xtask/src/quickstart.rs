@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use camino::Utf8PathBuf;
-use stdout::println;
+use cli::println;
 
 use crate::build::{Backend, backend, prefix, stamp::Stamp};
 use crate::cargo;

@@ -1,10 +1,10 @@
 //! `cargo xtask status`: what `vendor/mlx` holds.
 
+use cli::println;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use overlay::Workspace;
-use overlay::state::{PatchState, Status, status};
-use stdout::println;
+use patchset::Workspace;
+use patchset::state::{PatchState, Status, status};
 
 use crate::progress::Line;
 

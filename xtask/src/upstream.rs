@@ -2,9 +2,9 @@
 
 use anyhow::bail;
 use camino::Utf8PathBuf;
-use overlay::Workspace;
-use overlay::upstream::{self, Options};
-use stdout::println;
+use cli::println;
+use patchset::Workspace;
+use patchset::upstream::{self, Options};
 
 use crate::progress::Line;
 

@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Parser;
+use cli::println;
 use fs_err as fs;
 use metal_sim::Contraction;
 use metallib::{Function, Library};
 use rayon::prelude::*;
-use stdout::println;
 
 use air::Kernel;
 use case::Case;

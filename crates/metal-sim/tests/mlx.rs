@@ -463,7 +463,7 @@ fn run_time_text_is_made_by_mlx_own_script() {
     assert_eq!(bits(&ahead), bits(&late));
 }
 
-/// `msl-cuda`, the shim that `ci/gpu` compiles the kernels with for an NVIDIA GPU, still takes the headers. clang needs
+/// `msl-cuda`, the shim that `bench/nvidia` compiles the kernels with for an NVIDIA GPU, still takes the headers. clang needs
 /// no CUDA for that; whether the products are right takes such a GPU.
 #[test]
 #[ignore = "needs MLX's tree"]
@@ -489,7 +489,7 @@ fn the_kernels_compile_for_an_nvidia_gpu() {
     );
 }
 
-/// Headers of MLX's folder of kernels, and entries of `ci/gpu/entry.h`.
+/// Headers of MLX's folder of kernels, and entries of `bench/nvidia/entry.h`.
 fn compiles_for_an_nvidia_gpu(headers: &[&str], entries: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
@@ -509,7 +509,7 @@ fn compiles_for_an_nvidia_gpu(headers: &[&str], entries: &[&str]) {
         // Attributes that only Metal knows.
         .args(["-Wno-unknown-attributes", "-Wno-ignored-attributes"])
         .arg(include(here.join("msl-cuda")))
-        .arg(include(here.join("../../ci/gpu")))
+        .arg(include(here.join("../../bench/nvidia")))
         .arg(include(mlx()))
         .arg("-o")
         .args([&assembly, &source])

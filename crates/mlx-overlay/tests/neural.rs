@@ -8,7 +8,7 @@ use mlx_overlay::{
     slice, slice_update, take_rows, transpose_axes,
 };
 
-/// `gpu.rs` and `qmv-lab` compute the same on the other back-end.
+/// `gpu.rs` and `mlx-lab` compute the same on the other back-end.
 fn on_cpu(work: impl FnOnce() -> Result<(), Error>) {
     let cpu = Stream::default_of(Device::Cpu).unwrap();
     cpu.scope(work).unwrap();

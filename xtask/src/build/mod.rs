@@ -16,11 +16,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::builder::RangedU64ValueParser;
-use overlay::lock::Lock;
-use overlay::series::Series;
-use overlay::state::{self, State};
-use overlay::{Manifest, Workspace};
-use stdout::println;
+use cli::println;
+use patchset::lock::Lock;
+use patchset::series::Series;
+use patchset::state::{self, State};
+use patchset::{Manifest, Workspace};
 
 pub use backend::{Backend, Options};
 use prefix::{Job, Source};
@@ -69,7 +69,7 @@ pub fn run(args: Args) -> Result<()> {
     let manifest = Manifest::load(&workspace.manifest_path())?;
     let line = Line::new();
     // Until the end: a tree that another run swaps while it compiles would get the stamp of this one.
-    let _held = overlay::state::hold(&workspace, &|event| line.show(event))?;
+    let _held = patchset::state::hold(&workspace, &|event| line.show(event))?;
     drop(line);
     let source = source(&workspace, &manifest, args.pristine)?;
     let built = prefix::build(&Job {
@@ -151,7 +151,7 @@ pub(crate) fn input(workspace: &Workspace, manifest: &Manifest, name: &str) -> R
         .cloned()
         .collect();
     let line = Line::new();
-    let unpacked = overlay::inputs::fetch(workspace, &wanted, false, &|event| line.show(event))?;
+    let unpacked = patchset::inputs::fetch(workspace, &wanted, false, &|event| line.show(event))?;
     let input = unpacked.into_iter().next();
     input
         .map(|input| input.folder)

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err::{File, OpenOptions};
-use overlay::Workspace;
+use patchset::Workspace;
 
 use super::backend::{Configuration, Options};
 use super::cmake;

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use overlay::store::Store;
-use overlay::tree::{Listing, Mode};
-use overlay::{Oid, Workspace};
+use patchset::store::Store;
+use patchset::tree::{Listing, Mode};
+use patchset::{Oid, Workspace};
 
 use super::prefix::{builds_dir, lock};
 
@@ -64,7 +64,7 @@ fn write_file(path: &Utf8Path, mode: Mode, content: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use overlay::tree::{File, Snapshot};
+    use patchset::tree::{File, Snapshot};
 
     use super::*;
 

@@ -23,7 +23,7 @@ impl Staging {
             root: place.with_extension("new"),
             place: place.to_owned(),
         };
-        overlay::place::recover(place, &staging.aside())?;
+        patchset::place::recover(place, &staging.aside())?;
         staging.remove()?;
         Ok(staging)
     }
@@ -44,7 +44,7 @@ impl Staging {
         let prefix = self.prefix();
         // One that cannot be read is to be replaced.
         if !same(&prefix, &self.place).unwrap_or(false) {
-            overlay::place::put(&prefix, &self.place, &self.aside())?;
+            patchset::place::put(&prefix, &self.place, &self.aside())?;
         }
         // If the rest cannot be removed now, the next build says why.
         let _ = self.remove();

@@ -192,7 +192,7 @@ pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Resu
 pub(super) fn put(made: &Utf8Path, output: &Utf8Path, aside: &Utf8Path) -> Result<bool> {
     // Again: it took a while to make.
     let replaces = check_output(output)?;
-    overlay::place::put(made, output, aside)?;
+    patchset::place::put(made, output, aside)?;
     Ok(replaces)
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use overlay::{Manifest, Workspace};
+use patchset::{Manifest, Workspace};
 use serde::Deserialize;
 
 use crate::build::stamp::Stamp;

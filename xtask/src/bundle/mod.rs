@@ -6,10 +6,10 @@ mod package;
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use overlay::lock::Lock;
-use overlay::series::Series;
-use overlay::{Manifest, Workspace};
-use stdout::println;
+use cli::println;
+use patchset::lock::Lock;
+use patchset::series::Series;
+use patchset::{Manifest, Workspace};
 
 use crate::build::stamp::{self, Stamp};
 use crate::build::{self, prefix};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use metallib::TargetOs;
-use overlay::lock::Lock;
+use patchset::lock::Lock;
 
 use super::Finding;
 use crate::build::backend::metal;

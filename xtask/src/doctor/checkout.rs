@@ -4,12 +4,12 @@ use std::fmt::Display;
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use overlay::lock::{Lock, base_tree};
-use overlay::manifest::{Pin, Source};
-use overlay::series::Series;
-use overlay::store::Store;
-use overlay::{Manifest, Workspace};
-use qmv_plan::Policy;
+use dispatch_plan::Policy;
+use patchset::lock::{Lock, base_tree};
+use patchset::manifest::{Pin, Source};
+use patchset::series::Series;
+use patchset::store::Store;
+use patchset::{Manifest, Workspace};
 
 use super::Finding;
 use crate::host::Host;
@@ -298,7 +298,7 @@ fn reached(
 
 fn tree(workspace: &Workspace) -> Finding {
     let id = "tree";
-    match overlay::state::status(workspace, &|_| ()) {
+    match patchset::state::status(workspace, &|_| ()) {
         Ok((state, status)) => match status.state {
             "applied" => Finding::ok(id, format!("vendor/mlx: {state}")),
             "tampered" => Finding::error(

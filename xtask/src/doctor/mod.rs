@@ -13,10 +13,10 @@ use std::fmt;
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
-use overlay::Workspace;
-use overlay::lock::Lock;
+use cli::println;
+use patchset::Workspace;
+use patchset::lock::Lock;
 use serde::Serialize;
-use stdout::println;
 
 use crate::Reported;
 use crate::build::Backend;
@@ -125,7 +125,7 @@ pub fn run(args: Args) -> Result<()> {
 /// The root of the checkout around the current folder, also where its `mlx.toml` is gone.
 fn root() -> Result<Utf8PathBuf> {
     crate::root().or_else(|error| {
-        let lost = matches!(error.downcast_ref(), Some(overlay::Error::NoWorkspace(_)));
+        let lost = matches!(error.downcast_ref(), Some(patchset::Error::NoWorkspace(_)));
         let here = Utf8PathBuf::try_from(std::env::current_dir()?)?;
         // The top of a repository, by what else lies there.
         let top = here

@@ -7,9 +7,9 @@ use std::fmt;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::ValueEnum;
-use overlay::lock::Lock;
-use overlay::{Manifest, Workspace};
-use stdout::print;
+use cli::print;
+use patchset::lock::Lock;
+use patchset::{Manifest, Workspace};
 
 use crate::Usage;
 use crate::build::backend::folder_variable;
@@ -143,7 +143,7 @@ pub fn run(args: Args) -> Result<()> {
     let manifest = Manifest::load(&workspace.manifest_path())?;
     let line = Line::new();
     // While the tree is hashed and copied no other run may swap it.
-    let _held = overlay::state::hold(&workspace, &|event| line.show(event))?;
+    let _held = patchset::state::hold(&workspace, &|event| line.show(event))?;
     drop(line);
     let folder = args
         .prefix

@@ -8,12 +8,12 @@ use std::cell::RefCell;
 
 use anyhow::Result;
 use camino::Utf8PathBuf;
+use cli::println;
 use metallib::Version;
-use overlay::lock::Lock;
-use overlay::series::Series;
-use overlay::{Manifest, Workspace};
+use patchset::lock::Lock;
+use patchset::series::Series;
+use patchset::{Manifest, Workspace};
 use serde::Serialize;
-use stdout::println;
 
 pub(crate) use file::File;
 pub(crate) use group::thousands;

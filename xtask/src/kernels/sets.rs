@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use metal_sim::{Library, Toolchain, default_cache_folder, library_of_tree};
 use metallib::Version;
-use overlay::Workspace;
-use overlay::lock::Lock;
+use patchset::Workspace;
+use patchset::lock::Lock;
 
 use super::file::File;
 use crate::build;
@@ -114,7 +114,7 @@ impl Sets<'_> {
             Set::Dispatch => {
                 let mut names = Names::new();
                 if !self.jit {
-                    names.extend(qmv_plan::kernels(self.target.has_nax())?.into_keys());
+                    names.extend(dispatch_plan::kernels(self.target.has_nax())?.into_keys());
                 }
                 names.insert(self.fingerprint());
                 Ok(names)

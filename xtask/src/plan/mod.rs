@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use camino::Utf8PathBuf;
 use clap::value_parser;
+use cli::println;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use qmv_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
+use dispatch_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
 use serde::Serialize;
-use stdout::println;
 
 use crate::Usage;
 
@@ -191,8 +191,8 @@ fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Lad
                 batch: args.batch,
                 ..Problem::new(architecture, args.n, args.k)
             };
-            match qmv_plan::plan(&problem, policy, &[]) {
-                Err(qmv_plan::Error::Invalid(text)) => Err(Usage(text).into()),
+            match dispatch_plan::plan(&problem, policy, &[]) {
+                Err(dispatch_plan::Error::Invalid(text)) => Err(Usage(text).into()),
                 plan => Ok(plan?),
             }
         })

@@ -1,6 +1,6 @@
 //! How often the weights are read, as steps over the number of rows.
 
-use chart::{Axis, Plot, Style};
+use cli::chart::{Axis, Plot, Style};
 
 use super::Ladder;
 
@@ -46,7 +46,7 @@ fn steps(plot: &mut Plot, ladder: &Ladder, style: Style, index: usize) {
             (x, y - index as f32 * 1.5)
         };
         let (x, y) = at(m, passes);
-        let data = chart::Data::new()
+        let data = cli::chart::Data::new()
             .move_to((x, at(m, before.unwrap_or(passes)).1))
             .vertical_line_to(y)
             .horizontal_line_to(at(m + 1, passes).0);

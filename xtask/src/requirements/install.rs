@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use camino::Utf8Path;
-use stdout::println;
+use cli::println;
 
 use super::{Missing, Remedy};
 use crate::host::{Host, Os};

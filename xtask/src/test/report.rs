@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use stdout::{print, println};
+use cli::{print, println};
 
 use crate::Reported;
 use crate::proc::Cmd;

@@ -12,8 +12,8 @@ const METAL: &str = "mlx/backend/metal";
 
 /// Every name that a dispatch can ask for is instantiated, without matrix units also where their sources are left out.
 pub(super) fn ahead_of_time(library: &Library) -> Result<String> {
-    let plain = qmv_plan::kernels(false)?;
-    let asked = qmv_plan::kernels(true)?;
+    let plain = dispatch_plan::kernels(false)?;
+    let asked = dispatch_plan::kernels(true)?;
     let lacks = |name: &&String| match source(library, name) {
         None => true,
         Some(source) => is_nax(source) && plain.contains_key(*name),
@@ -37,7 +37,7 @@ pub(super) fn ahead_of_time(library: &Library) -> Result<String> {
 pub(super) fn at_run_time(tree: &Utf8Path, library: &Library) -> Result<String> {
     let compiled_in = jit_sources(tree)?;
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for name in qmv_plan::kernels(true)?.keys() {
+    for name in dispatch_plan::kernels(true)?.keys() {
         // What has no source at all is the other check's to tell.
         if let (Some(source), Some(entry)) = (source(library, name), library.entry(name)) {
             let function = entry.expression.split('<').next().unwrap_or_default();

@@ -5,11 +5,11 @@ mod spaces;
 
 use anyhow::{Result, bail, ensure};
 use camino::Utf8PathBuf;
-use overlay::lock::Lock;
-use overlay::series::Series;
-use overlay::tree::Listing;
-use overlay::{Manifest, Workspace};
-use stdout::println;
+use cli::println;
+use patchset::lock::Lock;
+use patchset::series::Series;
+use patchset::tree::Listing;
+use patchset::{Manifest, Workspace};
 
 use crate::Reported;
 use crate::kernels::instantiations;

@@ -4,7 +4,7 @@ use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use overlay::lock::Lock;
+use patchset::lock::Lock;
 use xtask::build::Backend;
 use xtask::build::stamp::{FILE_NAME as STAMP, Stamp};
 use xtask::sums;

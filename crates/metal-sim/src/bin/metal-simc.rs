@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
+use cli::println;
 use metal_sim::{
     Compiler, Contraction, Error, Finding, Library, Options, Toolchain, Variant,
     default_cache_folder, library_from_text, metal, metallib,
 };
-use stdout::println;
 
 /// Compiles Metal kernels for the simulated device.
 #[derive(Debug, Parser)]

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# The kernels as they are shipped, on an NVIDIA GPU: compiles them with NVRTC, compares every row with M = 1, counts
+# registers and takes times. Not an Apple GPU, and not a figure for one.
+#
+#   bench/nvidia/run.sh [--fp] [folder for the results]   on a machine with a GPU and CUDA 12.8 or later
+#   bench/nvidia/run.sh --pack file.tar.gz                here; there: tar xf file.tar.gz && bench/nvidia/run.sh results
+#
+# --fp takes the block-float modes (mxfp4, mxfp8, nvfp4) in the place of affine weights, and MLX's own tiles with them.
+# Needs a C++20 compiler, CUDA's headers and NVRTC (CUDA_HOME, /usr/local/cuda if unset) and vendor/mlx (cargo xtask
+# apply-overlay). An archive carries the headers of MLX that are compiled and all else that is read.
+# GPU_ARCH names another chip than sm_90; JOBS, how many programs are compiled at once; BEFORE, another qmv_streamed.h
+# (with --fp another fp_qmv_streamed.h) to take times of.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+kernels=mlx/backend/metal/kernels
+headers=()
+for header in {quantized,qmv_streamed,fp_quantized,fp4,fp8,fp_qmv_streamed}.h; do
+    headers+=("vendor/mlx/$kernels/$header")
+    [ -f "${headers[-1]}" ] || { echo "${headers[-1]} is not there: run \`cargo xtask apply-overlay\`" >&2; exit 1; }
+done
+
+if [ "${1:-}" = --pack ]; then
+    archive=${2:?"--pack needs the name of the archive"}
+    commit=$(mktemp -d)
+    trap 'rm -rf "$commit"' EXIT
+    git describe --always --dirty >"$commit/gpu-commit"
+    tar czf "$archive" -C "$commit" gpu-commit -C "$PWD" bench/nvidia crates/metal-sim/msl-cuda "${headers[@]}"
+    exit
+fi
+
+modes=affine
+if [ "${1:-}" = --fp ]; then
+    modes=fp
+    shift
+fi
+out=${1:-docs/reports/gpu-$(date +%F)}
+cuda=${CUDA_HOME:-/usr/local/cuda}
+work=${GPU_WORK:-target/gpu}
+[ -f "$cuda/include/nvrtc.h" ] || { echo "$cuda/include/nvrtc.h is not there: set CUDA_HOME to CUDA's folder" >&2; exit 1; }
+mkdir -p "$out" "$work"
+export LD_LIBRARY_PATH="$cuda/lib64:$cuda/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+
+build() { # program, libraries and sources...
+    program=$1
+    shift
+    "${CXX:-g++}" -std=c++20 -O2 -Wall -Wextra -I"$cuda/include" -o "$work/$program" "$@" \
+        -L"$cuda/lib64" -L"$cuda/lib" -L"$cuda/lib64/stubs"
+}
+build compile bench/nvidia/compile.cpp -lnvrtc
+build measure bench/nvidia/{measure,identity,timing}.cpp -lcuda
+
+compile() { # folder, options...
+    "$work/compile" --modes "$modes" --mlx vendor/mlx --shim crates/metal-sim/msl-cuda --arch "${GPU_ARCH:-sm_90}" \
+        --jobs "${JOBS:-$(nproc)}" --out "$work/$1" "${@:2}"
+}
+rm -rf "${work:?}"/{shipped,unfused,mutants}
+compiler=$(compile shipped)
+commit=$(cat gpu-commit 2>/dev/null || git describe --always --dirty)
+{
+    echo "commit    $commit"
+    echo "machine   $(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem --format=csv,noheader)"
+    echo "compiler  $compiler"
+} | tee "$out/machine.txt"
+# Ideas beside the shipped kernel, in variants.h: label, rows of the result and simdgroups a threadgroup, settings.
+variant() {
+    compile shipped --what timed --label "$1" --header bench/nvidia/variants.h --outputs "$2" --simdgroups "$3" --defines "$4"
+}
+if [ "$modes" = affine ]; then
+    variant steps-outside 8 2 ""
+    variant alu-conversion 8 2 "-DVARIANT_ALU=1"
+    variant rows-8 16 2 "-DVARIANT_ROWS=8"
+    variant shared-x 16 4 "-DVARIANT_SHARED=4 -DQMV_THREADS=128"
+    variant shared-x-rows-8 32 4 "-DVARIANT_SHARED=4 -DVARIANT_ROWS=8 -DQMV_THREADS=128"
+fi
+[ -z "${BEFORE:-}" ] || compile shipped --what timed --label before --header "$BEFORE"
+compile unfused --defines -fmad=false
+compile mutants --what mutants | tee "$out/mutants.txt"
+
+"$work/measure" registers --kernels "$work/shipped" --out "$out/registers.csv"
+echo "Products of several rows against their rows alone:"
+"$work/measure" identity --kernels "$work/shipped" --out "$out/identity.csv" | tee "$out/identity.txt"
+echo "without fused multiply-add (-fmad=false):"
+"$work/measure" identity --kernels "$work/unfused" --out "$out/identity-unfused.csv" | tee "$out/identity-unfused.txt"
+echo "copies of the kernel in another order, all of which must differ:"
+"$work/measure" identity --kernels "$work/mutants" --out "$out/mutants.csv" | tee -a "$out/mutants.txt"
+"$work/measure" time --kernels "$work/shipped" --out "$out/time.csv" | tee -a "$out/machine.txt"
+
+# What was compared must be there, and must say what is promised.
+fail() { echo "$*: the kernels do not keep what they promise" >&2; exit 1; }
+for file in "$out"/identity.txt "$out"/identity-unfused.txt; do
+    grep -q '^shipped: [1-9][0-9]* products, .* 0 differing, 0 bytes' "$file" || fail "$file"
+done
+mutants=$(sed -n 's/^\(mutant-[0-9]*\): .*/\1/p' "$out/mutants.txt" | sort -u)
+[ -n "$mutants" ] || fail "$out/mutants.txt has no mutant"
+for mutant in $mutants; do
+    grep -q "^$mutant: [1-9][0-9]* products, .* [1-9][0-9]* differing" "$out/mutants.txt" || fail "$mutant"
+done
+# Rows that differ from theirs alone, in the times as well; only MLX's own tiles may.
+awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    { rows++ }
+    $at["kernel"] !~ /^wide/ && $at["differing"] > 0 { print; found = 1 }
+    END { exit found || !rows }' "$out/time.csv" || fail "$out/time.csv"

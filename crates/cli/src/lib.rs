@@ -1,0 +1,27 @@
+//! What our programs share: output into a pipe, and plots.
+
+pub mod chart;
+
+mod output;
+
+#[doc(hidden)]
+pub use output::write;
+
+/// Prints to standard output, as the standard library's macro of this name.
+#[macro_export]
+macro_rules! print {
+    ($($argument:tt)*) => {
+        $crate::write(::std::format_args!($($argument)*))
+    };
+}
+
+/// Prints to standard output with a newline, as the standard library's macro of this name.
+#[macro_export]
+macro_rules! println {
+    () => {
+        $crate::print!("\n")
+    };
+    ($($argument:tt)*) => {
+        $crate::print!("{}\n", ::std::format_args!($($argument)*))
+    };
+}

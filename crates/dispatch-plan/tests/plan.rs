@@ -1,0 +1,610 @@
+//! The plan against what MLX 0.32.4 is known to do, and against what the policies promise.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
+use dispatch_plan::{
+    Architecture, Dtype, Error, Mode, Op, Path, Plan, Policy, Problem, Route, plan,
+};
+
+const HEAD: (u32, u32) = (248_320, 2_560);
+const MLP: (u32, u32) = (17_408, 5_120);
+const ARCHITECTURES: [&str; 8] = [
+    "applegpu_g13g",
+    "applegpu_g13s",
+    "applegpu_g13d",
+    "applegpu_g14s",
+    "applegpu_g15s",
+    "applegpu_g15d",
+    "applegpu_g16s",
+    "applegpu_g17s",
+];
+
+fn on(architecture: &str, (n, k): (u32, u32)) -> Problem {
+    Problem::new(architecture.parse().unwrap(), n, k)
+}
+
+fn rows(problem: Problem, m: u32, policy: Policy) -> Plan {
+    plan(&Problem { m, ..problem }, policy, &[]).unwrap()
+}
+
+/// The first number of rows that takes a matrix kernel.
+fn limit(problem: Problem, policy: Policy) -> Option<u32> {
+    (1..=64).find(|&m| {
+        matches!(
+            rows(problem, m, policy).path,
+            Path::Qmm | Path::QmmSplitK | Path::GatherQmm
+        )
+    })
+}
+
+#[test]
+fn batch_limits_are_those_of_the_architecture() {
+    let shapes = [(2_048, 2_048), (4_096, 4_096), MLP];
+    for (name, expected) in [
+        ("applegpu_g13g", [14, 10, 6]),
+        ("applegpu_g13s", [14, 10, 7]),
+        ("applegpu_g13d", [32, 18, 12]),
+        ("applegpu_g12g", [18, 12, 10]),
+        ("applegpu_g12d", [32, 18, 12]),
+        ("applegpu_g14s", [14, 10, 6]),
+        ("applegpu_g15s", [13, 15, 13]),
+        ("applegpu_g15d", [32, 18, 12]),
+        ("applegpu_g17s", [33, 25, 13]),
+        ("applegpu_g17d", [32, 18, 12]),
+    ] {
+        let found = shapes.map(|shape| limit(on(name, shape), Policy::Default));
+        assert_eq!(found, expected.map(Some), "{name}");
+    }
+}
+
+#[test]
+fn default_is_wide_from_generation_15_on() {
+    let ladder = |name| (1..=11).map(move |m| rows(on(name, MLP), m, Policy::Default));
+    for (m, plan) in (1_u32..).zip(ladder("applegpu_g15d")) {
+        let expected = if m == 1 { Path::Qmv } else { Path::Wide };
+        assert_eq!((plan.path, plan.identical), (expected, m == 1), "M = {m}");
+        assert_eq!(plan.weight_passes, m.div_ceil(8), "M = {m}");
+    }
+    for plan in ladder("applegpu_g13d") {
+        assert_eq!((plan.path, plan.identical), (Path::Qmv, true));
+        assert_eq!(plan.weight_passes, plan.tiles);
+    }
+}
+
+#[test]
+fn names_are_spelled_as_the_library_spells_them() {
+    let problem = on("applegpu_g15d", MLP);
+    let name = |problem, m, policy| rows(problem, m, policy).kernel;
+    assert_eq!(
+        name(problem, 1, Policy::Default),
+        "affine_qmv_fast_bfloat16_t_gs_64_b_4_batch_0_pr_0_hgs_0_r_4"
+    );
+    assert_eq!(
+        name(problem, 8, Policy::Default),
+        "affine_qmv_wide_bfloat16_t_gs_64_b_4_nv_8_kl_8_batch_0"
+    );
+    assert_eq!(
+        name(problem, 8, Policy::Streamed),
+        "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_batch_0"
+    );
+    assert_eq!(
+        name(
+            Problem {
+                k: 5_120 + 64,
+                ..problem
+            },
+            3,
+            Policy::Exact
+        ),
+        "affine_qmv_streamed_bfloat16_t_gs_64_b_4_nv_3_batch_0"
+    );
+    assert_eq!(
+        name(
+            Problem {
+                n: 17_407,
+                dtype: Dtype::Float32,
+                ..problem
+            },
+            8,
+            Policy::Narrow
+        ),
+        "affine_qmv_fast_float_gs_64_b_4_batch_0_pr_1_hgs_0_r_4"
+    );
+    assert_eq!(
+        name(
+            Problem {
+                k: 128,
+                batch: 2,
+                ..problem
+            },
+            3,
+            Policy::Exact
+        ),
+        "affine_qmv_quad_bfloat16_t_gs_64_b_4_d_128_batch_1"
+    );
+}
+
+/// What the project is for: the bits of one row at the price of one pass for eight.
+#[test]
+fn streamed_reads_the_weights_once_for_eight_rows() {
+    for name in ARCHITECTURES {
+        for shape in [HEAD, MLP] {
+            let problem = on(name, shape);
+            let one = rows(problem, 1, Policy::Streamed);
+            for m in 2..limit(problem, Policy::Streamed).unwrap() {
+                let plan = rows(problem, m, Policy::Streamed);
+                assert_eq!(
+                    (plan.path, plan.identical),
+                    (Path::Streamed, true),
+                    "{name} {m}"
+                );
+                assert_eq!(plan.weight_passes, m.div_ceil(8), "{name} {m}");
+                assert_eq!(
+                    plan.weight_bytes,
+                    one.weight_bytes * u64::from(plan.weight_passes)
+                );
+                assert!(plan.tile * plan.tiles >= m && [2, 3, 4, 6, 8].contains(&plan.tile));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_policy_changes_one_row() {
+    for name in ARCHITECTURES {
+        for &op in Op::ALL {
+            for transpose in [true, false] {
+                let problem = Problem {
+                    op,
+                    transpose,
+                    ..on(name, MLP)
+                };
+                let expected = rows(problem, 1, Policy::Default);
+                for &policy in Policy::ALL {
+                    assert_eq!(rows(problem, 1, policy), expected, "{name} {op} {policy}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn exact_takes_no_kernel_that_looks_at_the_batch() {
+    for name in ARCHITECTURES {
+        for (&op, transpose) in Op::ALL
+            .iter()
+            .zip([true, true, true, true])
+            .chain([(&Op::QuantizedMatmul, false), (&Op::GatherQmm, false)])
+        {
+            for nax in [false, true] {
+                let problem = Problem {
+                    op,
+                    transpose,
+                    nax,
+                    batch: 64,
+                    experts: 4,
+                    right_sorted: true,
+                    ..on(name, MLP)
+                };
+                for m in 1..=64 {
+                    let plan = rows(problem, m, Policy::Exact);
+                    assert!(plan.identical, "{name} {op} {m}: {plan:?}");
+                }
+            }
+        }
+        assert_eq!(limit(on(name, MLP), Policy::Exact), None);
+    }
+}
+
+#[test]
+fn narrow_and_streamed_keep_the_batch_limit() {
+    for name in ARCHITECTURES {
+        let problem = on(name, MLP);
+        for policy in [Policy::Narrow, Policy::Streamed] {
+            assert_eq!(limit(problem, policy), limit(problem, Policy::Default));
+        }
+        let plan = rows(problem, 4, Policy::Narrow);
+        assert_eq!((plan.path, plan.weight_passes), (Path::Qmv, 4));
+    }
+}
+
+const FLOAT_MODES: [Mode; 3] = [Mode::Mxfp4, Mode::Mxfp8, Mode::Nvfp4];
+
+/// The wide kernel, in tiles of five, on every generation; its replacement in tiles of eight.
+#[test]
+fn float_modes_are_streamed_on_every_generation() {
+    for name in ARCHITECTURES {
+        for mode in FLOAT_MODES {
+            let problem = on(name, MLP).with_mode(mode);
+            for m in 2..limit(problem, Policy::Streamed).unwrap() {
+                let wide = rows(problem, m, Policy::Default);
+                assert_eq!(
+                    (wide.path, wide.weight_passes, wide.identical),
+                    (Path::Wide, m.div_ceil(5), false),
+                    "{name} {mode} {m}"
+                );
+                let plan = rows(problem, m, Policy::Streamed);
+                assert_eq!(
+                    (plan.path, plan.weight_passes, plan.identical),
+                    (Path::Streamed, m.div_ceil(8), true),
+                    "{name} {mode} {m}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn names_of_float_modes_are_spelled_as_the_library_spells_them() {
+    let name = |problem, m| rows(problem, m, Policy::Exact).kernel;
+    let problem = on("applegpu_g17s", MLP).with_mode(Mode::Nvfp4);
+    assert_eq!(
+        name(problem, 1),
+        "nvfp4_qmv_fast_bfloat16_t_gs_16_b_4_batch_0_pr_0_hgs_0_r_2"
+    );
+    assert_eq!(
+        name(problem, 8),
+        "nvfp4_qmv_streamed_fast_bfloat16_t_gs_16_b_4_nv_8_batch_0"
+    );
+    let scaled = Problem {
+        op: Op::QqMatmul,
+        global_scale: true,
+        k: 5_120 + 16,
+        ..problem
+    };
+    assert_eq!(
+        name(scaled, 3),
+        "nvfp4_qmv_streamed_bfloat16_t_gs_16_b_4_nv_3_batch_0_hgs"
+    );
+    let batched = Problem {
+        batch: 2,
+        dtype: Dtype::Float16,
+        ..problem.with_mode(Mode::Mxfp8)
+    };
+    assert_eq!(
+        name(batched, 5),
+        "mxfp8_qmv_streamed_fast_float16_t_gs_32_b_8_nv_6_batch_1"
+    );
+}
+
+/// A matrix kernel for products that quantize x exists with global scales and bfloat16 alone; below it, and without
+/// it at any number of rows, streamed takes the place of the rows one by one.
+#[test]
+fn quantizing_products_are_streamed_as_far_as_no_matrix_kernel_takes_them() {
+    let problem = Problem {
+        op: Op::QqMatmul,
+        ..on("applegpu_g15d", MLP).with_mode(Mode::Nvfp4)
+    };
+    let scaled = Problem {
+        global_scale: true,
+        ..problem
+    };
+    assert_eq!(limit(problem, Policy::Streamed), None);
+    assert_eq!(limit(scaled, Policy::Streamed), Some(12));
+    assert_eq!(limit(scaled, Policy::Exact), None);
+    let float32 = Problem {
+        dtype: Dtype::Float32,
+        ..scaled
+    };
+    assert_eq!(limit(float32, Policy::Default), None);
+    // qmv_wide has no global scale.
+    assert_eq!(rows(problem, 6, Policy::Default).path, Path::Wide);
+    assert_eq!(rows(scaled, 6, Policy::Default).path, Path::Qmv);
+    for problem in [problem, scaled] {
+        let plan = rows(problem, 11, Policy::Streamed);
+        assert_eq!((plan.path, plan.weight_passes), (Path::Streamed, 2));
+    }
+}
+
+/// Gathers go row by row below the batch limit under every policy. `exact` alone keeps to that above it, and in sorted
+/// batches of single rows.
+#[test]
+fn gathers_ask_the_policy_at_the_limit_and_in_sorted_batches_only() {
+    for mode in Mode::ALL {
+        let problem = Problem {
+            op: Op::GatherQmm,
+            batch: 64,
+            experts: 4,
+            ..on("applegpu_g15d", MLP).with_mode(*mode)
+        };
+        let sorted = Problem {
+            right_sorted: true,
+            ..problem
+        };
+        for &policy in Policy::ALL {
+            let below = rows(problem, 3, policy);
+            assert_eq!(
+                (below.path, below.identical),
+                (Path::GatherQmv, true),
+                "{mode} {policy}"
+            );
+            let [above, batch] = match policy {
+                Policy::Exact => [Path::GatherQmv; 2],
+                _ => [Path::GatherQmm, Path::GatherQmmRhs],
+            };
+            assert_eq!(rows(problem, 40, policy).path, above, "{mode} {policy}");
+            assert_eq!(rows(sorted, 1, policy).path, batch, "{mode} {policy}");
+        }
+        // Without a global scale in bfloat16 there is no matrix kernel to leave out.
+        let quantizing = Problem {
+            op: Op::GatherQqmm,
+            ..sorted
+        };
+        for &policy in Policy::ALL {
+            for m in [1, 3, 40] {
+                let path = rows(quantizing, m, policy).path;
+                assert_eq!(path, Path::GatherQmv, "{mode} {policy} {m}");
+            }
+        }
+    }
+}
+
+#[test]
+fn routes_are_followed_where_the_policy_permits() {
+    let all = [0, i32::MAX];
+    let to = |path| Route {
+        mode: None,
+        bits: None,
+        group_size: None,
+        n: all,
+        k: all,
+        m: [2, 3],
+        path,
+    };
+    let problem = Problem {
+        m: 3,
+        ..on("applegpu_g15d", MLP)
+    };
+    let path = |policy, route| plan(&problem, policy, &[route]).unwrap().path;
+    assert_eq!(path(Policy::Default, to(Path::Streamed)), Path::Streamed);
+    assert_eq!(path(Policy::Streamed, to(Path::Qmv)), Path::Qmv);
+    assert_eq!(
+        path(Policy::Exact, to(Path::Wide)),
+        Path::Streamed,
+        "wide is not exact"
+    );
+    assert_eq!(
+        path(Policy::Narrow, to(Path::Streamed)),
+        Path::Qmv,
+        "narrow asks for no table"
+    );
+    let later = Problem { m: 4, ..problem };
+    let plan_later = plan(&later, Policy::Streamed, &[to(Path::Qmv)]).unwrap();
+    assert_eq!(
+        plan_later.path,
+        Path::Streamed,
+        "outside of the route's rows"
+    );
+}
+
+/// A route to rows one by one for every product, to be narrowed.
+const ANYWHERE: Route = Route {
+    mode: None,
+    bits: None,
+    group_size: None,
+    n: [0, i32::MAX],
+    k: [0, i32::MAX],
+    m: [0, i32::MAX],
+    path: Path::Qmv,
+};
+
+/// Modes and group sizes of the same width are products of their own: what was measured of one says nothing of another.
+#[test]
+fn routes_are_followed_by_products_of_their_format_alone() {
+    let affine = Problem {
+        m: 3,
+        ..on("applegpu_g15d", MLP)
+    };
+    let wider = Problem {
+        group_size: 128,
+        ..affine
+    };
+    let [mxfp4, mxfp8, nvfp4] = FLOAT_MODES.map(|mode| affine.with_mode(mode));
+    let all = [affine, wider, mxfp4, mxfp8, nvfp4];
+    let follow = |route| {
+        all.map(|problem| {
+            let plan = plan(&problem, Policy::Streamed, &[route]).unwrap();
+            plan.path == Path::Qmv
+        })
+    };
+    let four = Route {
+        bits: Some(4),
+        ..ANYWHERE
+    };
+    let of_mode = |mode| Route {
+        mode: Some(mode),
+        ..ANYWHERE
+    };
+    let of_group = |group_size| Route {
+        group_size: Some(group_size),
+        ..ANYWHERE
+    };
+    for (route, expected) in [
+        (ANYWHERE, [true, true, true, true, true]),
+        (four, [true, true, true, false, true]),
+        (of_mode(Mode::Affine), [true, true, false, false, false]),
+        (of_mode(Mode::Mxfp4), [false, false, true, false, false]),
+        (of_mode(Mode::Mxfp8), [false, false, false, true, false]),
+        (of_mode(Mode::Nvfp4), [false, false, false, false, true]),
+        (of_group(64), [true, false, false, false, false]),
+        (of_group(128), [false, true, false, false, false]),
+        (of_group(32), [false, false, true, true, false]),
+        (of_group(16), [false, false, false, false, true]),
+    ] {
+        assert_eq!(follow(route), expected, "{route:?}");
+    }
+    let measured = Route {
+        mode: Some(Mode::Affine),
+        bits: Some(4),
+        group_size: Some(64),
+        ..ANYWHERE
+    };
+    assert_eq!(follow(measured), [true, false, false, false, false]);
+}
+
+#[test]
+fn routes_of_formats_that_there_are_not_are_named() {
+    let complaint = |mode, bits, group_size| {
+        let route = Route {
+            mode,
+            bits,
+            group_size,
+            ..ANYWHERE
+        };
+        match plan(
+            &on("applegpu_g15d", MLP),
+            Policy::Default,
+            &[ANYWHERE, route],
+        ) {
+            Err(Error::Invalid(message)) => message,
+            other => panic!("{route:?}: {other:?}"),
+        }
+    };
+    for (mode, bits, group_size, expected) in [
+        (
+            None,
+            Some(7),
+            None,
+            "bits must be 1, 2, 3, 4, 5, 6, 8 or 0 for any, found 7",
+        ),
+        (
+            None,
+            None,
+            Some(48),
+            "group_size must be 16, 32, 64, 128 or 0 for any, found 48",
+        ),
+        (
+            Some(Mode::Affine),
+            Some(4),
+            Some(16),
+            "group_size must be 32, 64, 128 or 0 for any in mode affine, found 16",
+        ),
+        (
+            Some(Mode::Mxfp4),
+            Some(8),
+            None,
+            "bits must be 4 or 0 for any in mode mxfp4, found 8",
+        ),
+        (
+            Some(Mode::Mxfp8),
+            Some(4),
+            None,
+            "bits must be 8 or 0 for any in mode mxfp8, found 4",
+        ),
+        (
+            Some(Mode::Nvfp4),
+            Some(4),
+            Some(32),
+            "group_size must be 16 or 0 for any in mode nvfp4, found 32",
+        ),
+    ] {
+        assert_eq!(
+            complaint(mode, bits, group_size),
+            format!("route 1: {expected}")
+        );
+    }
+}
+
+#[test]
+fn bad_input_is_named() {
+    let good = on("applegpu_g15d", MLP);
+    let complaint = |problem: Problem| match plan(&problem, Policy::Streamed, &[]) {
+        Err(Error::Invalid(message)) => message,
+        other => panic!("{other:?}"),
+    };
+    let cases = [
+        (
+            Problem { bits: 7, ..good },
+            "bits must be 1, 2, 3, 4, 5, 6 or 8 in mode affine, found 7",
+        ),
+        (
+            Problem {
+                group_size: 16,
+                ..good
+            },
+            "group_size must be 32, 64 or 128 in mode affine, found 16",
+        ),
+        (
+            Problem { k: 5_121, ..good },
+            "k must be a positive multiple of the group size, 64, found 5121",
+        ),
+        (
+            Problem { k: 0, ..good },
+            "k must be a positive multiple of the group size, 64, found 0",
+        ),
+        (
+            Problem {
+                transpose: false,
+                n: 100,
+                ..good
+            },
+            "n must be a positive multiple of the group size, 64, found 100",
+        ),
+        (
+            Problem { experts: 0, ..good },
+            "experts must be 1 or more, found 0",
+        ),
+        (
+            Problem {
+                mode: Mode::Nvfp4,
+                ..good
+            },
+            "group_size must be 16 in mode nvfp4, found 64",
+        ),
+        (
+            Problem {
+                global_scale: true,
+                ..good.with_mode(Mode::Mxfp4)
+            },
+            "global_scale must be 0 in other modes than nvfp4, found 1",
+        ),
+        (
+            Problem {
+                m: u32::MAX,
+                ..good
+            },
+            "m must be below 2^31, found 4294967295",
+        ),
+    ];
+    for (problem, expected) in cases {
+        assert_eq!(complaint(problem), expected);
+    }
+    for name in [
+        "",
+        "applegpu_",
+        "applegpu_g15",
+        "applegpu_gxd",
+        "applegpu_g123d",
+        "M3 Ultra",
+    ] {
+        assert!(name.parse::<Architecture>().is_err(), "{name:?}");
+    }
+    let message = "fast".parse::<Policy>().unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "policy must be one of default, narrow, streamed, exact, found \"fast\""
+    );
+    let empty = plan(&Problem { m: 0, ..good }, Policy::Exact, &[]).unwrap();
+    assert_eq!((empty.path, empty.weight_bytes), (Path::None, 0));
+    let backwards = Route {
+        mode: None,
+        bits: None,
+        group_size: None,
+        n: [2, 1],
+        k: [0, 9],
+        m: [0, 9],
+        path: Path::Qmv,
+    };
+    let error = plan(&good, Policy::Default, &[backwards]).unwrap_err();
+    assert_eq!(error.to_string(), "route 0: a range ends before it starts");
+    let nowhere = Route {
+        n: [1, 2],
+        path: Path::Qmm,
+        ..backwards
+    };
+    let error = plan(&good, Policy::Default, &[nowhere]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "route 0: path must be qmv, qmv_wide or qmv_streamed, found qmm"
+    );
+}

@@ -1,0 +1,215 @@
+//! Time against rows, one plot a product.
+
+use cli::chart::{Axis, Plot, Style};
+
+use super::{Cell, Report};
+
+/// A plot for each product with one block: its name, fit for a file's, and the SVG document.
+///
+/// The dashed line is how long the weights take at `bandwidth`, in 10^9 bytes a second: the
+/// device's, or what the fastest arm reached. It is not drawn for a simulated device.
+pub fn plots(report: &Report, bandwidth: Option<f64>) -> Vec<(String, String)> {
+    let mut products: Vec<&crate::product::Product> = Vec::new();
+    for cell in report.cells.iter().filter(|cell| cell.batch == 1) {
+        if !products.contains(&&cell.product) {
+            products.push(&cell.product);
+        }
+    }
+    products
+        .into_iter()
+        .map(|product| {
+            let cells: Vec<&Cell> = report
+                .cells
+                .iter()
+                .filter(|cell| cell.batch == 1 && cell.product == *product)
+                .collect();
+            let name: String = product
+                .to_string()
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+                .collect();
+            (name, plot(report, &product.to_string(), &cells, bandwidth))
+        })
+        .collect()
+}
+
+fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -> String {
+    let simulated = report.machines.iter().any(|machine| machine.simulated);
+    let micros = |seconds: f64| (seconds * 1e6) as f32;
+    let most = cells.iter().map(|cell| cell.rows).max().unwrap_or(1);
+    let slowest = cells
+        .iter()
+        .map(|cell| micros(cell.seconds.high))
+        .fold(0.0, f32::max);
+    let mut rows: Vec<usize> = cells.iter().map(|cell| cell.rows).collect();
+    rows.dedup();
+    rows.sort_unstable();
+    rows.dedup();
+    let ticks = rows.iter().map(|&m| (m as f32, m.to_string()));
+    let note = report.machines.first().map_or_else(String::new, |machine| {
+        let device = machine.place();
+        match &report.caveat {
+            Some(caveat) => format!("{device}; {caveat}"),
+            None => device,
+        }
+    });
+    let unit = if simulated {
+        "simulator's µs a product"
+    } else {
+        "µs a product"
+    };
+    let mut plot = Plot::new(
+        title,
+        &note,
+        ["rows (M)", unit],
+        Axis::new(0.5, most as f32 + 0.5, ticks),
+        Axis::up_to(slowest),
+    );
+    let mut arms: Vec<&str> = Vec::new();
+    for cell in cells {
+        if !arms.contains(&cell.arm.as_str()) {
+            arms.push(&cell.arm);
+        }
+    }
+    for (i, arm) in arms.into_iter().enumerate() {
+        let style = Style::solid(i);
+        let of_arm = || cells.iter().filter(|cell| cell.arm == arm);
+        let points: Vec<(f32, f32)> = of_arm()
+            .map(|cell| (cell.rows as f32, micros(cell.seconds.median)))
+            .collect();
+        for cell in of_arm() {
+            let ends = [micros(cell.seconds.low), micros(cell.seconds.high)];
+            plot.bar(cell.rows as f32, ends, style);
+        }
+        plot.line(&points, style);
+        plot.legend(arm, style);
+    }
+    let fastest = cells
+        .iter()
+        .filter_map(|cell| cell.gb_per_s)
+        .fold(None, |most: Option<f64>, rate| {
+            Some(most.map_or(rate, |most| most.max(rate)))
+        });
+    let bytes = cells.iter().map(|cell| cell.bytes).min();
+    let limit = match bandwidth {
+        Some(rate) => Some((rate, "limit given")),
+        None => fastest.map(|rate| (rate, "fastest read")),
+    };
+    if let (false, Some((rate, what)), Some(bytes)) = (simulated, limit, bytes) {
+        let time = micros(bytes as f64 / rate / 1e9);
+        let style = Style::solid(8).dashed();
+        let (from, to) = (plot.at(0.5, time), plot.at(most as f32 + 0.5, time));
+        plot.path(cli::chart::Data::new().move_to(from).line_to(to), style);
+        plot.legend(&format!("{what}: {rate:.0} GB/s"), style);
+    }
+    plot.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gap::tests::cell;
+    use super::super::{Sustained, gaps, limits, markdown};
+    use super::*;
+    use crate::machine::{Condition, Machine};
+
+    /// Made-up times of a made-up device.
+    fn report(simulated: bool) -> Report {
+        let condition = Condition {
+            power: None,
+            thermal: None,
+        };
+        let machine = Machine {
+            device: "Some GPU".to_owned(),
+            architecture: "applegpu_g15d".to_owned(),
+            simulated,
+            backend: if simulated { "sim" } else { "metal" }.to_owned(),
+            system: "some system".to_owned(),
+            mlx: "0.32.4".to_owned(),
+            tree: "0123456789abcdef".to_owned(),
+            pristine: false,
+            jit: false,
+            optimised: true,
+        };
+        let mut cells = Vec::new();
+        for rows in 1..=8 {
+            let m = rows as f64;
+            cells.push(cell(rows, "default", 100.0 + 4.0 * m));
+            if rows > 1 {
+                cells.push(cell(rows, "narrow", 100.0 * m));
+                cells.push(cell(rows, "streamed", 101.0 + 6.0 * m));
+            }
+            cells.push(cell(rows, "dense", 330.0 + m));
+        }
+        if simulated {
+            for cell in &mut cells {
+                cell.gb_per_s = None;
+            }
+        }
+        let gaps = if simulated { Vec::new() } else { gaps(&cells) };
+        Report {
+            command: "mlx-lab bench".to_owned(),
+            caveat: machine.caveat().map(str::to_owned),
+            machines: vec![machine],
+            before: condition.clone(),
+            after: condition,
+            rounds: 8,
+            limits: limits(&gaps),
+            gaps,
+            cells,
+            refused: vec!["a and b take the same kernel".to_owned()],
+            sustained: Some((
+                "mlp, M = 2, streamed".to_owned(),
+                Sustained {
+                    asked: 120.0,
+                    runs: 6000,
+                    first: 0.02,
+                    last: 0.021,
+                    slowest: 0.05,
+                    slowest_at: 61.0,
+                },
+            )),
+        }
+    }
+
+    #[test]
+    fn a_real_device_has_rates_and_a_limit() {
+        let report = report(false);
+        let page = markdown(&report);
+        for text in [
+            "| mlp=17408x5120:4:64 | 4 | default | 116.0 | 114.8 to 117.2 | 432 |",
+            "| mlp=17408x5120:4:64 | 2 | 200.0 | 108.0 | 113.0 | 95% | yes |",
+            "| mlp=17408x5120:4:64 | M = 2 | never |",
+            "6000 runs of a chain in 120 s",
+            "the slowest took 50.000 ms, 61 s in",
+        ] {
+            assert!(page.contains(text), "{text} in {page}");
+        }
+        let (name, svg) = plots(&report, Some(800.0)).remove(0);
+        assert_eq!(name, "mlp-17408x5120-4-64");
+        assert!(svg.contains("limit given: 800 GB/s"), "{svg}");
+        let (_, svg) = plots(&report, None).remove(0);
+        assert!(svg.contains("fastest read:"), "{svg}");
+        // To be looked at: QMV_LAB_PLOT=plot.svg cargo test -p mlx-lab --lib a_real_device
+        if let Some(path) = std::env::var_os("QMV_LAB_PLOT") {
+            std::fs::write(path, svg).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_simulated_device_has_neither() {
+        let report = report(true);
+        let page = markdown(&report);
+        assert!(
+            page.contains("simulated: times are of the simulator"),
+            "{page}"
+        );
+        assert!(page.contains("simulator's µs"), "{page}");
+        assert!(!page.contains("recovers"), "{page}");
+        let (_, svg) = plots(&report, Some(800.0)).remove(0);
+        assert!(
+            svg.contains("simulated: times are of the simulator"),
+            "{svg}"
+        );
+        assert!(!svg.contains("GB/s"), "{svg}");
+    }
+}

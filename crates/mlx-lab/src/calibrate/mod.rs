@@ -1,0 +1,307 @@
+//! Which kernel to take for which shape, as a file; and how far ahead to guess.
+
+mod choose;
+mod depth;
+
+use std::path::Path;
+
+use mlx_overlay::{
+    Array, Dtype, QmvPolicy, QuantizationMode, Route, RoutePath, attention, set_routes,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::bench::Cell;
+use crate::machine::Machine;
+use crate::model::Attention;
+use crate::product::Product;
+use crate::values::{Noise, settled};
+use crate::{Error, Result, setting};
+
+pub use choose::choose;
+pub use depth::{Costs, Depth, best_depth};
+
+/// The layout of the file. 1 named neither mode nor group size.
+const FORMAT: u32 = 2;
+
+/// A measured preference, as the file holds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preference {
+    /// `affine`, `mxfp4`, `mxfp8` or `nvfp4`.
+    pub mode: String,
+    /// Bits a weight.
+    pub bits: u8,
+    /// Weights that share a scale.
+    pub group_size: u8,
+    /// Outputs a row, from and to.
+    pub n: [i32; 2],
+    /// Values a row, from and to.
+    pub k: [i32; 2],
+    /// Rows, from and to. The end is the cap of the path: beyond it another one wins, or nothing was
+    /// measured.
+    pub m: [i32; 2],
+    /// `qmv`, `qmv_wide` or `qmv_streamed`.
+    pub path: String,
+    /// The least part of its time that the path saves against what is taken without this entry; 0
+    /// for an entry that only keeps a later one from policies that ask for no bits.
+    pub saves: f64,
+}
+
+/// A calibration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Layout of the file.
+    pub format: u32,
+    /// The part of its time that a kernel must save to be preferred.
+    pub margin: f64,
+    /// Whether only kernels with the bits of one row were allowed to win.
+    pub exact: bool,
+    /// What was measured and not preferred, and why.
+    pub rejected: Vec<String>,
+    /// Where it was made. It holds nowhere else.
+    pub machine: Machine,
+    /// The preferences, in the order in which the dispatch looks at them.
+    #[serde(default, rename = "route")]
+    pub preferences: Vec<Preference>,
+}
+
+impl Calibration {
+    /// Makes one of measured cells. `sound` says whether an arm's numbers are right: bit for bit
+    /// where `exact` is set or the arm promises it, closely otherwise.
+    ///
+    /// Nothing is preferred on the ground of a simulator's times.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a margin that is none; those of `sound`.
+    pub fn of(
+        machine: Machine,
+        cells: &[Cell],
+        exact: bool,
+        margin: f64,
+        sound: &mut dyn FnMut(&Product, usize, RoutePath) -> Result<bool>,
+    ) -> Result<Self> {
+        let margin = self::margin(margin)?;
+        let (preferences, rejected) = if machine.simulated {
+            let reason = "simulated: nothing is preferred on the ground of a simulator's times";
+            (Vec::new(), vec![reason.to_owned()])
+        } else {
+            choose(cells, exact, margin, sound)?
+        };
+        Ok(Self {
+            format: FORMAT,
+            margin,
+            exact,
+            rejected,
+            machine,
+            preferences,
+        })
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`Error::File`] or [`Error::Content`].
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        // First, as another layout may lack fields of this one.
+        let Layout { format } =
+            toml::from_str(&text).map_err(|error| Error::content(path, error))?;
+        if format != FORMAT {
+            return Err(Error::content(
+                path,
+                format!("format {format}, expected {FORMAT}: calibrate again"),
+            ));
+        }
+        toml::from_str(&text).map_err(|error| Error::content(path, error))
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it cannot be written as TOML.
+    pub fn to_toml(&self) -> Result<String> {
+        let body = toml::to_string(self).map_err(|error| Error::Invalid(error.to_string()))?;
+        Ok(format!(
+            "# Written by `mlx-lab calibrate`. Holds for this machine and this build of MLX only.\n{body}"
+        ))
+    }
+
+    /// The preferences as the dispatch takes them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a mode or a path that is none.
+    pub fn routes(&self) -> Result<Vec<Route>> {
+        let route = |entry: &Preference| {
+            Ok(Route {
+                mode: Some(parse_mode(&entry.mode)?),
+                bits: Some(entry.bits),
+                group_size: Some(entry.group_size),
+                n: entry.n[0]..=entry.n[1],
+                k: entry.k[0]..=entry.k[1],
+                m: entry.m[0]..=entry.m[1],
+                path: parse_path(&entry.path)?,
+            })
+        };
+        self.preferences.iter().map(route).collect()
+    }
+
+    /// Hands the preferences to the dispatch of this process, in place of those it has.
+    ///
+    /// # Errors
+    /// [`Error::ForeignCalibration`] if it was made on another device or with another MLX;
+    /// [`mlx_overlay::Error::NoPolicies`].
+    pub fn install(&self) -> Result<()> {
+        let here = Machine::here()?;
+        let place = |machine: &Machine| {
+            format!(
+                "{}, {}, tree {}",
+                machine.place(),
+                if machine.jit {
+                    "JIT"
+                } else {
+                    "compiled kernels"
+                },
+                machine.tree
+            )
+        };
+        if place(&here) != place(&self.machine) {
+            return Err(Error::ForeignCalibration {
+                expected: place(&self.machine),
+                found: place(&here),
+            });
+        }
+        Ok(set_routes(&self.routes()?)?)
+    }
+}
+
+/// Returns a margin that is one.
+///
+/// # Errors
+/// [`Error::Invalid`] for one that is none.
+pub fn margin(part: f64) -> Result<f64> {
+    if (0.0..1.0).contains(&part) {
+        Ok(part)
+    } else {
+        Err(Error::Invalid(format!(
+            "the margin is a part of the time, from 0 to below 1; found {part}"
+        )))
+    }
+}
+
+/// What a file of any layout has.
+#[derive(Deserialize)]
+struct Layout {
+    format: u32,
+}
+
+fn parse_mode(name: &str) -> Result<QuantizationMode> {
+    QuantizationMode::ALL
+        .into_iter()
+        .find(|mode| mode.name() == name)
+        .ok_or_else(|| {
+            Error::Invalid(format!(
+                "a mode is affine, mxfp4, mxfp8 or nvfp4, found \"{name}\""
+            ))
+        })
+}
+
+/// The name of a path in files.
+pub(crate) fn path_name(path: RoutePath) -> &'static str {
+    match path {
+        RoutePath::Qmv => "qmv",
+        RoutePath::Wide => "qmv_wide",
+        RoutePath::Streamed => "qmv_streamed",
+    }
+}
+
+fn parse_path(name: &str) -> Result<RoutePath> {
+    [RoutePath::Qmv, RoutePath::Wide, RoutePath::Streamed]
+        .into_iter()
+        .find(|&path| path_name(path) == name)
+        .ok_or_else(|| {
+            Error::Invalid(format!(
+                "a path is qmv, qmv_wide or qmv_streamed, found \"{name}\""
+            ))
+        })
+}
+
+/// Whether a path's rows are right for a product: bit for bit, or within rounding for `qmv_wide`.
+/// At most `outputs` of them are computed.
+///
+/// # Errors
+/// MLX's.
+pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) -> Result<bool> {
+    let policy = match path {
+        RoutePath::Qmv => QmvPolicy::Narrow,
+        RoutePath::Wide => QmvPolicy::Default,
+        RoutePath::Streamed => QmvPolicy::Streamed,
+    };
+    let mut noise = Noise::new(7);
+    let n = product.n.min(outputs);
+    let matrix = noise.matrix([n, product.k], product.quantization, Dtype::F32, 1.0)?;
+    let x = noise.array(&[rows, product.k], 1.0, Dtype::F32)?;
+    let together = setting::stream(policy)?
+        .scope(|| mlx_overlay::quantized_matmul(&x, &matrix)?.to_vec::<f32>())?;
+    let default = setting::stream(QmvPolicy::Default)?;
+    for (row, together) in together.chunks(n).enumerate() {
+        let alone = default.scope(|| {
+            let x = mlx_overlay::slice(&x, &[row..row + 1, 0..product.k])?;
+            mlx_overlay::quantized_matmul(&x, &matrix)?.to_vec::<f32>()
+        })?;
+        let largest = alone.iter().fold(0f32, |most, y| most.max(y.abs()));
+        // Sums of K terms in another order.
+        let allowed = largest * f32::EPSILON * (product.k as f32).sqrt() * 4.0;
+        let right = |(a, b): (&f32, &f32)| match path {
+            RoutePath::Wide => (a - b).abs() <= allowed,
+            _ => a.to_bits() == b.to_bits(),
+        };
+        if !alone.iter().zip(together).all(right) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Seconds that attention takes for a block of rows at a context length: the median over chains in
+/// which each output is the next query.
+///
+/// # Errors
+/// MLX's.
+pub fn attention_seconds(
+    shape: Attention,
+    rows: usize,
+    context: usize,
+    repeats: usize,
+) -> Result<f64> {
+    const LENGTH: usize = 8;
+    let stream = setting::stream(QmvPolicy::Default)?;
+    let mut noise = Noise::new(3);
+    let dtype = Dtype::Bf16;
+    stream.scope(|| {
+        let query = [1, shape.heads, rows, shape.head_dim];
+        let cache = [1, shape.kv_heads, context.max(rows), shape.head_dim];
+        let q = noise.array(&query, 1.0, dtype)?;
+        let k = settled(&noise.array(&cache, 1.0, dtype)?)?;
+        let v = settled(&noise.array(&cache, 1.0, dtype)?)?;
+        let scale = 1.0 / (shape.head_dim as f32).sqrt();
+        let mut times = Vec::new();
+        for _ in 0..=repeats {
+            let mut x: Array = q.clone();
+            for _ in 0..LENGTH {
+                x = attention(&x, &k, &v, scale, true)?;
+            }
+            let start = std::time::Instant::now();
+            mlx_overlay::eval([&x])?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        // The first makes the pipeline.
+        let spread = crate::bench::Spread::of(&times[1..], LENGTH);
+        spread
+            .map(|spread| spread.median)
+            .ok_or_else(|| Error::Invalid("no repeats to measure attention with".to_owned()))
+    })
+}

@@ -1,0 +1,175 @@
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use cli::print;
+use mlx_lab::bench::{self, Arm, Local, Options, Remote, Report, Worker};
+use mlx_lab::machine::Machine;
+use mlx_lab::product::{Product, parse_format};
+use mlx_overlay::{QmvPolicy, Quantization};
+
+use super::{Numbers, Outcome, Progress};
+
+/// Measure chains of dependent products, kernel by kernel
+///
+/// Writes bench.json, bench.md and a plot for each product to a folder. On a simulated device the
+/// times are the simulator's, the report says so, and nothing is derived from them.
+///
+/// Exit codes: 0 measured, 1 an error (also where both arms would take the same kernel), 2 wrong usage.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mlx-lab bench --out bench                     the usual shapes at 4 and 8 bits
+  mlx-lab bench --quick --out bench             one width, four numbers of rows
+  mlx-lab bench --product 17408x5120:4:64 --rows 2-8 --out bench
+  mlx-lab bench --against target/pristine/release/mlx-lab --out bench
+                                                this build beside another one; docs/measuring.md")]
+pub(crate) struct Args {
+    /// Folder for the report; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// A product: [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]], or :mxfp4, :mxfp8, :nvfp4. May be repeated
+    #[arg(long, value_name = "SHAPE", conflicts_with = "formats")]
+    product: Vec<Product>,
+    /// Formats of the usual shapes: BITS:GROUP, mxfp4, mxfp8, nvfp4 [default: 4:64,8:64; 4:64 with --quick]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_format)]
+    formats: Vec<Quantization>,
+    /// Rows [default: 1-16; 1,2,4,8 with --quick]
+    #[arg(long, value_name = "LIST")]
+    rows: Option<Numbers>,
+    /// Batches, each measured with blocks of 1 and of 4 rows [default: 2,4,8; none with --quick]
+    #[arg(long, value_name = "LIST")]
+    batches: Option<Numbers>,
+    /// Policies to compare [default: default, narrow, streamed]. May be repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "against")]
+    policy: Vec<QmvPolicy>,
+    /// Compare this build with another one: a mlx-lab that was linked to it
+    #[arg(long, value_name = "PROGRAM")]
+    against: Option<PathBuf>,
+    /// Rounds of B A A B [default: 8; 3 with --quick]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// Repeat one chain for so many seconds at the end [default: 120; 0 with --quick or simulated]
+    #[arg(long, value_name = "SECONDS")]
+    sustained: Option<u32>,
+    /// The device's bandwidth, for the plots; without it the fastest read of each product
+    #[arg(long, value_name = "GB/S")]
+    bandwidth: Option<f64>,
+    /// Fewer shapes, rows and rounds
+    #[arg(long)]
+    quick: bool,
+    /// Leave out the control with weights that are not quantized
+    #[arg(long)]
+    no_dense: bool,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    fs_err::create_dir_all(&args.out)?;
+    super::check_writable(&args.out.join("bench.json"))?;
+    let simulated = Machine::here()?.simulated;
+    let options = options(&args, simulated)?;
+    let mut workers: Vec<Box<dyn Worker>> = match &args.against {
+        None => vec![Box::new(Local::default())],
+        Some(other) => {
+            let this = std::env::current_exe().context("cannot find this program's own path")?;
+            vec![
+                Box::new(Remote::start(&this)?),
+                Box::new(Remote::start(other)?),
+            ]
+        }
+    };
+    if args.against.is_some() && workers[0].machine()?.tree == workers[1].machine()?.tree {
+        bail!("both programs are linked to the same tree of MLX: there is nothing to compare");
+    }
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let report = {
+        let progress = Progress::new("bench");
+        let mut show = |done, total| progress.show(done, total);
+        bench::run(&options, &mut workers, command, &mut show)?
+    };
+    write(&args.out, &report, args.bandwidth)?;
+    print!("{}", bench::markdown(&report));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures for another process.
+pub(crate) fn serve() -> Outcome {
+    bench::serve(std::io::stdin().lock(), std::io::stdout())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &Args, simulated: bool) -> Result<Options> {
+    let quick = args.quick;
+    let affine = |bits| Quantization::affine(bits, 64);
+    let formats = match (args.formats.as_slice(), quick) {
+        ([], true) => vec![affine(4)?],
+        ([], false) => vec![affine(4)?, affine(8)?],
+        (formats, _) => formats.to_vec(),
+    };
+    let mut products = args.product.clone();
+    if products.is_empty() {
+        products = mlx_lab::shapes(&formats)?;
+        // Groups, on the shape where the weights dominate.
+        if !quick && args.formats.is_empty() {
+            for group in [32, 128] {
+                let quantization = Quantization::affine(4, group)?;
+                products.push(Product::new(17_408, 5_120, quantization)?.named("mlp"));
+            }
+        }
+    }
+    let list = |given: &Option<Numbers>, full: Vec<usize>, few: Vec<usize>| match given {
+        Some(given) => given.0.clone(),
+        None if quick => few,
+        None => full,
+    };
+    let rows = list(&args.rows, (1..=16).collect(), vec![1, 2, 4, 8]);
+    let batches = list(&args.batches, vec![2, 4, 8], Vec::new());
+    let mut blocks: Vec<(usize, usize)> = rows.into_iter().map(|rows| (1, rows)).collect();
+    blocks.extend(
+        batches
+            .into_iter()
+            .flat_map(|batch| [(batch, 1), (batch, 4)]),
+    );
+    let arms = if args.against.is_some() {
+        let arm = |label: &str, worker| Arm {
+            label: label.to_owned(),
+            worker,
+            policy: QmvPolicy::Default,
+        };
+        vec![arm("this build", 0), arm("other build", 1)]
+    } else if args.policy.is_empty() {
+        let known = mlx_lab::setting::policies();
+        known
+            .into_iter()
+            .filter(|&policy| policy != QmvPolicy::Exact)
+            .map(Arm::policy)
+            .collect()
+    } else {
+        args.policy.iter().copied().map(Arm::policy).collect()
+    };
+    let sustained = args
+        .sustained
+        .unwrap_or(if quick || simulated { 0 } else { 120 });
+    Ok(Options {
+        products,
+        blocks,
+        arms,
+        dense: !args.no_dense && args.against.is_none(),
+        rounds: args.rounds.map_or(if quick { 3 } else { 8 }, usize::from),
+        // A simulated chain of two products lasts longer than a real one of a hundred.
+        chain: if simulated { 0.0 } else { 0.02 },
+        rotated: if simulated { 1 } else { 256 << 20 },
+        sustained: f64::from(sustained),
+        outputs: simulated.then_some(16),
+    })
+}
+
+fn write(folder: &Path, report: &Report, bandwidth: Option<f64>) -> Result<()> {
+    let json = serde_json::to_string_pretty(report).context("JSON")?;
+    super::write(&folder.join("bench.json"), &format!("{json}\n"))?;
+    super::write(&folder.join("bench.md"), &bench::markdown(report))?;
+    for (name, svg) in bench::plots(report, bandwidth) {
+        super::write(&folder.join(format!("{name}.svg")), &svg)?;
+    }
+    Ok(())
+}

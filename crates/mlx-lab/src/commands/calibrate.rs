@@ -1,0 +1,223 @@
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use cli::println;
+use mlx_lab::bench::{self, Arm, Cell, Local, Options, Report, Worker};
+use mlx_lab::calibrate::{self, Calibration, Costs, best_depth};
+use mlx_lab::machine::Machine;
+use mlx_lab::model::Model;
+use mlx_lab::probe::Layer;
+use mlx_lab::product::Product;
+use mlx_overlay::QmvPolicy;
+
+use super::{Numbers, Outcome, Progress};
+
+/// Find out which kernel wins for which shape, and write it down for the dispatch
+///
+/// A kernel is preferred where it saves at least the margin and its numbers are right. The file
+/// holds for this machine and this build of MLX, and each entry for the format that was measured;
+/// mlx_lab::calibrate::Calibration installs it. With a model, also tells how far ahead to guess.
+///
+/// On a simulated device the file has no preferences: a simulator's times say nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mlx-lab calibrate --out qmv.toml --exact
+  mlx-lab calibrate --out qmv.toml --model ~/models/Qwen3-8B-4bit --context 4096 --guess-ms 1.5 --acceptance 0.7
+  mlx-lab calibrate --out qmv.toml --from bench/bench.json      measured before")]
+pub(crate) struct Args {
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Only let kernels with the bits of one row win
+    #[arg(long)]
+    exact: bool,
+    /// The part of its time that a kernel must save to be preferred, from 0 to below 1
+    #[arg(long, value_name = "PART", default_value_t = 0.05, value_parser = margin)]
+    margin: f64,
+    /// Take the times of this report of `bench` instead of measuring
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["product", "model", "rows"])]
+    from: Option<PathBuf>,
+    /// A product, as in `bench`; without it the usual shapes. May be repeated
+    #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
+    product: Vec<Product>,
+    /// Measure the products of this model folder
+    #[arg(long, value_name = "FOLDER")]
+    model: Option<PathBuf>,
+    /// Rows
+    #[arg(long, value_name = "LIST", default_value = "1-12")]
+    rows: Numbers,
+    /// Positions that attention looks back on, for the depth
+    #[arg(long, value_name = "COUNT", default_value_t = 512, requires = "model")]
+    context: usize,
+    /// Milliseconds that a guess takes, for the depth
+    #[arg(long, value_name = "MS", default_value_t = 0.0, requires = "model", value_parser = guess)]
+    guess_ms: f64,
+    /// The chance that a guess is right, from 0 to 1, for the depth
+    #[arg(long, value_name = "CHANCE", requires = "model", value_parser = chance)]
+    acceptance: Option<f64>,
+}
+
+fn margin(text: &str) -> Result<f64> {
+    Ok(calibrate::margin(text.parse()?)?)
+}
+
+fn guess(text: &str) -> Result<f64> {
+    let milliseconds: f64 = text.parse()?;
+    ensure!(
+        milliseconds.is_finite() && milliseconds >= 0.0,
+        "a guess costs no negative time; found {milliseconds}"
+    );
+    Ok(milliseconds)
+}
+
+fn chance(text: &str) -> Result<f64> {
+    let chance: f64 = text.parse()?;
+    ensure!(
+        (0.0..=1.0).contains(&chance),
+        "a chance is from 0 to 1; found {chance}"
+    );
+    Ok(chance)
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    super::check_writable(&args.out)?;
+    let model = args.model.as_deref().map(Model::read).transpose()?;
+    if let (Some(model), Some(_)) = (&model, args.acceptance) {
+        ensure!(
+            model.skipped.is_empty(),
+            "--acceptance needs the times of the whole model, and these are not measured: {}",
+            model.skipped.join("; ")
+        );
+    }
+    let report = match &args.from {
+        Some(file) => read(file)?,
+        None => measure(&args, model.as_ref())?,
+    };
+    let machine = report
+        .machines
+        .first()
+        .context("the report names no machine")?
+        .clone();
+    ensure!(
+        machine.architecture == Machine::here()?.architecture && !machine.pristine,
+        "the times are of {}, this is another device: measure here",
+        machine.line()
+    );
+    let outputs = if machine.simulated { 16 } else { 256 };
+    let mut sound = |product: &Product, rows, path| calibrate::sound(product, rows, path, outputs);
+    let calibration = Calibration::of(
+        machine.clone(),
+        &report.cells,
+        args.exact,
+        args.margin,
+        &mut sound,
+    )?;
+    super::write(&args.out, &calibration.to_toml()?)?;
+    println!("{}", machine.line());
+    if let Some(caveat) = machine.caveat() {
+        println!("{caveat}");
+    }
+    println!(
+        "{} preferences in {}, {} rejected",
+        calibration.preferences.len(),
+        args.out.display(),
+        calibration.rejected.len()
+    );
+    if let (Some(model), Some(acceptance)) = (&model, args.acceptance) {
+        depth(&args, model, acceptance, &report, machine.simulated)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &Path) -> Result<Report> {
+    let text = fs_err::read_to_string(file)?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is no report of `mlx-lab bench`", file.display()))
+}
+
+fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {
+    let simulated = Machine::here()?.simulated;
+    let products = match model {
+        Some(model) => model.layers.iter().map(|l| l.product.clone()).collect(),
+        None if args.product.is_empty() => {
+            mlx_lab::shapes(&[mlx_overlay::Quantization::affine(4, 64)?])?
+        }
+        None => args.product.clone(),
+    };
+    let options = Options {
+        products,
+        blocks: args.rows.0.iter().map(|&rows| (1, rows)).collect(),
+        arms: [QmvPolicy::Default, QmvPolicy::Narrow, QmvPolicy::Streamed]
+            .map(Arm::policy)
+            .into(),
+        dense: false,
+        rounds: if simulated { 1 } else { 6 },
+        chain: if simulated { 0.0 } else { 0.02 },
+        rotated: if simulated { 1 } else { 256 << 20 },
+        sustained: 0.0,
+        outputs: simulated.then_some(16),
+    };
+    let mut workers: Vec<Box<dyn Worker>> = vec![Box::new(Local::default())];
+    let progress = Progress::new("calibrate");
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let mut show = |done, total| progress.show(done, total);
+    Ok(bench::run(&options, &mut workers, command, &mut show)?)
+}
+
+/// Prints how far ahead to guess under `streamed`.
+fn depth(
+    args: &Args,
+    model: &Model,
+    acceptance: f64,
+    report: &Report,
+    simulated: bool,
+) -> Result<()> {
+    if simulated {
+        println!("depth: none, as a simulator's times say nothing");
+        return Ok(());
+    }
+    let attention = model
+        .attention
+        .context("config.json does not describe attention, which is part of the cost")?;
+    let mut verify = Vec::new();
+    for rows in 1..=args.rows.0.iter().copied().max().unwrap_or(1) {
+        let products: Option<f64> = model
+            .layers
+            .iter()
+            .map(|layer| Some(seconds(&report.cells, layer, rows)? * layer.count as f64))
+            .sum();
+        let Some(products) = products else { break };
+        let one = calibrate::attention_seconds(attention, rows, args.context, 10)?;
+        verify.push(products + one * attention.layers as f64);
+    }
+    let costs = Costs {
+        verify,
+        guess: args.guess_ms * 1e-3,
+        acceptance,
+    };
+    let depth = best_depth(&costs)?;
+    for (rows, seconds) in (1..).zip(&costs.verify) {
+        println!("a pass over {rows} rows: {:.3} ms", seconds * 1e3);
+    }
+    println!(
+        "depth: {} guesses, {:.2} tokens a cycle, {:.1} tokens a second, {:.2} times as many as \
+         without (products and attention at {} positions; norms and the host left out)",
+        depth.guesses, depth.tokens, depth.tokens_per_s, depth.speedup, args.context
+    );
+    Ok(())
+}
+
+/// Seconds of one product under `streamed`; where it takes the kernel of another arm, of that.
+fn seconds(cells: &[Cell], layer: &Layer, rows: usize) -> Option<f64> {
+    let of = || {
+        cells.iter().filter(|cell| {
+            cell.batch == 1 && cell.rows == rows && cell.product.shape() == layer.product.shape()
+        })
+    };
+    let streamed = of().find(|cell| cell.arm == QmvPolicy::Streamed.name());
+    streamed
+        .or_else(|| of().next())
+        .map(|cell| cell.seconds.median)
+}

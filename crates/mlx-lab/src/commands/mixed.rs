@@ -1,0 +1,62 @@
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use mlx_lab::mixed::{self, Options};
+use mlx_overlay::QmvPolicy;
+
+use super::{FOUND, Outcome, Progress};
+
+/// Decode a batch under the default policy beside verify passes under an exact one
+///
+/// The batch is decoded alone and then in turn with the verify passes. Its kernels and tokens must
+/// be the same; on a real device its times are compared too.
+///
+/// Exit codes: 0 the same, 3 not, 1 an error, 2 wrong usage.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mlx-lab mixed
+  mlx-lab mixed --model ~/models/Qwen3-8B-4bit --batch 8 --width 4 --steps 200")]
+pub(crate) struct Args {
+    /// A model folder as mlx_lm writes it; without it, a small random transformer
+    #[arg(long, value_name = "FOLDER")]
+    model: Option<PathBuf>,
+    /// Sequences of the batch
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    batch: usize,
+    /// Rows of each verify pass, 2 to 8
+    #[arg(long, value_name = "ROWS", default_value_t = 4)]
+    width: usize,
+    /// The policy of the verify passes
+    #[arg(long, value_name = "NAME", default_value_t = QmvPolicy::Streamed)]
+    policy: QmvPolicy,
+    /// Steps of the batch
+    #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    steps: usize,
+    /// Write all that was counted to a file, as JSON; - for standard output, without the summary
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    super::check_json(args.json.as_deref())?;
+    let model = super::decode::model(args.model.as_ref(), 0)?;
+    let options = Options {
+        batch: args.batch,
+        width: args.width,
+        policy: args.policy,
+        steps: args.steps,
+    };
+    let report = {
+        let progress = Progress::new("mixed");
+        mixed::run(&model, &options, &mut |done, total| {
+            progress.show(done, total)
+        })?
+    };
+    super::print(&report, args.json.as_deref(), mixed::render)?;
+    Ok(if report.is_free() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FOUND)
+    })
+}

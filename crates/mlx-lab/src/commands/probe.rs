@@ -1,0 +1,124 @@
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use mlx_lab::model::Model;
+use mlx_lab::probe::{self, Layer, Options, Report};
+use mlx_lab::product::Product;
+use mlx_overlay::{Dtype, QmvPolicy, Quantization};
+
+use super::{FOUND, Numbers, Outcome, Progress};
+
+/// Compare each row of a block with the same row alone, bit for bit, policy by policy
+///
+/// The answer says which policies are exact for every product, and which of them reads the fewest
+/// bytes of weights. With --model, what lies between the products is compared as well. What cannot
+/// be, such as the matrices of a mixture of experts, is named, and the answer is not "exact" then.
+///
+/// Exit codes: 0 exact, 3 not exact or not all probed, 1 an error, 2 wrong usage.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mlx-lab probe                                      the shapes that `bench` measures
+  mlx-lab probe --product mlp=17408x5120:4:64 --rows 2-8
+  mlx-lab probe --model ~/models/Qwen3-8B-4bit --json probe.json
+  mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy streamed && serve")]
+pub(crate) struct Args {
+    /// A model folder as mlx_lm writes it: config.json and *.safetensors, of which the headers are read
+    #[arg(long, value_name = "FOLDER", conflicts_with = "product")]
+    model: Option<PathBuf>,
+    /// Exit with 0 where all that was probed is exact, whatever of the model was not
+    #[arg(long, requires = "model")]
+    allow_skipped: bool,
+    /// A product: [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]], or :mxfp4, :mxfp8, :nvfp4. May be repeated
+    #[arg(long, value_name = "SHAPE")]
+    product: Vec<Product>,
+    /// Rows of the blocks
+    #[arg(long, value_name = "LIST", default_value = "2-8")]
+    rows: Numbers,
+    /// Only this policy; the exit code then answers for it. May be repeated
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<QmvPolicy>,
+    /// Type of x; f32 is always compared as well
+    #[arg(long, value_enum, default_value_t)]
+    dtype: Type,
+    /// Random matrices for each product
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Compute this many outputs where as few take the same kernel [default: all; 32 on a simulated GPU]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    outputs: Option<u32>,
+    /// Positions that attention looks back on
+    #[arg(long, value_name = "COUNT")]
+    context: Option<usize>,
+    /// Write all that was compared to a file, as JSON; - for standard output, without the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub(crate) enum Type {
+    #[default]
+    Bf16,
+    F16,
+    F32,
+}
+
+impl Type {
+    pub(crate) fn dtype(self) -> Dtype {
+        match self {
+            Self::Bf16 => Dtype::Bf16,
+            Self::F16 => Dtype::F16,
+            Self::F32 => Dtype::F32,
+        }
+    }
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    super::check_json(args.json.as_deref())?;
+    let mut options = Options::new()?;
+    options.rows = args.rows.0.clone();
+    options.dtype = args.dtype.dtype();
+    options.seeds = args.seeds;
+    if !args.policy.is_empty() {
+        options.policies = args.policy.clone();
+    }
+    if let Some(outputs) = args.outputs {
+        options.outputs = Some(outputs as usize);
+    }
+    if let Some(context) = args.context {
+        options.context = context;
+    }
+    let report = examine(&args, &options)?;
+    super::print(&report, args.json.as_deref(), probe::render)?;
+    Ok(
+        if report.is_exact() || args.allow_skipped && report.is_exact_where_probed() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(FOUND)
+        },
+    )
+}
+
+fn examine(args: &Args, options: &Options) -> Result<Report> {
+    let progress = Progress::new("probe");
+    let mut show = |done, total| progress.show(done, total);
+    if let Some(folder) = &args.model {
+        let model = Model::read(folder)?;
+        return Ok(probe::model(&model, options, &mut show)?);
+    }
+    let products = if args.product.is_empty() {
+        mlx_lab::shapes(&[Quantization::affine(4, 64)?, Quantization::affine(8, 64)?])?
+    } else {
+        args.product.clone()
+    };
+    if products.is_empty() {
+        bail!("no product to probe");
+    }
+    let layers: Vec<Layer> = products
+        .into_iter()
+        .map(|product| Layer { product, count: 1 })
+        .collect();
+    Ok(probe::products(&layers, options, &mut show)?)
+}

@@ -1,0 +1,70 @@
+//! What a program on patched MLX gains, and whether anything changed: for people at a terminal (the
+//! binary `mlx-lab`) and for servers that want to decide by themselves.
+//!
+//! - [`probe`]: does a row of a block have the bits that it has alone, and under which policy?
+//! - [`bench`](mod@bench): how long do products of several rows take, kernel by kernel?
+//! - [`calibrate`]: which kernel to take for which shape, as a file, and how far ahead to guess.
+//! - [`decode`]: do token streams stay the same when they are decoded in blocks?
+//! - [`mixed`]: what does a stream under an exact policy cost the others of the process?
+//!
+//! Nothing here prints. A time is never given out as that of a GPU unless a GPU took it: see
+//! [`machine::Machine::simulated`].
+//!
+//! # In a server
+//!
+//! ```
+//! use mlx_overlay::QmvPolicy;
+//! use mlx_lab::{probe, setting};
+//!
+//! # fn main() -> mlx_lab::Result<()> {
+//! let layers = [probe::Layer { product: "mlp=64x512:4:64".parse()?, count: 36 }];
+//! let options = probe::Options { rows: vec![2, 4], seeds: 1, ..probe::Options::new()? };
+//! let report = probe::products(&layers, &options, &mut |_, _| ())?;
+//! let policy = report.recommended().map_or(Ok(QmvPolicy::Default), str::parse)?;
+//! let stream = setting::stream(policy)?;
+//! # let _ = stream;
+//! // Later: did the verify pass take the kernels that were probed?
+//! let counters = setting::Counters::now()?;
+//! // .. a verify pass on `stream` ..
+//! # if report.recommended().is_some() {
+//! report.certificate(policy)?.check(&counters.since()?)?;
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+
+pub mod bench;
+pub mod calibrate;
+pub mod decode;
+pub mod machine;
+pub mod mixed;
+pub mod model;
+pub mod probe;
+pub mod product;
+pub mod setting;
+pub mod values;
+
+pub use error::{Error, Result};
+
+/// The matrices that are measured unless others are named, in these formats: a language model's head
+/// and MLP, a fused projection, and two that fit a cache.
+///
+/// # Errors
+/// [`Error::Product`] for groups that do not divide 2560.
+pub fn shapes(formats: &[mlx_overlay::Quantization]) -> Result<Vec<product::Product>> {
+    let mut products = Vec::new();
+    for &format in formats {
+        for (name, n, k) in [
+            ("head", 248_320, 2_560),
+            ("mlp", 17_408, 5_120),
+            ("qkv", 15_360, 3_840),
+            ("square", 4_096, 4_096),
+            ("kv", 1_024, 4_096),
+        ] {
+            products.push(product::Product::new(n, k, format)?.named(name));
+        }
+    }
+    Ok(products)
+}

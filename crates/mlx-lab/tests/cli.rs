@@ -1,0 +1,727 @@
+//! The commands on the simulated GPU, whichever this process would see. Without one, every test is listed as ignored.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
+#[path = "support/folder.rs"]
+mod folder;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use folder::More;
+use libtest_mimic::{Arguments, Failed, Trial};
+use mlx_lab::calibrate::{Calibration, Preference};
+use mlx_lab::machine::Machine;
+use mlx_lab::model::Model;
+use mlx_lab::product::Product;
+use mlx_lab::{bench, decode, mixed, probe};
+use mlx_overlay::{Backend, DispatchPlan, Dtype, QmvPolicy, Quantization, RoutePath, build_info};
+
+type Outcome = Result<(), Failed>;
+type Test = (&'static str, fn() -> Outcome);
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing = match build_info() {
+        Ok(info) if info.backend == Backend::Sim && QmvPolicy::is_available() => None,
+        Ok(info) => Some(format!(
+            "back-end {} is not the simulated one",
+            info.backend
+        )),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(why) = &missing {
+        eprintln!("tests of mlx-lab's commands are ignored: {why}");
+    }
+    let tests: &[Test] = &[
+        (
+            "probe_tells_the_policies_apart",
+            probe_tells_the_policies_apart,
+        ),
+        ("probe_answers_for_one_policy", probe_answers_for_one_policy),
+        (
+            "probe_examines_the_kernel_of_all_outputs",
+            probe_examines_the_kernel_of_all_outputs,
+        ),
+        ("probe_reads_a_model_folder", probe_reads_a_model_folder),
+        (
+            "probe_is_not_exact_where_it_did_not_look",
+            probe_is_not_exact_where_it_did_not_look,
+        ),
+        (
+            "bench_claims_nothing_about_a_gpu",
+            bench_claims_nothing_about_a_gpu,
+        ),
+        (
+            "bench_refuses_to_measure_noise",
+            bench_refuses_to_measure_noise,
+        ),
+        (
+            "a_depth_needs_the_times_of_the_whole_model",
+            a_depth_needs_the_times_of_the_whole_model,
+        ),
+        (
+            "calibrate_prefers_nothing_on_a_simulator",
+            calibrate_prefers_nothing_on_a_simulator,
+        ),
+        (
+            "kernels_of_every_format_can_be_preferred",
+            kernels_of_every_format_can_be_preferred,
+        ),
+        (
+            "calibrations_reach_the_dispatch",
+            calibrations_reach_the_dispatch,
+        ),
+        (
+            "decode_differs_under_default_alone",
+            decode_differs_under_default_alone,
+        ),
+        ("decode_reads_a_model_folder", decode_reads_a_model_folder),
+        (
+            "mixed_costs_the_batch_nothing",
+            mixed_costs_the_batch_nothing,
+        ),
+        ("wrong_usage_is_told", wrong_usage_is_told),
+    ];
+    let mut trials: Vec<Trial> = tests
+        .iter()
+        .map(|&(name, test)| Trial::test(name, test).with_ignored_flag(missing.is_some()))
+        .collect();
+    // Thousands of tokens: `cargo xtask test --full`.
+    trials.push(
+        Trial::test(
+            "decode_keeps_thousands_of_tokens",
+            decode_keeps_thousands_of_tokens,
+        )
+        .with_ignored_flag(true),
+    );
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// The command on a simulated GPU of that architecture.
+fn lab(architecture: &str, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mlx-lab"))
+        .args(arguments)
+        .env("MTL_SIM_ARCH", architecture)
+        .env_remove("MLX_QMV_POLICY")
+        .output()
+        .unwrap()
+}
+
+/// The JSON of a command that must exit with this code.
+fn json<T: serde::de::DeserializeOwned>(
+    architecture: &str,
+    arguments: &[&str],
+    code: i32,
+) -> Result<T, Failed> {
+    let output = lab(architecture, &[arguments, &["--json", "-"]].concat());
+    expect(&output, code)?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn expect(output: &Output, code: i32) -> Outcome {
+    if output.status.code() == Some(code) {
+        return Ok(());
+    }
+    Err(format!(
+        "expected exit code {code}, found {}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+    .into())
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+const SMALL: [&str; 7] = [
+    "probe",
+    "--product",
+    "mlp=1024x512:4:64",
+    "--rows",
+    "2,4",
+    "--seeds",
+    "1",
+];
+
+fn probe_tells_the_policies_apart() -> Outcome {
+    let report: probe::Report = json("applegpu_g15d", &SMALL, 0)?;
+    assert!(report.machine.simulated);
+    assert_eq!(report.recommended(), Some("streamed"));
+    // Reading once a row comes last.
+    assert_eq!(report.exact, ["streamed", "exact", "narrow"]);
+    for cell in &report.layers[0].cells {
+        let differs = cell.differing > 0;
+        assert_eq!(differs, cell.policy == "default", "{cell:?}");
+        let function = match cell.policy.as_str() {
+            "default" => "qmv_wide",
+            "narrow" => "qmv_fast",
+            _ => "qmv_streamed_fast",
+        };
+        assert_eq!(cell.function, function);
+        // 32 outputs of 2 or 4 rows, in f32 and in bf16.
+        assert_eq!(cell.outputs, 2 * 32 * cell.rows);
+    }
+    let certificate = report.certificate(QmvPolicy::Streamed)?;
+    assert!(certificate.check(&[("qmv_wide".to_owned(), 1)]).is_err());
+    assert!(report.certificate(QmvPolicy::Default).is_err());
+
+    // A generation that never takes the wide kernel: everything is exact, and one pass still reads the least.
+    let report: probe::Report = json("applegpu_g13s", &SMALL, 0)?;
+    assert_eq!(report.exact, ["streamed", "exact", "default", "narrow"]);
+    Ok(())
+}
+
+fn probe_answers_for_one_policy() -> Outcome {
+    let asked = |policy| {
+        lab(
+            "applegpu_g15d",
+            &[&SMALL[..], &["--policy", policy]].concat(),
+        )
+    };
+    let output = asked("default");
+    expect(&output, 3)?;
+    let text = String::from_utf8(output.stdout)?;
+    assert!(
+        text.contains("no policy makes every product exact"),
+        "{text}"
+    );
+    expect(&asked("streamed"), 0)?;
+    Ok(())
+}
+
+/// From 4096 outputs on a g17s takes another nvfp4 kernel for one row, so 32 outputs would not do.
+fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
+    let arguments = |product| {
+        [
+            "probe",
+            "--product",
+            product,
+            "--rows",
+            "2",
+            "--seeds",
+            "1",
+            "--policy",
+            "streamed",
+        ]
+    };
+    for (product, kernel, outputs) in [
+        ("4096x512:nvfp4", "_r_2", 4096),
+        ("4088x512:nvfp4", "_r_4", 32),
+    ] {
+        let report: probe::Report = json("applegpu_g17s", &arguments(product), 0)?;
+        let layer = &report.layers[0];
+        assert_eq!(layer.alone_function, "qmv_fast");
+        assert!(layer.alone.ends_with(kernel), "{product}: {}", layer.alone);
+        // Of 2 rows, in f32 and in bf16.
+        assert_eq!(layer.cells[0].outputs, 2 * 2 * outputs, "{product}");
+    }
+    Ok(())
+}
+
+fn probe_reads_a_model_folder() -> Outcome {
+    let model = folder::write("llama", More::Router);
+    let arguments = [
+        "probe",
+        "--model",
+        path(model.path()),
+        "--rows",
+        "2",
+        "--seeds",
+        "1",
+    ];
+    let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
+    let layers: Vec<(String, usize)> = report
+        .layers
+        .iter()
+        .map(|layer| (layer.layer.product.to_string(), layer.layer.count))
+        .collect();
+    // In the order of computation, alike ones together; one module has an entry of its own in config.json.
+    let expected = [
+        ("model.layers.0.self_attn.q_proj=512x512:4:64", 9),
+        ("model.layers.0.self_attn.k_proj=128x512:4:64", 4),
+        ("model.layers.0.mlp.gate_proj=512x512:8:32", 1),
+        ("lm_head=64x512:mxfp4", 1),
+    ];
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    for layer in expected {
+        assert!(layers.contains(&layer), "{layer:?} of {layers:?}");
+    }
+    // A gate that is not quantized is no policy's business.
+    assert_eq!(report.obstacles.len(), 1, "{:?}", report.obstacles);
+    assert!(
+        report.obstacles[0]
+            .starts_with("dense product model.layers.0.mlp.router 16x512: differs from M = 2")
+    );
+    assert!(!report.exact.is_empty());
+    Ok(())
+}
+
+fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
+    let model = folder::write("llama", More::Experts);
+    let arguments = [
+        "probe",
+        "--model",
+        path(model.path()),
+        "--rows",
+        "2",
+        "--seeds",
+        "1",
+        "--policy",
+        "streamed",
+    ];
+    let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
+    assert!(report.obstacles.is_empty(), "{:?}", report.obstacles);
+    let skipped = [
+        "model.layers.1.mlp.switch_mlp.up_proj: [2, 512, 64], one matrix an expert, picked by a gather",
+        "model.layers.1.mlp.switch_mlp.down_proj: [2, 16, 512], more than a matrix, not quantized",
+    ];
+    assert_eq!(report.skipped, skipped);
+
+    let allowed = [&arguments[..], &["--allow-skipped"]].concat();
+    let output = lab("applegpu_g15d", &allowed);
+    expect(&output, 0)?;
+    let text = String::from_utf8(output.stdout)?;
+    let verdict = "verdict: what was probed is exact under streamed";
+    assert!(text.contains(verdict), "{text}");
+    for skipped in skipped {
+        assert!(
+            text.contains(&format!("\n  not probed: {skipped}\n")),
+            "{text}"
+        );
+    }
+
+    let config = model.path().join("config.json");
+    let other = std::fs::read_to_string(&config)?.replace("num_attention_heads", "heads");
+    std::fs::write(&config, other)?;
+    let model = Model::read(model.path())?;
+    assert_eq!(model.skipped[..2], skipped);
+    assert!(model.skipped[2].starts_with("attention, rope and norms: config.json"));
+    Ok(())
+}
+
+fn a_depth_needs_the_times_of_the_whole_model() -> Outcome {
+    let model = folder::write("llama", More::Experts);
+    let out = model.path().join("qmv.toml");
+    let arguments = [
+        "calibrate",
+        "--model",
+        path(model.path()),
+        "--acceptance",
+        "0.5",
+        "--out",
+        path(&out),
+    ];
+    let output = lab("applegpu_g15d", &arguments);
+    expect(&output, 1)?;
+    let text = String::from_utf8(output.stderr)?;
+    assert!(text.contains("model.layers.1.mlp.switch_mlp"), "{text}");
+    assert!(!out.exists());
+    Ok(())
+}
+
+fn measure(architecture: &str, out: &Path, more: &[&str]) -> Output {
+    let arguments = [
+        "bench",
+        "--out",
+        path(out),
+        "--product",
+        "512x512:4:64",
+        "--rounds",
+        "1",
+    ];
+    lab(
+        architecture,
+        &[&arguments[..], &["--batches", "2"], more].concat(),
+    )
+}
+
+fn bench_claims_nothing_about_a_gpu() -> Outcome {
+    let out = tempfile::tempdir()?;
+    expect(
+        &measure(
+            "applegpu_g15d",
+            out.path(),
+            &["--rows", "1,4", "--no-dense"],
+        ),
+        0,
+    )?;
+    let text = std::fs::read_to_string(out.path().join("bench.json"))?;
+    let report: bench::Report = serde_json::from_str(&text)?;
+    assert!(report.gaps.is_empty() && report.limits.is_empty());
+    assert!(report.cells.iter().all(|cell| cell.gb_per_s.is_none()));
+    let arms = |batch, rows| {
+        let of = report
+            .cells
+            .iter()
+            .filter(|c| (c.batch, c.rows) == (batch, rows));
+        of.map(|cell| cell.arm.as_str()).collect::<Vec<_>>()
+    };
+    // One row is a control: every policy takes the same kernel.
+    assert_eq!(arms(1, 1), ["default"]);
+    assert_eq!(arms(1, 4), ["default", "narrow", "streamed"]);
+    assert_eq!(arms(2, 4), ["default", "narrow", "streamed"]);
+    let page = std::fs::read_to_string(out.path().join("bench.md"))?;
+    let plot = std::fs::read_to_string(out.path().join("16x512-4-64.svg"))?;
+    for text in [page, plot] {
+        assert!(
+            text.contains("simulated: times are of the simulator"),
+            "{text}"
+        );
+        assert!(text.contains("applegpu_g15d"), "{text}");
+        assert!(
+            !text.contains("GB/s |\n|---") || text.contains("| - |"),
+            "{text}"
+        );
+        assert!(!text.contains("fastest read"), "{text}");
+    }
+    Ok(())
+}
+
+fn bench_refuses_to_measure_noise() -> Outcome {
+    let out = tempfile::tempdir()?;
+    let more = [
+        "--rows",
+        "4",
+        "--policy",
+        "default",
+        "--policy",
+        "narrow",
+        "--no-dense",
+    ];
+    let output = measure("applegpu_g13s", out.path(), &more);
+    expect(&output, 1)?;
+    let text = String::from_utf8(output.stderr)?;
+    assert!(
+        text.contains("`default` and `narrow` take the same kernel, affine_qmv_fast"),
+        "{text}"
+    );
+    assert!(text.contains("would measure noise"), "{text}");
+    assert_eq!(
+        std::fs::read_dir(out.path())?.count(),
+        0,
+        "nothing is left behind"
+    );
+    Ok(())
+}
+
+fn calibrate_prefers_nothing_on_a_simulator() -> Outcome {
+    let out = tempfile::tempdir()?;
+    let file = out.path().join("qmv.toml");
+    let arguments = [
+        "calibrate",
+        "--out",
+        path(&file),
+        "--product",
+        "512x512:4:64",
+        "--rows",
+        "2",
+    ];
+    expect(&lab("applegpu_g15d", &arguments), 0)?;
+    let calibration = mlx_lab::calibrate::Calibration::read(&file)?;
+    assert!(calibration.preferences.is_empty());
+    assert!(calibration.rejected[0].starts_with("simulated:"));
+    Ok(())
+}
+
+/// Whatever can win is compared with single rows, in every format.
+fn kernels_of_every_format_can_be_preferred() -> Outcome {
+    for format in ["4:64", "4:128", "mxfp4", "mxfp8", "nvfp4"] {
+        let product: Product = format!("64x1024:{format}").parse()?;
+        for path in [RoutePath::Qmv, RoutePath::Wide, RoutePath::Streamed] {
+            let sound = mlx_lab::calibrate::sound(&product, 3, path, 16)?;
+            assert!(sound, "{product}: {path:?}");
+        }
+    }
+    Ok(())
+}
+
+/// From the file to the dispatch of this process.
+fn calibrations_reach_the_dispatch() -> Outcome {
+    let calibration = Calibration {
+        format: 2,
+        margin: 0.05,
+        exact: true,
+        rejected: Vec::new(),
+        machine: Machine::here()?,
+        preferences: vec![Preference {
+            mode: "affine".to_owned(),
+            bits: 4,
+            group_size: 64,
+            n: [1024, 1024],
+            k: [4096, 4096],
+            m: [2, 3],
+            path: "qmv".to_owned(),
+            saves: 0.1,
+        }],
+    };
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("qmv.toml");
+    std::fs::write(&file, calibration.to_toml()?)?;
+    let read = Calibration::read(&file)?;
+    assert_eq!(read, calibration);
+    let stream = mlx_lab::setting::stream(QmvPolicy::Streamed)?;
+    let path = |rows, quantization| -> Result<String, mlx_overlay::Error> {
+        let shape = [rows, 1024, 4096];
+        Ok(DispatchPlan::of(shape, quantization, Dtype::Bf16, &stream)?.path)
+    };
+    let measured = Quantization::affine(4, 64)?;
+    assert_eq!(path(3, measured)?, "qmv_streamed");
+    read.install()?;
+    let preferred = [path(3, measured)?, path(4, measured)?];
+    let others = [
+        path(3, Quantization::affine(4, 128)?)?,
+        path(3, Quantization::Mxfp4)?,
+    ];
+    mlx_overlay::set_routes(&[])?;
+    assert_eq!(preferred, ["qmv", "qmv_streamed"]);
+    assert_eq!(others, ["qmv_streamed", "qmv_streamed"]);
+
+    let mut foreign = calibration;
+    foreign.machine.tree = "0".repeat(40);
+    let error = foreign.install().unwrap_err().to_string();
+    assert!(
+        error.starts_with("the calibration is for ") && error.ends_with(": calibrate here"),
+        "{error}"
+    );
+    for (text, expected) in [
+        ("format = 1", "format 1, expected 2: calibrate again"),
+        ("format = 2", "missing field"),
+        ("nonsense", "qmv.toml"),
+    ] {
+        std::fs::write(&file, text)?;
+        let error = Calibration::read(&file).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    Ok(())
+}
+
+fn decode_differs_under_default_alone() -> Outcome {
+    let arguments = [
+        "decode", "--texts", "3", "--tokens", "12", "--policy", "default", "--policy", "streamed",
+    ];
+    let report: decode::Report = json("applegpu_g15d", &arguments, 3)?;
+    assert_eq!(report.same(), ["streamed"]);
+    assert_eq!(report.certified, ["streamed"]);
+    for stretch in &report.stretches {
+        // No text is long enough here to keep all its bits.
+        assert_eq!(
+            stretch.origin.is_some(),
+            stretch.policy == "default",
+            "{stretch:?}"
+        );
+        if let Some(at) = stretch.differs_at {
+            let origin = stretch.origin.as_ref().unwrap();
+            // Only a quantized product can be where it starts, and not after it shows.
+            assert!(origin.operation.ends_with("product"), "{origin:?}");
+            assert!(origin.position <= 8 + at, "{origin:?}, token {at}");
+        }
+        assert_eq!(stretch.tokens_per_s, None);
+    }
+    let (proposed, accepted) = report.stretches.iter().fold((0, 0), |(p, a), stretch| {
+        (p + stretch.proposed, a + stretch.accepted)
+    });
+    let part = accepted as f64 / proposed as f64;
+    assert!((0.3..=0.9).contains(&part), "{accepted} of {proposed}");
+    assert!(
+        report.texts.iter().all(|text| text.entropy > 2.5),
+        "{:?}",
+        report.texts
+    );
+    Ok(())
+}
+
+fn decode_keeps_thousands_of_tokens() -> Outcome {
+    for (seed, widths, policy) in [
+        ("0", "3,4", "streamed"),
+        ("1", "2,8", "streamed"),
+        ("2", "5,6,7", "exact"),
+    ] {
+        let arguments = [
+            "decode", "--seed", seed, "--texts", "4", "--tokens", "300", "--widths", widths,
+            "--policy", policy,
+        ];
+        let report: decode::Report = json("applegpu_g15d", &arguments, 0)?;
+        assert_eq!(report.same(), [policy]);
+        assert_eq!(report.certified, [policy]);
+        for width in widths.split(',') {
+            let stretches = report.stretches.iter();
+            let (mut proposed, mut accepted) = (0, 0);
+            for stretch in stretches.filter(|stretch| stretch.width.to_string() == width) {
+                proposed += stretch.proposed;
+                accepted += stretch.accepted;
+            }
+            // Guesses that always or never hold would leave a part of the blocks untried.
+            let held = accepted as f64 / proposed as f64;
+            assert!((0.3..0.9).contains(&held), "{width}: {held} of {proposed}");
+        }
+    }
+    Ok(())
+}
+
+fn decode_reads_a_model_folder() -> Outcome {
+    for family in ["llama", "qwen3"] {
+        let model = folder::write(family, More::Nothing);
+        let arguments = [
+            "decode",
+            "--model",
+            path(model.path()),
+            "--policy",
+            "streamed",
+            "--widths",
+            "2",
+            "--tokens",
+            "6",
+            "--texts",
+            "1",
+            "--guess",
+            "1",
+        ];
+        let report: decode::Report = json("applegpu_g15d", &arguments, 0)?;
+        assert_eq!((report.shape.layers, report.shape.vocabulary), (2, 64));
+        assert_eq!(report.certified, ["streamed"]);
+    }
+    let other = folder::write("gemma3", More::Nothing);
+    let output = lab("applegpu_g15d", &["decode", "--model", path(other.path())]);
+    expect(&output, 1)?;
+    let text = String::from_utf8(output.stderr)?;
+    assert!(
+        text.contains("model_type is \"gemma3\", expected llama or qwen3"),
+        "{text}"
+    );
+    Ok(())
+}
+
+fn mixed_costs_the_batch_nothing() -> Outcome {
+    let report: mixed::Report = json("applegpu_g15d", &["mixed", "--steps", "2"], 0)?;
+    assert!(report.is_free());
+    assert_eq!(report.tax(), None);
+    let functions = |counts: &[(String, u64)]| -> Vec<String> {
+        counts.iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(functions(&report.beside.kernels), ["qmv_wide"]);
+    assert_eq!(functions(&report.neighbour), ["qmv_streamed_fast"]);
+    // 7 products a layer and the head, 2 steps.
+    assert_eq!(report.beside.kernels[0].1, 2 * (2 * 7 + 1));
+    Ok(())
+}
+
+fn wrong_usage_is_told() -> Outcome {
+    for (arguments, code, text) in [
+        (
+            &["probe", "--product", "17408"][..],
+            2,
+            "no x between outputs and values",
+        ),
+        (&["probe", "--rows", "1"], 1, "blocks have two rows or more"),
+        (
+            &["probe", "--policy", "fast"],
+            2,
+            "a policy is default, narrow, streamed or exact",
+        ),
+        (&["probe", "--allow-skipped"], 2, "--model <FOLDER>"),
+        (
+            &["probe", "--model", "/no/such/folder"],
+            1,
+            "/no/such/folder/config.json",
+        ),
+        (&["decode", "--widths", "9"], 1, "blocks have 2 to 8 rows"),
+        (
+            &["decode", "--tokens", "2000"],
+            1,
+            "attention makes two passes",
+        ),
+        (
+            &["decode", "--prompt", "1,9999"],
+            1,
+            "tokens must be below 256",
+        ),
+        (
+            &["mixed", "--batch", "0"],
+            1,
+            "a batch has a sequence or more",
+        ),
+        (&["bench"], 2, "--out"),
+        (
+            &["bench", "--out", "/tmp", "--against", "/no/such/program"],
+            1,
+            "/no/such/program",
+        ),
+        (
+            &["calibrate", "--out", "/tmp/x", "--from", "/no/such/report"],
+            1,
+            "/no/such/report",
+        ),
+        // What would lose the times is found before they are taken or read.
+        (
+            &["probe", "--json", "/no/such/folder/x"],
+            1,
+            "cannot write to /no/such/folder",
+        ),
+        (
+            &["mixed", "--json", "/tmp"],
+            1,
+            "cannot write /tmp: it is a folder",
+        ),
+        (
+            &[
+                "calibrate",
+                "--out",
+                "/no/such/folder/x",
+                "--from",
+                "/no/such/report",
+            ],
+            1,
+            "cannot write to /no/such/folder",
+        ),
+        (
+            &["calibrate", "--out", "/tmp", "--from", "/no/such/report"],
+            1,
+            "cannot write /tmp: it is a folder",
+        ),
+        (
+            &["calibrate", "--out", "/tmp/x", "--margin", "2"],
+            2,
+            "the margin is a part of the time, from 0 to below 1; found 2",
+        ),
+        (
+            &["calibrate", "--out", "/tmp/x", "--margin", "nan"],
+            2,
+            "from 0 to below 1; found NaN",
+        ),
+        (
+            &[
+                "calibrate",
+                "--out",
+                "/tmp/x",
+                "--model",
+                "/tmp",
+                "--acceptance",
+                "2",
+            ],
+            2,
+            "a chance is from 0 to 1; found 2",
+        ),
+        (
+            &[
+                "calibrate",
+                "--out",
+                "/tmp/x",
+                "--model",
+                "/tmp",
+                "--guess-ms=-1",
+            ],
+            2,
+            "a guess costs no negative time; found -1",
+        ),
+    ] {
+        let output = lab("applegpu_g15d", arguments);
+        expect(&output, code)?;
+        let stderr = String::from_utf8(output.stderr)?;
+        assert!(stderr.contains(text), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+    Ok(())
+}

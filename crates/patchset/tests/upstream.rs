@@ -1,0 +1,294 @@
+//! The bundle of a pull request.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use fs_err as fs;
+use patchset::Error;
+use patchset::progress::QUIET;
+use patchset::upstream::{self, Bundle, Options};
+use support::{Change, Project, Upstream, WIDEN, git, kernel};
+
+const RECIPE: &str = "\
+branch = \"wider\"
+lineage = \"the first, then the second\"
+[[table]]
+file = \"tables/m3.tsv\"
+hardware = \"Apple M3\"
+[[evidence]]
+file = \"evidence/device.md\"
+what = \"the simulated device\"
+[test]
+file = \"src/other.cpp\"
+before = \"int other;\\n\"
+body = \"test.py\"
+name = \"a.test\"
+fails-without-the-change = false
+";
+
+const FIRST: Change<'_> = Change {
+    name: "first",
+    edits: &[("src/k.cpp", "int line_2 = 2;", "long line_2 = 2;")],
+    adds: &[],
+};
+
+fn project(upstream: &Upstream) -> Project {
+    // The patch comes second: its branch must not hold the first.
+    let project = Project::new(
+        upstream,
+        &[
+            FIRST,
+            Change {
+                adds: &[("src/new.h", "int n;\n")],
+                ..WIDEN
+            },
+        ],
+    );
+    let folder = project.root().join("upstream/widen");
+    fs::create_dir_all(&folder).unwrap();
+    for (file, text) in [
+        ("bundle.toml", RECIPE),
+        ("test.py", "int test;\n"),
+        ("bench.py", ""),
+        ("description.md", "PLACEHOLDER\n"),
+        ("message-change.txt", "PLACEHOLDER\n"),
+        ("message-test.txt", "PLACEHOLDER\n"),
+    ] {
+        fs::write(folder.join(file), text).unwrap();
+    }
+    project
+}
+
+fn bundle(project: &Project) -> Bundle {
+    let options = Options {
+        patch: "widen".to_owned(),
+        ..Options::default()
+    };
+    upstream::bundle(&project.workspace, &options, QUIET).unwrap()
+}
+
+fn missing(bundle: &Bundle) -> String {
+    bundle
+        .missing()
+        .filter_map(|point| point.missing.clone())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn the_branch_holds_the_change_with_its_files_and_the_test_and_nothing_else() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let bundle = bundle(&project);
+    let mlx = bundle.folder.join("mlx");
+    assert_eq!(
+        git(&mlx, &["log", "--format=%s"]),
+        "PLACEHOLDER\nPLACEHOLDER\nMLX\n"
+    );
+    assert_eq!(git(&mlx, &["branch", "--show-current"]), "wider\n");
+    assert_eq!(
+        git(&mlx, &["show", "--format=", "--name-only", "HEAD~1"]),
+        "src/k.cpp\nsrc/new.h\n"
+    );
+    assert_eq!(
+        git(&mlx, &["show", "HEAD:src/other.cpp"]),
+        "int test;\n\nint other;\n"
+    );
+    assert!(
+        git(&mlx, &["show", "HEAD:src/k.cpp"]).contains("int line_2 = 2;"),
+        "the first patch is in it"
+    );
+    assert!(git(&mlx, &["remote"]).is_empty());
+    let mails = bundle.folder.join("mails").read_dir_utf8().unwrap().count();
+    assert_eq!(mails, 2);
+}
+
+#[test]
+fn it_is_not_ready_before_a_person_wrote_and_the_hardware_was_there() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let folder = project.root().join("upstream/widen");
+    let first = missing(&bundle(&project));
+    for part in [
+        "description.md is still a placeholder",
+        "message-change.txt is still a placeholder",
+        "message-test.txt is still a placeholder",
+        "description.md does not name it",
+        "there is no tables/m3.tsv",
+        "there is no evidence/device.md yet",
+    ] {
+        assert!(first.contains(part), "no {part:?} in {first}");
+    }
+    fs::create_dir_all(folder.join("tables")).unwrap();
+    fs::create_dir_all(folder.join("evidence")).unwrap();
+    for (file, text) in [
+        (
+            "description.md",
+            "Written. After the first, then\nthe second.\n",
+        ),
+        ("message-change.txt", "Widen\n"),
+        ("message-test.txt", "Test it\n"),
+        ("evidence/device.md", "seen\n"),
+        ("tables/m3.tsv", "# hardware: x86_64\n"),
+    ] {
+        fs::write(folder.join(file), text).unwrap();
+    }
+    let then = missing(&bundle(&project));
+    assert!(
+        then.contains("tables/m3.tsv does not state Apple hardware"),
+        "{then}"
+    );
+    assert!(
+        !then.contains("placeholder") && !then.contains("does not name it"),
+        "{then}"
+    );
+    fs::write(
+        folder.join("tables/m3.tsv"),
+        "# hardware: Apple M3, macOS 26\n",
+    )
+    .unwrap();
+    let last = bundle(&project);
+    assert!(!missing(&last).contains("tables/"), "{}", missing(&last));
+    let text = fs::read_to_string(last.folder.join("CHECKLIST.md")).unwrap();
+    assert!(
+        text.contains("- [x] raw table from Apple M3\n")
+            && text.contains("it guards equality and is to pass on both"),
+        "{text}"
+    );
+    assert!(
+        text.contains("**Not ready.**"),
+        "no clang-format was given, so it cannot be ready"
+    );
+}
+
+#[test]
+fn a_fix_needs_neither_lineage_nor_benchmark() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let folder = project.root().join("upstream/widen");
+    let test = RECIPE.find("[test]").unwrap();
+    let recipe = format!("branch = \"wider\"\n{}", &RECIPE[test..])
+        .replace("change = false", "change = true");
+    fs::write(folder.join("bundle.toml"), recipe).unwrap();
+    fs::remove_file(folder.join("bench.py")).unwrap();
+    let bundle = bundle(&project);
+    let text = fs::read_to_string(bundle.folder.join("CHECKLIST.md")).unwrap();
+    assert!(!text.contains("lineage"), "{text}");
+    assert!(
+        text.contains("it is to fail without the change and to pass with it"),
+        "{text}"
+    );
+    assert!(!bundle.folder.join("bench.py").exists());
+}
+
+#[test]
+fn what_cannot_become_a_bundle_is_refused() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let of = |patch: &str| {
+        upstream::bundle(
+            &project.workspace,
+            &Options {
+                patch: patch.to_owned(),
+                ..Options::default()
+            },
+            QUIET,
+        )
+    };
+    assert!(matches!(of("wide"), Err(Error::NoSuchPatch { .. })));
+    assert!(
+        of("first")
+            .unwrap_err()
+            .to_string()
+            .contains("expected upstream/first/bundle.toml")
+    );
+    let recipe = project.root().join("upstream/widen/bundle.toml");
+    fs::write(&recipe, RECIPE.replace("int other;\\n", "no such line")).unwrap();
+    assert!(
+        of("widen")
+            .unwrap_err()
+            .to_string()
+            .contains("in it once, to put the test before")
+    );
+    fs::write(&recipe, RECIPE.replace("tables/m3.tsv", "../m3.tsv")).unwrap();
+    assert!(of("widen").unwrap_err().to_string().contains("unsafe path"));
+}
+
+/// The bundle on upstream's `main`, which is release 1.0.0 with another text of the file.
+fn on_main(upstream: &Upstream, project: &Project, text: &str) -> Result<Bundle, Error> {
+    let commit = upstream.commit("Go on", &[("src/k.cpp", text)]);
+    upstream
+        .repo
+        .reference("refs/heads/main", commit, true, "test")
+        .unwrap();
+    of_main(project, upstream.url())
+}
+
+fn of_main(project: &Project, url: String) -> Result<Bundle, Error> {
+    let options = Options {
+        patch: "widen".to_owned(),
+        main_of: Some(url),
+        ..Options::default()
+    };
+    upstream::bundle(&project.workspace, &options, QUIET)
+}
+
+#[test]
+fn on_upstreams_main_the_branch_begins_there() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let text = kernel().replace("int line_5 = 5;", "int line_5 = 5;\nint new_on_main;");
+    let bundle = on_main(&upstream, &project, &text).unwrap();
+    let mlx = bundle.folder.join("mlx");
+    let main = upstream.repo.revparse_single("main^{tree}").unwrap().id();
+    assert_eq!(
+        git(&mlx, &["rev-parse", "HEAD~2^{tree}"]).trim(),
+        main.to_string()
+    );
+    let changed = git(
+        &mlx,
+        &["diff", "-U0", "HEAD~2", "HEAD~1", "--", "src/k.cpp"],
+    );
+    assert!(
+        changed.contains("-int line_30 = 30;\n+long line_30 = 30;") && !changed.contains("line_2 "),
+        "{changed}"
+    );
+    assert!(git(&mlx, &["show", "HEAD:src/k.cpp"]).contains("new_on_main"));
+    let checklist = fs::read_to_string(bundle.folder.join("CHECKLIST.md")).unwrap();
+    assert!(
+        checklist.contains(&format!("on tree `{main}`")),
+        "{checklist}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_on_upstreams_main_is_told_apart() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let has_it = kernel().replace("int line_30", "long line_30");
+    upstream.commit("Add a file", &[("src/new.h", "int n;\n")]);
+    let error = on_main(&upstream, &project, &has_it)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("the base has all of it already"), "{error}");
+    let clashes = kernel().replace("int line_30", "short line_30");
+    let error = on_main(&upstream, &project, &clashes)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("it does not fit on this base alone, in src/k.cpp"),
+        "{error}"
+    );
+    let error = of_main(&project, format!("{}/nothing", upstream.url()))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("/nothing"), "{error}");
+    upstream
+        .repo
+        .find_reference("refs/heads/main")
+        .unwrap()
+        .delete()
+        .unwrap();
+    let error = of_main(&project, upstream.url()).unwrap_err().to_string();
+    assert!(error.contains("refs/heads/main"), "{error}");
+}

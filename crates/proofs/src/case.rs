@@ -1,0 +1,234 @@
+//! The products that are evaluated, and the matrix of them.
+
+use std::fmt;
+
+use dispatch_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
+
+/// All bits a weight.
+pub const BITS: [u32; 7] = [1, 2, 3, 4, 5, 6, 8];
+/// All weights a group.
+pub const GROUPS: [u32; 3] = [32, 64, 128];
+
+/// What K makes of a product: which one-row kernel it takes, and how that meets the end of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `qmv_fast`.
+    Fast,
+    /// `qmv`, whole blocks of K.
+    Whole,
+    /// `qmv`, part of a block at the end.
+    Tail,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fast, Self::Whole, Self::Tail];
+
+    /// A K of this kind, or `None` where there is none: at 2 bits a block of `qmv` is as long as one
+    /// of `qmv_fast`, and at 6 and 8 bits as long as a group of 128.
+    pub fn k(self, bits: u32, group: u32) -> Option<u32> {
+        // What qmv_fast needs (upstream's dispatch_qmv), and what qmv folds at once.
+        let (fast, block) = match bits {
+            1 => (2048, 1024),
+            2 => (512, 512),
+            6 | 8 => (256, 128),
+            _ => (512, 256),
+        };
+        match self {
+            // Not of 512, where a multiple of 256 is enough.
+            Self::Fast => Some(if bits == 1 { fast } else { fast * 3 }),
+            Self::Whole => (block < fast).then_some(fast + block),
+            Self::Tail => (group < block).then_some(fast + group),
+        }
+    }
+
+    /// What it is called in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "qmv_fast",
+            Self::Whole => "qmv, whole blocks",
+            Self::Tail => "qmv, tail",
+        }
+    }
+}
+
+/// What the driver keeps of a case beyond the count of differing outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record {
+    /// Nothing.
+    Counts,
+    /// The bits of every product.
+    Bits,
+    /// Those and the dispatches in full.
+    Dispatches,
+}
+
+/// One product, at several numbers of rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// The quantization mode.
+    pub mode: Mode,
+    /// Whether all weights have a scale, and all of x: the product is `qqmm`'s, which rounds x first.
+    pub global_scale: bool,
+    /// Bits a weight.
+    pub bits: u32,
+    /// Weights a group.
+    pub group: u32,
+    /// The type of x, scales, biases and the result.
+    pub dtype: Dtype,
+    /// The kind of `k`.
+    pub kind: Kind,
+    /// Values a row.
+    pub k: u32,
+    /// Outputs a row.
+    pub n: u32,
+    /// Matrices.
+    pub batch: u32,
+    /// Of the values.
+    pub seed: u64,
+    /// The first of the rows that are evaluated together.
+    pub first: u32,
+    /// Rows that are evaluated one by one.
+    pub alone: u32,
+    /// How many of them are evaluated in one product.
+    pub rows: Vec<u32>,
+    /// What is kept.
+    pub record: Record,
+    /// Values that lie before x in its buffer, where several rows are evaluated.
+    pub offset: u32,
+}
+
+impl Case {
+    /// An unbatched float32 case of 16 outputs, or `None` where no K is of the kind.
+    pub fn new(
+        bits: u32,
+        group: u32,
+        kind: Kind,
+        rows: impl IntoIterator<Item = u32>,
+    ) -> Option<Self> {
+        let rows: Vec<u32> = rows.into_iter().collect();
+        Some(Self {
+            mode: Mode::Affine,
+            global_scale: false,
+            bits,
+            group,
+            dtype: Dtype::Float32,
+            kind,
+            k: kind.k(bits, group)?,
+            n: 16,
+            batch: 1,
+            seed: 1,
+            alone: rows.iter().copied().max().unwrap_or(1),
+            rows,
+            record: Record::Counts,
+            offset: 0,
+            first: 0,
+        })
+    }
+
+    /// What the dispatch should do with `m` rows.
+    ///
+    /// # Errors
+    /// The plan's.
+    pub fn plan(
+        &self,
+        architecture: Architecture,
+        policy: Policy,
+        m: u32,
+    ) -> Result<Plan, dispatch_plan::Error> {
+        let problem = Problem {
+            op: if self.global_scale {
+                Op::QqMatmul
+            } else {
+                Op::QuantizedMatmul
+            },
+            mode: self.mode,
+            global_scale: self.global_scale,
+            dtype: self.dtype,
+            bits: self.bits,
+            group_size: self.group,
+            batch: self.batch,
+            m,
+            ..Problem::new(architecture, self.n, self.k)
+        };
+        dispatch_plan::plan(&problem, policy, &[])
+    }
+
+    /// The function whose kernels `m` rows take under an order-preserving policy, told without
+    /// the plan.
+    pub fn function(&self, m: u32) -> String {
+        let function = match (self.kind == Kind::Fast, m) {
+            (true, 1) => "qmv_fast",
+            (false, 1) => "qmv",
+            (true, _) => "qmv_streamed_fast",
+            (false, _) => "qmv_streamed",
+        };
+        format!("{}_{function}", self.mode)
+    }
+
+    /// The type as kernels' names have it.
+    pub fn type_name(&self) -> &'static str {
+        match self.dtype {
+            Dtype::Float32 => "float",
+            Dtype::Float16 => "float16_t",
+            Dtype::Bfloat16 => "bfloat16_t",
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} {} {} {} {} {} {} {} {} {} {} {}",
+            self.mode,
+            u8::from(self.global_scale),
+            self.bits,
+            self.group,
+            self.dtype,
+            self.n,
+            self.k,
+            self.batch,
+            self.seed,
+            self.record as u8,
+            self.offset,
+            self.first,
+            self.alone
+        )?;
+        self.rows.iter().try_for_each(|m| write!(f, " {m}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_k_take_the_kernels_they_are_named_for() {
+        let architecture = "applegpu_g15d".parse().unwrap();
+        let mut none = Vec::new();
+        for bits in BITS {
+            for group in GROUPS {
+                for kind in Kind::ALL {
+                    let Some(case) = Case::new(bits, group, kind, [1]) else {
+                        none.push((bits, group, kind));
+                        continue;
+                    };
+                    let plan = case.plan(architecture, Policy::Streamed, 1).unwrap();
+                    let stem = format!("{}_float_gs_", case.function(1));
+                    assert!(plan.kernel.starts_with(&stem), "{case}: {}", plan.kernel);
+                }
+            }
+        }
+        assert_eq!(
+            none,
+            [
+                (2, 32, Kind::Whole),
+                (2, 64, Kind::Whole),
+                (2, 128, Kind::Whole),
+                (6, 128, Kind::Tail),
+                (8, 128, Kind::Tail),
+            ]
+        );
+    }
+}

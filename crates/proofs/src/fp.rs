@@ -1,0 +1,210 @@
+//! The matrix for weights in floating point: mxfp4, mxfp8 and nvfp4.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use dispatch_plan::{Dtype, Mode, Policy};
+use metal_sim::{Contraction, Reduction};
+
+use crate::case::{Case, Kind};
+use crate::identity::{
+    Group, MOST_ROWS, Tally, Tier, add_full, batch_limit, core_settings, settings,
+};
+use crate::prefix::Driver;
+
+/// A mode, and whether its weights have a scale for all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Format {
+    /// The mode.
+    pub mode: Mode,
+    /// Only nvfp4 has one, and only products that quantize x take it.
+    pub global_scale: bool,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::plain(Mode::Mxfp4),
+        Self::plain(Mode::Mxfp8),
+        Self::plain(Mode::Nvfp4),
+        Self {
+            mode: Mode::Nvfp4,
+            global_scale: true,
+        },
+    ];
+
+    const fn plain(mode: Mode) -> Self {
+        Self {
+            mode,
+            global_scale: false,
+        }
+    }
+
+    /// An unbatched float32 case of 16 outputs, or `None` where the mode is affine.
+    pub fn case(self, kind: Kind, rows: impl IntoIterator<Item = u32>) -> Option<Case> {
+        let (bits, group) = self.mode.fixed()?;
+        Some(Case {
+            mode: self.mode,
+            global_scale: self.global_scale,
+            ..Case::new(bits, group, kind, rows)?
+        })
+    }
+
+    /// Numbers of matrices that a product can have: `qqmm` takes one.
+    fn batches(self) -> &'static [u32] {
+        if self.global_scale { &[1] } else { &[1, 2] }
+    }
+}
+
+/// The products of the sweep of [`Tier::Full`] as MLX computes them by itself: what the comparison can see.
+///
+/// None has a global scale, since without a policy these go row by row.
+pub fn control(seeds: u64) -> Group {
+    let formats = Format::ALL.iter().filter(|format| !format.global_scale);
+    Group {
+        contraction: Contraction::Fused,
+        reduction: Reduction::Butterfly,
+        policy: Policy::Default,
+        cases: formats.flat_map(|&format| sweep(format, seeds)).collect(),
+    }
+}
+
+/// Outputs that differ in a group, by mode and type.
+///
+/// # Errors
+/// The driver's.
+pub fn differing(driver: &Driver, group: &Group) -> Result<BTreeMap<[&'static str; 2], Tally>> {
+    let mut tallies: BTreeMap<_, Tally> = BTreeMap::new();
+    for (case, answer) in group
+        .cases
+        .iter()
+        .zip(driver.run(&group.how(), &group.cases)?)
+    {
+        let tally = tallies
+            .entry([case.mode.name(), case.dtype.name()])
+            .or_default();
+        for together in answer.together {
+            *tally += Tally {
+                products: 1,
+                outputs: together.outputs,
+                differing: together.differing,
+                pristine_rows: 0,
+            };
+        }
+    }
+    Ok(tallies)
+}
+
+/// Eight and five rows of every type and kind of K, over seeds.
+fn sweep(format: Format, seeds: u64) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in Kind::ALL {
+        for &dtype in Dtype::ALL {
+            for seed in 1..=seeds {
+                cases.extend(format.case(kind, [5, 8]).map(|case| Case {
+                    dtype,
+                    seed,
+                    ..case
+                }));
+            }
+        }
+    }
+    cases
+}
+
+/// Seeds of the sweep: 16-bit outputs differ rarely, so that one seed says little.
+pub const SEEDS: u64 = 40;
+
+/// The groups of a tier, for the fp modes.
+pub(crate) fn groups(tier: Tier) -> Result<Vec<Group>> {
+    match tier {
+        Tier::Core => core(),
+        Tier::Full => full(),
+    }
+}
+
+fn core() -> Result<Vec<Group>> {
+    let mut streamed = Vec::new();
+    let mut exact = Vec::new();
+    let mut bases = Vec::new();
+    for kind in Kind::ALL {
+        for format in Format::ALL {
+            streamed.extend(format.case(kind, [2, 8]));
+            let Some(base) = format.case(kind, [8]) else {
+                continue;
+            };
+            for dtype in [Dtype::Float16, Dtype::Bfloat16] {
+                streamed.push(Case {
+                    dtype,
+                    ..base.clone()
+                });
+            }
+            for n in [13, 5] {
+                streamed.push(Case { n, ..base.clone() });
+            }
+            for &batch in format.batches() {
+                streamed.push(Case {
+                    batch,
+                    seed: 2,
+                    ..base.clone()
+                });
+            }
+            bases.push(base);
+        }
+        let nvfp4 = Format::plain(Mode::Nvfp4);
+        if let Some(base) = nvfp4.case(kind, []) {
+            let limit = batch_limit(&base)?;
+            streamed.extend(nvfp4.case(kind, 3..limit));
+            exact.extend(nvfp4.case(kind, [limit, 41, MOST_ROWS]));
+        }
+    }
+    Ok(core_settings(streamed, exact, &bases))
+}
+
+fn full() -> Result<Vec<Group>> {
+    let mut streamed = Vec::new();
+    let mut exact = Vec::new();
+    let mut seeds = Vec::new();
+    for format in Format::ALL {
+        seeds.extend(sweep(format, SEEDS));
+        for kind in Kind::ALL {
+            let Some(base) = format.case(kind, []) else {
+                continue;
+            };
+            for &dtype in Dtype::ALL {
+                let base = Case {
+                    dtype,
+                    ..base.clone()
+                };
+                let limit = batch_limit(&base)?;
+                add_full(&base, limit, format.batches(), &mut streamed, &mut exact);
+            }
+        }
+    }
+    let mut groups = settings(&[(Policy::Streamed, streamed), (Policy::Exact, exact)]);
+    groups.push(Group {
+        contraction: Contraction::Fused,
+        reduction: Reduction::Butterfly,
+        policy: Policy::Streamed,
+        cases: seeds,
+    });
+    Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_k_take_the_kernels_they_are_named_for() {
+        let architecture = "applegpu_g15d".parse().unwrap();
+        for format in Format::ALL {
+            for kind in Kind::ALL {
+                let case = format.case(kind, [1]).unwrap();
+                let plan = case.plan(architecture, Policy::Streamed, 1).unwrap();
+                let stem = format!("{}_float_gs_", case.function(1));
+                assert!(plan.kernel.starts_with(&stem), "{case}: {}", plan.kernel);
+            }
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! The matrix: every row of several must have the bits that it has alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use dispatch_plan::{Architecture, Dtype, Mode, Path, Policy};
+use metal_sim::{Contraction, Device, Reduction};
+
+use crate::case::{BITS, Case, GROUPS, Kind};
+use crate::prefix::{Answer, Driver, How, products};
+
+/// The device of the matrix: the one whose default differs most, an Ultra of generation 15.
+pub(crate) const ARCHITECTURE: &str = "applegpu_g15d";
+/// `exact` is tried up to here.
+pub(crate) const MOST_ROWS: u32 = 64;
+/// Cases a process evaluates.
+const SHARD: usize = 24;
+
+/// How much of the matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// What CI runs: every value of every dimension at least once, most at 4 bits.
+    ///
+    /// All bits and kinds of K as float32 in groups of 64, at M = 2 and 8; the other groups, types,
+    /// batches, extents N, orders of `simd_sum` and the split contraction at 4 bits and M = 8; all
+    /// of M = 2 up to the batch limit, and `exact` beyond it, at 4 bits, float32, groups of 64; and
+    /// the one product that a kernel compiler is known to have spoilt: 6 bits, groups of 32, M = 6,
+    /// a tail.
+    Core,
+    /// All of it.
+    ///
+    /// Bits x groups x types x kinds of K x N (16, 13, 5) x batches (1, 2) x seeds (1 to 3 for
+    /// float32, else 1) x contractions x orders of `simd_sum`; `streamed` at every M from 2 up to
+    /// the batch limit; `exact` at every M from 2 to 64 for the 16 outputs of seed 1, unbatched,
+    /// else at the batch limit, 41 and 64.
+    Full,
+}
+
+/// Which part of the matrix; [`Tier`]'s rules are those of the affine part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Modes {
+    /// Affine weights.
+    Affine,
+    /// mxfp4, mxfp8 and nvfp4, the last also with a global scale: in place of bits and groups stands the format, and
+    /// everything else is as for affine, at all formats. Core adds M = 3 up to the batch limit, and `exact`, for nvfp4;
+    /// full adds 40 seeds of every format, type and kind of K at M = 5 and 8.
+    Fp,
+}
+
+/// Cases that share their device and policy.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// What becomes of a product and a sum.
+    pub contraction: Contraction,
+    /// The order of `simd_sum`.
+    pub reduction: Reduction,
+    /// The policy.
+    pub policy: Policy,
+    /// The cases.
+    pub cases: Vec<Case>,
+}
+
+impl Group {
+    /// The device and policy.
+    ///
+    /// # Panics
+    /// Never: `ARCHITECTURE` is one.
+    pub fn how(&self) -> How {
+        let device = Device::new()
+            .contraction(self.contraction)
+            .reduction(self.reduction)
+            .host_threads(1);
+        How {
+            device: match ARCHITECTURE.parse() {
+                Ok(architecture) => device.architecture(architecture),
+                Err(_) => device,
+            },
+            policy: self.policy,
+            metallib: None,
+        }
+    }
+}
+
+pub(crate) fn architecture() -> Result<Architecture> {
+    Ok(ARCHITECTURE.parse()?)
+}
+
+/// The first number of rows that takes a matrix kernel by default.
+pub(crate) fn batch_limit(case: &Case) -> Result<u32> {
+    let architecture = architecture()?;
+    for m in 2..MOST_ROWS {
+        let path = case.plan(architecture, Policy::Default, m)?.path;
+        if matches!(path, Path::Qmm | Path::QmmSplitK) {
+            return Ok(m);
+        }
+    }
+    Ok(MOST_ROWS)
+}
+
+/// The groups of a tier.
+///
+/// # Errors
+/// The plan's.
+pub fn groups(tier: Tier, modes: Modes) -> Result<Vec<Group>> {
+    match (modes, tier) {
+        (Modes::Affine, Tier::Core) => core(),
+        (Modes::Affine, Tier::Full) => full(),
+        (Modes::Fp, tier) => crate::fp::groups(tier),
+    }
+}
+
+fn core() -> Result<Vec<Group>> {
+    let mut streamed = Vec::new();
+    let mut exact = Vec::new();
+    let mut bases = Vec::new();
+    for kind in Kind::ALL {
+        for bits in BITS {
+            streamed.extend(Case::new(bits, 64, kind, [2, 8]));
+        }
+        let Some(base) = Case::new(4, 64, kind, [8]) else {
+            continue;
+        };
+        for group in [32, 128] {
+            streamed.extend(Case::new(4, group, kind, [8]));
+        }
+        for dtype in [Dtype::Float16, Dtype::Bfloat16] {
+            streamed.push(Case {
+                dtype,
+                ..base.clone()
+            });
+        }
+        for n in [13, 5] {
+            streamed.push(Case { n, ..base.clone() });
+        }
+        streamed.push(Case {
+            batch: 2,
+            ..base.clone()
+        });
+        streamed.push(Case {
+            seed: 2,
+            ..base.clone()
+        });
+        let limit = batch_limit(&base)?;
+        streamed.extend(Case::new(4, 64, kind, 2..limit));
+        exact.extend(Case::new(4, 64, kind, [8, limit, 41, MOST_ROWS]));
+        bases.push(base);
+    }
+    streamed.extend(Case::new(6, 32, Kind::Tail, [6]));
+    Ok(core_settings(streamed, exact, &bases))
+}
+
+/// The core tier's cases as the device is by default, and one of each kind of K under each other setting of it.
+pub(crate) fn core_settings(streamed: Vec<Case>, exact: Vec<Case>, bases: &[Case]) -> Vec<Group> {
+    use Contraction::{Fused, Split};
+    use Reduction::{Butterfly, Neighbours, Sequential};
+    let group = |contraction, reduction, policy, cases| Group {
+        contraction,
+        reduction,
+        policy,
+        cases,
+    };
+    vec![
+        group(Fused, Butterfly, Policy::Streamed, streamed),
+        group(Fused, Butterfly, Policy::Exact, exact),
+        group(Fused, Neighbours, Policy::Streamed, bases.to_vec()),
+        group(Fused, Sequential, Policy::Streamed, bases.to_vec()),
+        group(Split, Butterfly, Policy::Streamed, bases.to_vec()),
+    ]
+}
+
+fn full() -> Result<Vec<Group>> {
+    let mut streamed = Vec::new();
+    let mut exact = Vec::new();
+    for bits in BITS {
+        for group in GROUPS {
+            for kind in Kind::ALL {
+                let Some(base) = Case::new(bits, group, kind, []) else {
+                    continue;
+                };
+                let limit = batch_limit(&base)?;
+                for &dtype in Dtype::ALL {
+                    let base = Case {
+                        dtype,
+                        ..base.clone()
+                    };
+                    add_full(&base, limit, &[1, 2], &mut streamed, &mut exact);
+                }
+            }
+        }
+    }
+    Ok(settings(&[
+        (Policy::Streamed, streamed),
+        (Policy::Exact, exact),
+    ]))
+}
+
+/// The cases under both contractions and all orders of `simd_sum`.
+pub(crate) fn settings(cases: &[(Policy, Vec<Case>)]) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for contraction in [Contraction::Fused, Contraction::Split] {
+        for reduction in [
+            Reduction::Butterfly,
+            Reduction::Neighbours,
+            Reduction::Sequential,
+        ] {
+            for (policy, cases) in cases {
+                groups.push(Group {
+                    contraction,
+                    reduction,
+                    policy: *policy,
+                    cases: cases.clone(),
+                });
+            }
+        }
+    }
+    groups
+}
+
+/// Adds the full tier's cases of one kind of weights, K and type: [`Tier::Full`] states them.
+pub(crate) fn add_full(
+    base: &Case,
+    limit: u32,
+    batches: &[u32],
+    streamed: &mut Vec<Case>,
+    exact: &mut Vec<Case>,
+) {
+    let seeds = if base.dtype == Dtype::Float32 { 3 } else { 1 };
+    for seed in 1..=seeds {
+        for &batch in batches {
+            for n in [16, 13, 5] {
+                let case = Case {
+                    seed,
+                    batch,
+                    n,
+                    alone: MOST_ROWS,
+                    ..base.clone()
+                };
+                let rows = if (n, batch, seed) == (16, 1, 1) {
+                    (2..=MOST_ROWS).collect()
+                } else {
+                    vec![limit, 41, MOST_ROWS]
+                };
+                exact.push(Case {
+                    rows,
+                    ..case.clone()
+                });
+                let rows = (2..limit).collect();
+                streamed.push(Case { rows, ..case });
+            }
+        }
+    }
+}
+
+/// The kernels that a group's products take, to be compiled beforehand.
+///
+/// # Errors
+/// The plan's.
+pub fn kernels(group: &Group) -> Result<BTreeSet<String>> {
+    let architecture = architecture()?;
+    let mut names = BTreeSet::new();
+    for case in &group.cases {
+        for &m in [1].iter().chain(&case.rows) {
+            names.insert(case.plan(architecture, group.policy, m)?.kernel);
+        }
+    }
+    Ok(names)
+}
+
+/// Counts of what was compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Products of several rows.
+    pub products: u64,
+    /// Their outputs.
+    pub outputs: u64,
+    /// Outputs with other bits than alone.
+    pub differing: u64,
+    /// Rows whose bits alone were also asked of pristine MLX.
+    pub pristine_rows: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.products += other.products;
+        self.outputs += other.outputs;
+        self.differing += other.differing;
+        self.pristine_rows += other.pristine_rows;
+    }
+}
+
+/// The error that a type's last place makes, and some, as a part of the sum of the terms' magnitudes.
+///
+/// Of float32 it is seven units of 2^-24. Up to 43 roundings stand between a term and its sum (K = 384, lanes added one
+/// after another), and they seldom go the same way: MLX's one-row kernels reach 2.5e-7 in the full matrix.
+pub fn tolerance(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::Float32 => 4e-7,
+        Dtype::Float16 => 1e-3,
+        Dtype::Bfloat16 => 8e-3,
+    }
+}
+
+/// Holds an answer against the plan, the rule of [`Case::function`], the accuracy that the type
+/// allows, and the rows alone. Adds what is wrong to `findings`.
+///
+/// # Errors
+/// The plan's.
+pub fn check(
+    case: &Case,
+    policy: Policy,
+    answer: &Answer,
+    findings: &mut Vec<String>,
+) -> Result<Tally> {
+    let architecture = architecture()?;
+    let mut complain =
+        |m: u32, what: String| findings.push(format!("{policy}: {case} at M = {m}: {what}"));
+    let tolerance = tolerance(case.dtype);
+    let mut tally = Tally::default();
+    let alone = (1, &answer.alone.kernels, answer.alone.error);
+    let together = answer.together.iter().map(|t| (t.m, &t.kernels, t.error));
+    for (m, kernels, error) in std::iter::once(alone).chain(together) {
+        let expected = case.plan(architecture, policy, m)?.kernel;
+        let stem = format!("{}_{}_gs_", case.function(m), case.type_name());
+        let kernels = products(kernels);
+        if kernels.len() != 1
+            || !kernels.contains_key(expected.as_str())
+            || !expected.starts_with(&stem)
+        {
+            complain(
+                m,
+                format!("expected {expected} (of {stem}), found {kernels:?}"),
+            );
+        }
+        if error > tolerance {
+            complain(
+                m,
+                format!("error {error:e}, at most {tolerance:e} expected"),
+            );
+        }
+    }
+    let rows: Vec<u32> = answer.together.iter().map(|t| t.m).collect();
+    if rows != case.rows {
+        complain(0, format!("answers for {rows:?}"));
+    }
+    for together in &answer.together {
+        let outputs = u64::from(together.m * case.n * case.batch);
+        if together.outputs != outputs {
+            complain(
+                together.m,
+                format!("{} outputs of {outputs}", together.outputs),
+            );
+        }
+        if together.differing > 0 {
+            complain(
+                together.m,
+                format!("{} of {outputs} outputs differ", together.differing),
+            );
+        }
+        tally += Tally {
+            products: 1,
+            outputs: together.outputs,
+            differing: together.differing,
+            pristine_rows: 0,
+        };
+    }
+    Ok(tally)
+}
+
+/// What became of a run.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// By policy, contraction and order of `simd_sum`.
+    pub by_setting: BTreeMap<[&'static str; 3], Tally>,
+    /// By bits or mode, kind of K and policy.
+    pub by_kind: BTreeMap<(String, Kind, &'static str), Tally>,
+    /// By type and weights a group.
+    pub by_type: BTreeMap<(&'static str, u32), Tally>,
+    /// What MLX's own choice comes to, by mode and type, where that was asked: the comparison can see it.
+    pub control: BTreeMap<[&'static str; 2], Tally>,
+    /// Everything that was not as promised.
+    pub findings: Vec<String>,
+    /// Cases, of how many.
+    pub cases: [usize; 2],
+}
+
+impl Outcome {
+    /// All of it.
+    pub fn total(&self) -> Tally {
+        let mut total = Tally::default();
+        self.by_setting.values().for_each(|&tally| total += tally);
+        total
+    }
+}
+
+/// Evaluates groups, `jobs` processes at a time, until `deadline`; the rows alone also on
+/// `pristine`, where that is given. Tells on standard error how far it is.
+///
+/// # Errors
+/// The first process that fails.
+pub fn run(
+    driver: &Driver,
+    pristine: Option<&Driver>,
+    groups: &[Group],
+    jobs: usize,
+    deadline: Option<std::time::Instant>,
+) -> Result<Outcome> {
+    let shards: Vec<(&Group, &[Case])> = interleave(groups);
+    let next = AtomicUsize::new(0);
+    let outcome = Mutex::new(Outcome {
+        cases: [0, groups.iter().map(|group| group.cases.len()).sum()],
+        ..Outcome::default()
+    });
+    let work = || -> Result<()> {
+        while let Some(&(group, cases)) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if deadline.is_some_and(|deadline| std::time::Instant::now() >= deadline) {
+                return Ok(());
+            }
+            let answers = driver.run(&group.how(), cases)?;
+            let references = match pristine {
+                Some(pristine) => Some(reference(pristine, group, cases)?),
+                None => None,
+            };
+            let mut outcome = outcome
+                .lock()
+                .map_err(|_| anyhow::anyhow!("a worker panicked"))?;
+            let tenths = |[done, all]: [usize; 2]| done * 10 / all.max(1);
+            let before = tenths(outcome.cases);
+            for (i, (case, answer)) in cases.iter().zip(&answers).enumerate() {
+                let mut tally = check(case, group.policy, answer, &mut outcome.findings)?;
+                if let Some(references) = &references {
+                    tally.pristine_rows = u64::from(case.alone * case.batch);
+                    if references[i].alone.bits != answer.alone.bits {
+                        let text = format!("{case}: M = 1 differs from pristine MLX's");
+                        outcome.findings.push(text);
+                    }
+                }
+                record(&mut outcome, group, case, tally);
+            }
+            if tenths(outcome.cases) > before {
+                let ([done, all], findings) = (outcome.cases, outcome.findings.len());
+                eprintln!("{done} of {all} cases, {findings} findings");
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker
+                .join()
+                .map_err(|_| anyhow::anyhow!("a worker panicked"))?
+        })
+    })?;
+    outcome.into_inner().ok().context("a worker panicked")
+}
+
+/// Takes shards from the groups in turn, so that a run cut short has met every setting.
+fn interleave(groups: &[Group]) -> Vec<(&Group, &[Case])> {
+    let mut shards: Vec<(usize, &Group, &[Case])> = groups
+        .iter()
+        .flat_map(|group| {
+            group
+                .cases
+                .chunks(SHARD)
+                .enumerate()
+                .map(move |(i, cases)| (i, group, cases))
+        })
+        .collect();
+    shards.sort_by_key(|(i, _, _)| *i);
+    shards
+        .into_iter()
+        .map(|(_, group, cases)| (group, cases))
+        .collect()
+}
+
+fn reference(pristine: &Driver, group: &Group, cases: &[Case]) -> Result<Vec<Answer>> {
+    let alone: Vec<Case> = cases
+        .iter()
+        .map(|case| Case {
+            rows: Vec::new(),
+            ..case.clone()
+        })
+        .collect();
+    pristine.run(&group.how(), &alone)
+}
+
+fn record(outcome: &mut Outcome, group: &Group, case: &Case, tally: Tally) {
+    outcome.cases[0] += 1;
+    let contraction = match group.contraction {
+        Contraction::Fused => "fused",
+        Contraction::Split => "split",
+    };
+    let reduction = match group.reduction {
+        Reduction::Butterfly => "butterfly",
+        Reduction::Neighbours => "neighbours",
+        Reduction::Sequential => "sequential",
+    };
+    let policy = group.policy.name();
+    let weights = match (case.mode, case.global_scale) {
+        (Mode::Affine, _) => case.bits.to_string(),
+        (mode, false) => mode.to_string(),
+        (mode, true) => format!("{mode}, global scale"),
+    };
+    *outcome
+        .by_setting
+        .entry([policy, contraction, reduction])
+        .or_default() += tally;
+    *outcome
+        .by_kind
+        .entry((weights, case.kind, policy))
+        .or_default() += tally;
+    *outcome
+        .by_type
+        .entry((case.dtype.name(), case.group))
+        .or_default() += tally;
+}

@@ -1,0 +1,22 @@
+//! What the quantized kernels and their dispatch promise, tried on the simulated device.
+//!
+//! A device and a policy belong to a process and are fixed at their first use, so products are
+//! evaluated by a small program ([`Driver`]), one process for each setting, linked to the build that
+//! is asked about: patched or pristine. What is expected of them is told by the plan (`dispatch-plan`)
+//! and by rules stated here; `tests/proofs/` holds both against what ran.
+
+mod accuracy;
+mod cap;
+mod case;
+mod fp;
+mod identity;
+mod prefix;
+mod report;
+
+pub use accuracy::Accuracy;
+pub use cap::{compare_with_pristine, compare_with_smaller_tiles};
+pub use case::{BITS, Case, GROUPS, Kind, Record};
+pub use fp::{Format, SEEDS, control, differing};
+pub use identity::{Group, Modes, Outcome, Tally, Tier, check, groups, kernels, run, tolerance};
+pub use prefix::{Alone, Answer, Driver, How, Prefix, Stamp, Together, products};
+pub use report::render;

@@ -1,0 +1,204 @@
+//! `cargo run -p proofs -- identity --tier full --report docs/reports/proofs/identity.md`, and the same with `--modes fp`
+//! and `docs/reports/proofs/identity-fp.md`; `cap`; `accuracy --report docs/reports/proofs/accuracy.md`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::{Parser, ValueEnum};
+use cli::{print, println};
+use dispatch_plan::Dtype;
+use metal_sim::{Compiler, Contraction, Options, Toolchain, Variant, default_cache_folder};
+use proofs::{
+    Accuracy, BITS, Driver, Modes, Prefix, SEEDS, Tier, compare_with_pristine, control, differing,
+    groups, kernels, render, run,
+};
+
+/// Evaluates what is promised of the quantized kernels on the simulated device.
+///
+/// Needs `cargo xtask build --backend sim`, and where it asks pristine MLX also `cargo xtask build
+/// --backend sim --pristine`.
+#[derive(Debug, Parser)]
+#[command(version)]
+enum Cli {
+    /// Every row of several has the bits that it has alone
+    Identity(Identity),
+    /// Tiles of eight rows give the bits that pristine MLX's tiles of five do
+    Cap,
+    /// How far each policy is from float64
+    Accuracy {
+        /// Write the table here, as Markdown.
+        #[arg(long)]
+        report: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Identity {
+    /// How much of the matrix.
+    #[arg(long, value_enum, default_value = "core")]
+    tier: TierName,
+    /// Which weights.
+    #[arg(long, value_enum, default_value = "affine")]
+    modes: ModesName,
+    /// Evaluate the rows alone on a library built from the pristine pin as well.
+    #[arg(long)]
+    pristine: bool,
+    /// Processes at a time.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Start nothing new after so many seconds, and report what was reached.
+    #[arg(long)]
+    limit: Option<u64>,
+    /// Write the outcome here, as Markdown.
+    #[arg(long)]
+    report: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum TierName {
+    Core,
+    Full,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModesName {
+    /// Affine.
+    Affine,
+    /// mxfp4, mxfp8 and nvfp4.
+    Fp,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse() {
+        Cli::Identity(arguments) => identity(&arguments),
+        Cli::Cap => cap(),
+        Cli::Accuracy { report } => accuracy(report.as_deref()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn identity(cli: &Identity) -> Result<()> {
+    let start = Instant::now();
+    let prefix = Prefix::patched()?;
+    let reference = if cli.pristine {
+        Some(Driver::build(&Prefix::pristine()?)?)
+    } else {
+        None
+    };
+    let driver = Driver::build(&prefix)?;
+    let (tier, name) = match cli.tier {
+        TierName::Core => (Tier::Core, "core"),
+        TierName::Full => (Tier::Full, "full"),
+    };
+    let (modes, modes_option) = match cli.modes {
+        ModesName::Affine => (Modes::Affine, ""),
+        ModesName::Fp => (Modes::Fp, " --modes fp"),
+    };
+    let groups = groups(tier, modes)?;
+    let control = match modes {
+        Modes::Affine => None,
+        Modes::Fp => Some(control(SEEDS)),
+    };
+    for contraction in [Contraction::Fused, Contraction::Split] {
+        let mut names = BTreeSet::new();
+        for group in groups
+            .iter()
+            .chain(&control)
+            .filter(|group| group.contraction == contraction)
+        {
+            names.extend(kernels(group)?);
+        }
+        warm(&prefix, contraction, names)?;
+    }
+    eprintln!("kernels compiled after {:.0?}", start.elapsed());
+    let deadline = cli
+        .limit
+        .map(|seconds| start + Duration::from_secs(seconds));
+    let mut outcome = run(&driver, reference.as_ref(), &groups, cli.jobs, deadline)?;
+    if let Some(control) = &control {
+        outcome.control = differing(&driver, control)?;
+    }
+    let total = outcome.total();
+    println!(
+        "{} of {} cases, {} products, {} outputs, {} differing, {} findings in {:.0?}",
+        outcome.cases[0],
+        outcome.cases[1],
+        total.products,
+        total.outputs,
+        total.differing,
+        outcome.findings.len(),
+        start.elapsed()
+    );
+    for finding in outcome.findings.iter().take(20) {
+        println!("{finding}");
+    }
+    if let Some(file) = &cli.report {
+        let command = format!(
+            "cargo run -p proofs -- identity --tier {name}{modes_option}{} --report {}",
+            if cli.pristine { " --pristine" } else { "" },
+            file.display()
+        );
+        fs_err::write(
+            file,
+            render(&outcome, &prefix.stamp, cli.pristine, &command),
+        )?;
+    }
+    if !outcome.findings.is_empty() {
+        bail!("{} findings", outcome.findings.len());
+    }
+    Ok(())
+}
+
+/// Compiles, on all cores, kernels that would else be compiled one after another by each process that meets them.
+fn warm(prefix: &Prefix, contraction: Contraction, names: BTreeSet<String>) -> Result<()> {
+    let options = Options {
+        contraction,
+        variant: Variant::Plain,
+    };
+    let compiler = Compiler::new(Toolchain::find(default_cache_folder())?, options);
+    let names: Vec<String> = names.into_iter().collect();
+    let failures = compiler.warm(&prefix.metallib()?, &names)?;
+    if let Some((name, error)) = failures.first() {
+        bail!("{} kernels do not compile; {name}: {error}", failures.len());
+    }
+    Ok(())
+}
+
+fn cap() -> Result<()> {
+    let patched = Driver::build(&Prefix::patched()?)?;
+    let pristine = Driver::build(&Prefix::pristine()?)?;
+    let [products, other_tiles] = compare_with_pristine(&patched, &pristine)?;
+    println!(
+        "{products} products of 1 to 16 rows have the bits of pristine MLX, {other_tiles} of them in \
+         other tiles"
+    );
+    Ok(())
+}
+
+fn accuracy(report: Option<&Path>) -> Result<()> {
+    let prefix = Prefix::patched()?;
+    let products: Vec<_> = BITS
+        .into_iter()
+        .flat_map(|bits| Dtype::ALL.iter().map(move |&dtype| (bits, dtype)))
+        .collect();
+    let found = Accuracy::measure(&Driver::build(&prefix)?, &products)?;
+    let mut command = "cargo run -p proofs -- accuracy".to_owned();
+    if let Some(file) = report {
+        command += &format!(" --report {}", file.display());
+    }
+    let page = found.render(&prefix.stamp, &command)?;
+    match report {
+        Some(file) => fs_err::write(file, page)?,
+        None => print!("{page}"),
+    }
+    found.check()
+}

@@ -1,0 +1,64 @@
+//! Memory beyond the buffers is left alone: on a device where it faults.
+
+use anyhow::{Context, Result, ensure};
+use dispatch_plan::Policy;
+use metal_sim::Device;
+use proofs::{Case, Driver, How, Kind, Prefix};
+
+use crate::mutants::Mutant;
+
+/// Streamed kernels of every V, at rows and outputs that fill their tiles and that do not.
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in Kind::ALL {
+        for n in [16, 13, 5] {
+            cases.extend(Case::new(4, 64, kind, 2..=8).map(|case| Case { n, ..case }));
+        }
+        cases.extend(Case::new(4, 64, kind, [8]).map(|case| Case {
+            n: 13,
+            batch: 2,
+            ..case
+        }));
+    }
+    cases
+}
+
+fn how(policy: Policy) -> How {
+    How {
+        device: Device::new().guard(true),
+        policy,
+        metallib: None,
+    }
+}
+
+pub(crate) fn kept() -> Result<()> {
+    let prefix = Prefix::patched()?;
+    let driver = Driver::build(&prefix)?;
+    for answer in driver.run(&how(Policy::Exact), &cases())? {
+        ensure!(
+            answer
+                .together
+                .iter()
+                .all(|together| together.differing == 0)
+        );
+    }
+
+    // A kernel that does not clamp its rows must be caught, or the guard guards nothing.
+    let unclamped = Mutant {
+        name: "rows are not clamped",
+        edits: &[("min(row, tile.last_row)", 1, "row")],
+    };
+    let folder = tempfile::tempdir()?;
+    let how = How {
+        metallib: Some(unclamped.plant("qmv_streamed", &prefix, folder.path())?),
+        ..how(Policy::Streamed)
+    };
+    let case = Case::new(4, 64, Kind::Fast, [8]).context("no such K")?;
+    let refused = driver.run(&how, &[Case { n: 13, ..case }]);
+    let text = match refused {
+        Ok(_) => anyhow::bail!("a kernel without clamps reads beyond its buffers, unnoticed"),
+        Err(error) => format!("{error:#}"),
+    };
+    ensure!(text.contains("affine_qmv_streamed_fast_float"), "{text}");
+    Ok(())
+}
