@@ -1,0 +1,18 @@
+//! The terms that the crates of mlx-overlay share: GPU architectures, quantization formats, policies for rows, routes.
+//!
+//! Numbers and names of [`Mode`], [`Policy`] and [`Path`] are those of `mlx/row_policy.h`; a test of `dispatch-plan`
+//! compares the two.
+
+#![warn(missing_docs)]
+
+mod architecture;
+mod format;
+mod named;
+mod policy;
+mod route;
+
+pub use architecture::{Architecture, SizeClass, UnknownArchitecture};
+pub use format::{Format, FormatError, Mode};
+pub use named::UnknownName;
+pub use policy::{Path, Policy};
+pub use route::{Route, RoutePath};
