@@ -27,7 +27,7 @@ import mlx.core as mx
 library = glob.glob(os.path.join(os.path.dirname(mx.__file__), "lib", "libmlx.*"))[0]
 overlay = ctypes.CDLL(library)
 policy = ctypes.c_int32(-1)
-assert overlay.mlx_qmv_process_policy(ctypes.byref(policy)) == 0
+assert overlay.mlx_row_process_policy(ctypes.byref(policy)) == 0
 assert policy.value == 0, policy
 
 w = mx.random.uniform(-1, 1, (64, 512), key=mx.random.key(1))

@@ -1,26 +1,24 @@
-//! Compiles the overlay's pure plan: the very file that MLX's Metal back-end is built with.
+//! Compiles the files that decide: the very ones that MLX is built with.
 
 use std::path::Path;
 
 const SOURCE: &str = "../../patches/files";
-const FILES: [&str; 2] = [
-    "mlx/backend/metal/qmv_plan.cpp",
-    "mlx/backend/metal/qmv_plan.h",
-];
+const COMPILED: [&str; 2] = ["mlx/row_policy.cpp", "mlx/backend/metal/qmv_plan.cpp"];
+const HEADERS: [&str; 2] = ["mlx/row_policy.h", "mlx/backend/metal/qmv_plan.h"];
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(without_plan)");
-    for file in FILES {
+    for file in COMPILED.iter().chain(&HEADERS) {
         println!("cargo::rerun-if-changed={SOURCE}/{file}");
     }
     let compiled = cc::Build::new()
         .cpp(true)
         .std("c++17")
         .include(SOURCE)
-        .file(Path::new(SOURCE).join(FILES[0]))
+        .files(COMPILED.map(|file| Path::new(SOURCE).join(file)))
         .warnings_into_errors(true)
         .cargo_warnings(false)
-        .try_compile("qmv_plan");
+        .try_compile("row_policy");
     if let Err(error) = compiled {
         // `cargo xtask` must build before it can install a C++ compiler: without one it lacks the plan only.
         println!("cargo::rustc-cfg=without_plan");

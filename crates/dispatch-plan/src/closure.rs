@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Architecture, Dtype, Error, Mode, Op, Path, Policy, Problem, plan};
+use mlx_terms::{Architecture, Format, Mode, Policy};
+
+use crate::{Dtype, Error, Op, Plan, Problem, plan};
 
 /// One device of each kind: generations 13 and 15 differ in the kernels of several rows, 17 has matrix units, and its
 /// size `s` a tile of its own.
@@ -22,25 +24,24 @@ const VALUES: [u32; 4] = [512, 1000, 2048, 16384];
 const BATCHES: [(u32, u32); 2] = [(1, 1), (2, 1)];
 const GATHERED_BATCHES: [(u32, u32); 3] = [(1, 1), (256, 1), (256, 8)];
 
-/// The names that any quantized product can ask for, under any policy and routing table, with the family of each.
+/// The names that any quantized product can ask for, under any policy and routing table, with a plan that asks.
 /// `nax`: with the matrix units of generation 17, whose kernels a library for macOS 26.2 or newer has.
 ///
 /// # Errors
 /// [`Error::Unavailable`]; any other is a defect of this function.
-pub fn kernels(nax: bool) -> Result<BTreeMap<String, Path>, Error> {
+pub fn kernels(nax: bool) -> Result<BTreeMap<String, Plan>, Error> {
     let mut asked = BTreeMap::new();
     for architecture in ARCHITECTURES {
-        let architecture: Architecture = architecture.parse()?;
-        for (mode, bits, group_size) in formats() {
+        let architecture: Architecture = architecture
+            .parse()
+            .map_err(|error| Error::Invalid(format!("{error}")))?;
+        for format in Format::all() {
             for &dtype in Dtype::ALL {
                 let problem = Problem {
                     // What the matrix units lack, the kernels beside them serve: both are asked for.
                     nax: nax && architecture.generation() >= 17,
-                    mode,
-                    bits,
-                    group_size,
                     dtype,
-                    ..Problem::new(architecture, 0, 0)
+                    ..Problem::new(architecture, 0, 0).with_format(format)
                 };
                 for shape in shapes(problem) {
                     add_rows(&mut asked, shape)?;
@@ -51,24 +52,11 @@ pub fn kernels(nax: bool) -> Result<BTreeMap<String, Path>, Error> {
     Ok(asked)
 }
 
-/// Every mode with the bits and group sizes that it takes.
-fn formats() -> impl Iterator<Item = (Mode, u32, u32)> {
-    let affine = [1, 2, 3, 4, 5, 6, 8]
-        .into_iter()
-        .flat_map(|bits| [32, 64, 128].map(|group_size| (Mode::Affine, bits, group_size)));
-    affine.chain([
-        (Mode::Mxfp4, 4, 32),
-        (Mode::Mxfp8, 8, 32),
-        (Mode::Nvfp4, 4, 16),
-    ])
-}
-
 /// The products of a format that differ in more than their rows.
 fn shapes(problem: Problem) -> Vec<Problem> {
     let mut shapes = Vec::new();
     for &op in Op::ALL {
-        let gathers = matches!(op, Op::GatherQmm | Op::GatherQqmm);
-        let quantizes = matches!(op, Op::QqMatmul | Op::GatherQqmm);
+        let quantizes = op.quantizes_x();
         if quantizes && problem.mode == Mode::Affine {
             continue;
         }
@@ -98,7 +86,7 @@ fn shapes(problem: Problem) -> Vec<Problem> {
                             k,
                             batch,
                             experts,
-                            right_sorted: gathers,
+                            right_sorted: op.gathers(),
                             global_scale,
                             ..problem
                         });
@@ -130,12 +118,15 @@ fn sizes(problem: Problem, transpose: bool) -> Vec<(u32, u32)> {
     pairs(&OUTPUTS, &values)
 }
 
-fn add_rows(asked: &mut BTreeMap<String, Path>, shape: Problem) -> Result<(), Error> {
-    let gathers = matches!(shape.op, Op::GatherQmm | Op::GatherQqmm);
-    for &m in if gathers { &GATHERED_ROWS[..] } else { &ROWS } {
+fn add_rows(asked: &mut BTreeMap<String, Plan>, shape: Problem) -> Result<(), Error> {
+    for &m in if shape.op.gathers() {
+        &GATHERED_ROWS[..]
+    } else {
+        &ROWS
+    } {
         for &policy in Policy::ALL {
             let plan = plan(&Problem { m, ..shape }, policy, &[])?;
-            asked.insert(plan.kernel, plan.path);
+            asked.insert(plan.kernel.clone(), plan);
         }
     }
     Ok(())

@@ -2,14 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use dispatch_plan::{Dtype, Mode, Op, Path, Policy, Problem, Route, kernels, plan};
+use dispatch_plan::{
+    Architecture, Dtype, Format, Mode, Op, Plan, Policy, Problem, Route, RoutePath, kernels, plan,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-static KERNELS: LazyLock<[BTreeMap<String, Path>; 2]> =
+static KERNELS: LazyLock<[BTreeMap<String, Plan>; 2]> =
     LazyLock::new(|| [false, true].map(|nax| kernels(nax).unwrap()));
 
 #[test]
@@ -22,21 +24,45 @@ fn matrix_units_add_kernels_and_replace_none() {
 }
 
 #[test]
-fn every_family_is_met() {
-    let met = |path: &Path| KERNELS[0].values().any(|other| other == path);
-    let unmet: Vec<_> = Path::ALL.iter().filter(|path| !met(path)).collect();
-    assert_eq!(unmet, [&Path::None]);
-}
-
-/// A format with a multiple of its group.
-fn format() -> impl Strategy<Value = (Mode, u32, u32)> {
-    let affine = (select(vec![1, 2, 3, 4, 5, 6, 8]), select(vec![32, 64, 128]));
-    prop_oneof![
-        affine.prop_map(|(bits, group)| (Mode::Affine, bits, group)),
-        Just((Mode::Mxfp4, 4, 32)),
-        Just((Mode::Mxfp8, 8, 32)),
-        Just((Mode::Nvfp4, 4, 16)),
-    ]
+fn every_function_is_met() {
+    let functions = |kernels: &BTreeMap<String, Plan>| {
+        let functions: BTreeSet<_> = kernels.values().map(|plan| plan.function).collect();
+        functions.into_iter().collect::<Vec<_>>()
+    };
+    let without = [
+        "gather_qmm_n",
+        "gather_qmm_rhs_nn",
+        "gather_qmm_rhs_nt",
+        "gather_qmm_t",
+        "gather_qmv",
+        "gather_qmv_fast",
+        "gather_qvm",
+        "qmm_n",
+        "qmm_t",
+        "qmm_t_splitk",
+        "qmv",
+        "qmv_fast",
+        "qmv_quad",
+        "qmv_streamed",
+        "qmv_streamed_fast",
+        "qmv_wide",
+        "qvm",
+        "qvm_split_k",
+    ];
+    assert_eq!(functions(&KERNELS[0]), without);
+    let with = [
+        &without[..],
+        &[
+            "gather_qmm_rhs_nax_nn",
+            "gather_qmm_rhs_nax_nt",
+            "gather_qmm_t_nax",
+            "qmm_n_nax",
+            "qmm_t_nax",
+        ],
+    ];
+    let mut with = with.concat();
+    with.sort_unstable();
+    assert_eq!(functions(&KERNELS[1]), with);
 }
 
 /// Numbers near those that the dispatch looks at, and others.
@@ -46,9 +72,9 @@ fn size(most: u32) -> impl Strategy<Value = u32> {
 
 prop_compose! {
     fn problem()(
-        architecture in (select(vec![13, 14, 15, 16, 17, 18]), select(vec!['p', 'g', 's', 'd'])),
+        architecture in select(Architecture::all().collect::<Vec<_>>()),
         nax in any::<bool>(),
-        (mode, bits, group_size) in format(),
+        format in select(Format::all().collect::<Vec<_>>()),
         op in select(Op::ALL),
         dtype in select(Dtype::ALL),
         transpose: bool,
@@ -57,34 +83,23 @@ prop_compose! {
         (batch, experts) in (size(600), size(200)),
         (right_sorted, global_scale) in any::<(bool, bool)>(),
     ) -> Problem {
-        let (generation, size) = architecture;
-        let architecture = format!("g{generation}{size}").parse().unwrap();
-        let quantizes = matches!(op, Op::QqMatmul | Op::GatherQqmm) && mode != Mode::Affine;
-        let op = if mode == Mode::Affine && matches!(op, Op::QqMatmul | Op::GatherQqmm) {
-            Op::QuantizedMatmul
-        } else {
-            op
-        };
-        let transpose = transpose || quantizes;
-        let packed = packed.next_multiple_of(group_size);
+        let mode = format.mode();
+        let op = if mode == Mode::Affine && op.quantizes_x() { Op::QuantizedMatmul } else { op };
+        let transpose = transpose || op.quantizes_x();
+        let packed = packed.next_multiple_of(format.group_size());
         let (n, k) = if transpose { (other, packed) } else { (packed, other) };
         Problem {
-            architecture,
-            nax: nax && generation >= 17,
+            nax: nax && architecture.generation() >= 17,
             op,
-            mode,
             dtype,
-            bits,
-            group_size,
             transpose,
             m,
-            n,
-            k,
             // qqmm multiplies matrices only.
             batch: if op == Op::QqMatmul { 1 } else { batch },
-            experts: if matches!(op, Op::GatherQmm | Op::GatherQqmm) { experts } else { 1 },
+            experts: if op.gathers() { experts } else { 1 },
             right_sorted,
             global_scale: global_scale && mode == Mode::Nvfp4 && op != Op::QuantizedMatmul,
+            ..Problem::new(architecture, n, k).with_format(format)
         }
     }
 }
@@ -101,12 +116,20 @@ proptest! {
     fn no_product_asks_for_another(
         problem in problem(),
         policy in select(Policy::ALL),
-        routed in select(vec![None, Some(Path::Qmv), Some(Path::Wide), Some(Path::Streamed)]),
+        routed in select(vec![None, Some(RoutePath::Qmv), Some(RoutePath::Wide), Some(RoutePath::Streamed)]),
     ) {
-        let all = [0, i32::MAX];
-        let route = routed.map(|path| Route { mode: None, bits: None, group_size: None, n: all, k: all, m: all, path });
+        let all = 0..=i32::MAX;
+        let route = routed.map(|path| Route {
+            mode: None,
+            bits: None,
+            group_size: None,
+            n: all.clone(),
+            k: all.clone(),
+            m: all,
+            path,
+        });
         let plan = plan(&problem, policy, route.as_slice()).unwrap();
         let known = KERNELS[usize::from(problem.nax)].get(&plan.kernel);
-        prop_assert_eq!(known, Some(&plan.path), "{}", plan.kernel);
+        prop_assert_eq!(known.map(|known| known.function), Some(plan.function), "{}", plan.kernel);
     }
 }

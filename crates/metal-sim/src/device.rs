@@ -1,82 +1,9 @@
 //! The simulated device's settings, as values instead of environment variables.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Size class of a GPU: the last letter of its architecture's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SizeClass {
-    /// A series (phones), `p`.
-    Phone,
-    /// The plain M series, `g`.
-    Base,
-    /// Pro and Max, `s`.
-    Max,
-    /// Max of the larger kind, `c`.
-    MaxLarge,
-    /// Ultra, `d`.
-    Ultra,
-}
-
-/// `applegpu_gNNc`: what MLX chooses kernels by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Architecture {
-    generation: u8,
-    class: SizeClass,
-}
-
-impl Architecture {
-    /// Generations that MLX knows.
-    pub const GENERATIONS: std::ops::RangeInclusive<u8> = 13..=18;
-
-    /// `None` for a generation outside [`Architecture::GENERATIONS`].
-    pub fn new(generation: u8, class: SizeClass) -> Option<Self> {
-        Self::GENERATIONS
-            .contains(&generation)
-            .then_some(Architecture { generation, class })
-    }
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let class = match self.class {
-            SizeClass::Phone => 'p',
-            SizeClass::Base => 'g',
-            SizeClass::Max => 's',
-            SizeClass::MaxLarge => 'c',
-            SizeClass::Ultra => 'd',
-        };
-        write!(f, "applegpu_g{}{class}", self.generation)
-    }
-}
-
-impl std::str::FromStr for Architecture {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "{text:?}: expected an architecture such as applegpu_g15s, with generation 13 to 18 \
-                 and a size class of p, g, s, c or d"
-            )
-        };
-        let rest = text.strip_prefix("applegpu_").unwrap_or(text);
-        let rest = rest.strip_prefix('g').ok_or_else(wrong)?;
-        let (class, number) = [
-            ('p', SizeClass::Phone),
-            ('g', SizeClass::Base),
-            ('s', SizeClass::Max),
-            ('c', SizeClass::MaxLarge),
-            ('d', SizeClass::Ultra),
-        ]
-        .iter()
-        .find_map(|(letter, class)| Some((*class, rest.strip_suffix(*letter)?)))
-        .ok_or_else(wrong)?;
-        let generation = number.parse().map_err(|_| wrong())?;
-        Self::new(generation, class).ok_or_else(wrong)
-    }
-}
+use mlx_terms::Architecture;
 
 /// Order in which `simd_sum` adds the lanes; Apple does not document it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -210,34 +137,9 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use mlx_terms::SizeClass;
 
-    #[test]
-    fn architectures_read_and_write() {
-        for text in [
-            "applegpu_g13s",
-            "applegpu_g15d",
-            "applegpu_g17s",
-            "applegpu_g18p",
-        ] {
-            assert_eq!(text.parse::<Architecture>().unwrap().to_string(), text);
-        }
-        assert_eq!(
-            "g14g".parse::<Architecture>().unwrap().to_string(),
-            "applegpu_g14g"
-        );
-        for text in [
-            "applegpu_g12s",
-            "applegpu_g15x",
-            "g15",
-            "15s",
-            "",
-            "applegpu_gs",
-        ] {
-            let error = text.parse::<Architecture>().unwrap_err();
-            assert!(error.contains("applegpu_g15s"), "{error}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn the_last_value_of_a_setting_counts() {

@@ -13,8 +13,18 @@ fn ctest(name: &str, settings: &[String]) {
             .arg("--test-dir")
             .arg(build)
             .arg("--output-on-failure")
+            .env("METAL_SIM_ARCHITECTURES", architectures())
             .env("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1"),
     );
+}
+
+/// Every architecture, as tests/runtime/device.cpp collects those that the runtime takes: by generation, then by letter.
+fn architectures() -> String {
+    let mut all: Vec<_> = metal_sim::Architecture::all()
+        .map(|architecture| format!("{architecture} "))
+        .collect();
+    all.sort_unstable();
+    all.concat()
 }
 
 /// Reference counts, queues, faults, order, settings (tests/runtime/*.cpp).

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use mlx_overlay::UnknownName;
+
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -91,6 +93,10 @@ pub enum Error {
         /// Those at hand.
         found: String,
     },
+
+    /// A name that nothing has.
+    #[error(transparent)]
+    Name(#[from] UnknownName),
 
     /// An option that makes no sense.
     #[error("{0}")]

@@ -13,14 +13,14 @@
 //! # In a server
 //!
 //! ```
-//! use mlx_overlay::QmvPolicy;
+//! use mlx_overlay::RowPolicy;
 //! use mlx_lab::{probe, setting};
 //!
 //! # fn main() -> mlx_lab::Result<()> {
 //! let layers = [probe::Layer { product: "mlp=64x512:4:64".parse()?, count: 36 }];
 //! let options = probe::Options { rows: vec![2, 4], seeds: 1, ..probe::Options::new()? };
 //! let report = probe::products(&layers, &options, &mut |_, _| ())?;
-//! let policy = report.recommended().map_or(Ok(QmvPolicy::Default), str::parse)?;
+//! let policy = report.recommended().map_or(Ok(RowPolicy::Default), str::parse)?;
 //! let stream = setting::stream(policy)?;
 //! # let _ = stream;
 //! // Later: did the verify pass take the kernels that were probed?
@@ -34,6 +34,7 @@
 //! ```
 
 mod error;
+mod kernels;
 
 pub mod bench;
 pub mod calibrate;

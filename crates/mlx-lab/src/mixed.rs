@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use mlx_overlay::{QmvPolicy, Stream};
+use mlx_overlay::{RowPolicy, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Spread;
@@ -21,7 +21,7 @@ pub struct Options {
     /// Rows of the speculative stream's blocks.
     pub width: usize,
     /// Its policy.
-    pub policy: QmvPolicy,
+    pub policy: RowPolicy,
     /// Steps of the batch, each a token a sequence.
     pub steps: usize,
 }
@@ -29,7 +29,7 @@ pub struct Options {
 /// One half of the comparison: the batch alone, or with a neighbour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Half {
-    /// Dispatches of quantized kernels by the batch, by function.
+    /// Quantized products of the batch, by the path that they took.
     pub kernels: Vec<(String, u64)>,
     /// The tokens of all sequences, step by step.
     pub tokens: Vec<Vec<u32>>,
@@ -86,7 +86,7 @@ pub fn run(
         ));
     }
     let machine = Machine::here()?;
-    let default = setting::stream(QmvPolicy::Default)?;
+    let default = setting::stream(RowPolicy::Default)?;
     let exact = setting::stream(options.policy)?;
     let total = 2 * options.steps;
     let mut batch = Batch::new(model, options, &default)?;

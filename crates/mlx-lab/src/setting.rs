@@ -1,16 +1,16 @@
 //! Policies and the streams that carry them, also where the library has none.
 
-use mlx_overlay::{Device, QmvPolicy, Stream, dispatch_stats};
+use mlx_overlay::{Device, RowPolicy, Stream, dispatch_stats, has_policies};
 
 use crate::{Error, Result};
 
-/// The policies that can be asked for here: all, or [`QmvPolicy::Default`] alone where the library
+/// The policies that can be asked for here: all, or [`RowPolicy::Default`] alone where the library
 /// has none (pristine MLX, the CPU back-end).
-pub fn policies() -> Vec<QmvPolicy> {
-    if QmvPolicy::is_available() {
-        QmvPolicy::ALL.to_vec()
+pub fn policies() -> Vec<RowPolicy> {
+    if has_policies() {
+        RowPolicy::ALL.to_vec()
     } else {
-        vec![QmvPolicy::Default]
+        vec![RowPolicy::Default]
     }
 }
 
@@ -19,15 +19,14 @@ pub fn policies() -> Vec<QmvPolicy> {
 /// # Errors
 /// [`mlx_overlay::Error::NoPolicies`] for another policy than the default one where the library has
 /// none.
-pub fn stream(policy: QmvPolicy) -> Result<Stream> {
-    if policy == QmvPolicy::Default && !QmvPolicy::is_available() {
+pub fn stream(policy: RowPolicy) -> Result<Stream> {
+    if policy == RowPolicy::Default && !has_policies() {
         return Ok(Stream::default_of(Device::preferred()?)?);
     }
     Ok(Stream::with_policy(policy)?)
 }
 
-/// Dispatches of the kernels of quantized products by function, since some moment. Kernels that
-/// only quantize or dequantize are left out.
+/// Quantized products by the path that they took, since some moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters(Vec<(String, u64)>);
 
@@ -37,10 +36,13 @@ impl Counters {
     /// # Errors
     /// MLX's.
     pub fn now() -> Result<Self> {
-        if QmvPolicy::is_available() {
-            let mut counts = dispatch_stats()?;
-            counts.retain(|(kernel, _)| !kernel.contains("quantize"));
-            Ok(Self(counts))
+        if has_policies() {
+            let counts = dispatch_stats()?.into_iter();
+            Ok(Self(
+                counts
+                    .map(|(path, count)| (path.to_string(), count))
+                    .collect(),
+            ))
         } else {
             Ok(Self(Vec::new()))
         }
@@ -52,8 +54,8 @@ impl Counters {
     /// MLX's.
     pub fn since(&self) -> Result<Vec<(String, u64)>> {
         let mut counts = Self::now()?.0;
-        for (kernel, count) in &mut counts {
-            let before = self.0.iter().find(|(name, _)| name == kernel);
+        for (path, count) in &mut counts {
+            let before = self.0.iter().find(|(name, _)| name == path);
             *count -= before.map_or(0, |&(_, before)| before);
         }
         counts.retain(|&(_, count)| count > 0);
@@ -64,7 +66,7 @@ impl Counters {
 /// The policy of that name.
 ///
 /// # Errors
-/// [`mlx_overlay::Error::PolicyName`].
-pub(crate) fn policy(name: &str) -> Result<QmvPolicy> {
+/// [`Error::Name`].
+pub(crate) fn policy(name: &str) -> Result<RowPolicy> {
     name.parse().map_err(Error::from)
 }

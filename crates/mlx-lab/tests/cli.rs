@@ -15,7 +15,9 @@ use mlx_lab::machine::Machine;
 use mlx_lab::model::Model;
 use mlx_lab::product::Product;
 use mlx_lab::{bench, decode, mixed, probe};
-use mlx_overlay::{Backend, DispatchPlan, Dtype, QmvPolicy, Quantization, RoutePath, build_info};
+use mlx_overlay::{
+    Backend, DispatchPlan, Dtype, Quantization, RoutePath, RowPolicy, build_info, has_policies,
+};
 
 type Outcome = Result<(), Failed>;
 type Test = (&'static str, fn() -> Outcome);
@@ -23,7 +25,7 @@ type Test = (&'static str, fn() -> Outcome);
 fn main() {
     let arguments = Arguments::from_args();
     let missing = match build_info() {
-        Ok(info) if info.backend == Backend::Sim && QmvPolicy::is_available() => None,
+        Ok(info) if info.backend == Backend::Sim && has_policies() => None,
         Ok(info) => Some(format!(
             "back-end {} is not the simulated one",
             info.backend
@@ -164,9 +166,9 @@ fn probe_tells_the_policies_apart() -> Outcome {
         // 32 outputs of 2 or 4 rows, in f32 and in bf16.
         assert_eq!(cell.outputs, 2 * 32 * cell.rows);
     }
-    let certificate = report.certificate(QmvPolicy::Streamed)?;
+    let certificate = report.certificate(RowPolicy::Streamed)?;
     assert!(certificate.check(&[("qmv_wide".to_owned(), 1)]).is_err());
-    assert!(report.certificate(QmvPolicy::Default).is_err());
+    assert!(report.certificate(RowPolicy::Default).is_err());
 
     // A generation that never takes the wide kernel: everything is exact, and one pass still reads the least.
     let report: probe::Report = json("applegpu_g13s", &SMALL, 0)?;
@@ -462,10 +464,12 @@ fn calibrations_reach_the_dispatch() -> Outcome {
     std::fs::write(&file, calibration.to_toml()?)?;
     let read = Calibration::read(&file)?;
     assert_eq!(read, calibration);
-    let stream = mlx_lab::setting::stream(QmvPolicy::Streamed)?;
+    let stream = mlx_lab::setting::stream(RowPolicy::Streamed)?;
     let path = |rows, quantization| -> Result<String, mlx_overlay::Error> {
         let shape = [rows, 1024, 4096];
-        Ok(DispatchPlan::of(shape, quantization, Dtype::Bf16, &stream)?.path)
+        Ok(DispatchPlan::of(shape, quantization, Dtype::Bf16, &stream)?
+            .path
+            .to_string())
     };
     let measured = Quantization::affine(4, 64)?;
     assert_eq!(path(3, measured)?, "qmv_streamed");

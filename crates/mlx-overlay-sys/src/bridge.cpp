@@ -67,20 +67,6 @@ core::array view(
   return out;
 }
 
-const char* mode_name(WeightMode mode) {
-  switch (mode) {
-    case WeightMode::Affine:
-      return "affine";
-    case WeightMode::Mxfp4:
-      return "mxfp4";
-    case WeightMode::Mxfp8:
-      return "mxfp8";
-    case WeightMode::Nvfp4:
-      return "nvfp4";
-  }
-  throw std::invalid_argument("mlx-overlay: unknown quantization mode");
-}
-
 std::optional<core::array> biases(rust::Slice<const ArrayRef> parts) {
   return parts.size() > 2 ? std::optional(parts[2].array.get()) : std::nullopt;
 }
@@ -131,6 +117,10 @@ core::Dtype to_mlx(ElementKind kind) {
 
 core::Stream to_mlx(RawStream stream) {
   return core::Stream(stream.index, to_mlx(stream.device));
+}
+
+core::QuantizationMode mode_of(const WeightFormat& format) {
+  return static_cast<core::QuantizationMode>(format.mode);
 }
 
 std::unique_ptr<Array> wrap(core::array value) {
@@ -294,7 +284,7 @@ quantize(const Array& w, const WeightFormat& format, RawStream stream) {
       w.get(),
       format.group_size,
       format.bits,
-      mode_name(format.mode),
+      core::quantization_mode_to_string(mode_of(format)),
       std::nullopt,
       to_mlx(stream));
   return Quantized{
@@ -314,7 +304,7 @@ std::unique_ptr<Array> dequantize(
       biases(parts),
       format.group_size,
       format.bits,
-      mode_name(format.mode),
+      core::quantization_mode_to_string(mode_of(format)),
       std::nullopt,
       std::nullopt,
       to_mlx(stream)));
@@ -345,7 +335,7 @@ std::unique_ptr<Array> quantized_matmul(
       /* transpose= */ true,
       format.group_size,
       format.bits,
-      mode_name(format.mode),
+      core::quantization_mode_to_string(mode_of(format)),
       s));
 }
 

@@ -14,7 +14,6 @@ namespace mlx_overlay {
 
 enum class DeviceKind : std::uint8_t;
 enum class ElementKind : std::uint8_t;
-enum class WeightMode : std::uint8_t;
 struct RawStream;
 struct ArrayRef;
 struct Quantized;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "mlx-overlay-sys/src/convert.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
 
 namespace mlx_overlay {
@@ -15,23 +16,6 @@ namespace core = mlx::core;
 
 [[noreturn]] void refuse(const std::string& why) {
   throw std::invalid_argument("mlx-overlay: " + why);
-}
-
-bool exists(const WeightFormat& format) {
-  const auto bits = format.bits;
-  const auto group_size = format.group_size;
-  switch (format.mode) {
-    case WeightMode::Affine:
-      return (1 <= bits && bits <= 8 && bits != 7) &&
-          (group_size == 32 || group_size == 64 || group_size == 128);
-    case WeightMode::Mxfp4:
-      return bits == 4 && group_size == 32;
-    case WeightMode::Mxfp8:
-      return bits == 8 && group_size == 32;
-    case WeightMode::Nvfp4:
-      return bits == 4 && group_size == 16;
-  }
-  refuse("unknown quantization mode");
 }
 
 constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
@@ -63,10 +47,11 @@ const core::array& operand(const Array& array) {
 }
 
 void check_format(const WeightFormat& format) {
-  if (!exists(format)) {
+  if (!is_format(format)) {
     refuse(
-        "there is no such format: " + std::to_string(format.bits) +
-        " bits in groups of " + std::to_string(format.group_size));
+        "there is no such format: mode " + std::to_string(format.mode) + ", " +
+        std::to_string(format.bits) + " bits in groups of " +
+        std::to_string(format.group_size));
   }
 }
 
@@ -85,7 +70,7 @@ void check_quantized(
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format) {
   check_format(format);
-  const bool affine = format.mode == WeightMode::Affine;
+  const bool affine = mode_of(format) == core::QuantizationMode::Affine;
   if (parts.size() != (affine ? 3 : 2)) {
     refuse("a quantized matrix has three parts if affine, else two");
   }

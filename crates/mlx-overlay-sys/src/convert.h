@@ -7,6 +7,7 @@
 #include "mlx-overlay-sys/src/bridge.h"
 #include "mlx/array.h"
 #include "mlx/device.h"
+#include "mlx/primitives.h"
 #include "mlx/stream.h"
 
 namespace mlx_overlay {
@@ -14,6 +15,9 @@ namespace mlx_overlay {
 mlx::core::Device to_mlx(DeviceKind device);
 mlx::core::Dtype to_mlx(ElementKind kind);
 mlx::core::Stream to_mlx(RawStream stream);
+
+// The mode of a format that was checked.
+mlx::core::QuantizationMode mode_of(const WeightFormat& format);
 
 // Refuses what is larger than MLX's memory limit: its CPU allocator does not
 // report that it failed, and kernels would write through null.

@@ -10,7 +10,7 @@
 #include "mlx/primitives.h"
 
 #ifdef MLX_OVERLAY_POLICIES
-#include "mlx/backend/metal/qmv_dispatch.h"
+#include "mlx/row_policy.h"
 #endif
 
 namespace mlx_overlay {
@@ -75,25 +75,25 @@ std::unique_ptr<Array> fails_when_run(const Array& input, RawStream stream) {
 
 void hook_answers(std::int32_t answer) {
   static std::atomic<std::int32_t> given;
-  mlx_qmv_set_hook(nullptr, nullptr);
+  mlx_row_set_hook(nullptr, nullptr);
   given = answer;
-  mlx_qmv_set_hook(
-      [](mlx_qmv_problem, void* context) {
+  mlx_row_set_hook(
+      [](mlx_row_problem, void* context) {
         return static_cast<std::atomic<std::int32_t>*>(context)->load();
       },
       &given);
 }
 
 void hook_throws() {
-  mlx_qmv_set_hook(
-      [](mlx_qmv_problem, void*) -> std::int32_t {
+  mlx_row_set_hook(
+      [](mlx_row_problem, void*) -> std::int32_t {
         throw std::runtime_error("no idea");
       },
       nullptr);
 }
 
 void hook_is_gone() {
-  mlx_qmv_set_hook(nullptr, nullptr);
+  mlx_row_set_hook(nullptr, nullptr);
 }
 
 #else

@@ -94,6 +94,18 @@ fn process_ending() -> &'static str {
     PROCESS_ENDING
 }
 
+/// Whether MLX has kernels for weights of that format.
+fn is_format(format: &WeightFormat) -> bool {
+    let mode = mlx_terms::Mode::from_number(format.mode);
+    let unsigned = |value: i32| u32::try_from(value).ok();
+    let format = mode
+        .zip(unsigned(format.bits))
+        .zip(unsigned(format.group_size));
+    format.is_some_and(|((mode, bits), group_size)| {
+        mlx_terms::Format::new(mode, bits, group_size).is_ok()
+    })
+}
+
 pub use bridge::*;
 
 // The macro's own output has no SAFETY comments; each declaration below says what its C++ side
@@ -125,24 +137,11 @@ mod bridge {
         U8,
     }
 
-    /// Ways to quantize, in the order of `mlx::core::QuantizationMode`.
-    #[derive(Debug)]
-    enum WeightMode {
-        /// A scale and a bias a group.
-        Affine,
-        /// 4-bit floats with a shared exponent.
-        Mxfp4,
-        /// 8-bit floats with a shared exponent.
-        Mxfp8,
-        /// 4-bit floats with an 8-bit float as scale.
-        Nvfp4,
-    }
-
     /// How a matrix is quantized.
     #[derive(Clone, Copy, Debug)]
     struct WeightFormat {
-        /// What the values mean.
-        mode: WeightMode,
+        /// What the values mean: a number of `mlx_terms::Mode`, which are MLX's.
+        mode: i32,
         /// Bits a weight.
         bits: i32,
         /// Weights that share a scale.
@@ -188,27 +187,19 @@ mod bridge {
         dtype: ElementKind,
     }
 
-    /// `mlx_qmv_plan` in the overlay's `qmv_plan.h`.
+    /// `mlx_row_plan` in the overlay's `row_policy.h`.
     struct ProductPlan {
-        /// Name of the kernel family.
-        path: String,
-        /// Name of the kernel in the library.
-        kernel: String,
-        /// The policy that it was made under.
+        /// The policy in force, by its number.
         policy: i32,
-        /// Rows of x that a threadgroup serves.
+        /// What computes the product, by its number.
+        path: i32,
+        /// Rows of x that a threadgroup serves; 0 where MLX's matrix kernels decide.
         tile: i32,
-        /// Tiles of rows.
-        tiles: i32,
-        /// How often the weights are read.
-        weight_passes: i32,
-        /// Bytes of weights, scales and biases read.
-        weight_bytes: i64,
         /// Whether every row has the bits of its M = 1 result.
         identical: bool,
     }
 
-    /// `mlx_qmv_route` in the overlay's `qmv_plan.h`.
+    /// `mlx_row_route` in the overlay's `row_policy.h`.
     struct ProductRoute {
         /// The quantization mode, by its number; -1: any.
         mode: i32,
@@ -228,16 +219,8 @@ mod bridge {
         m_min: i32,
         /// Most rows.
         m_max: i32,
-        /// The kernel family, by its number.
+        /// The path, by its number.
         path: i32,
-    }
-
-    /// How often a quantized kernel was dispatched.
-    struct KernelCount {
-        /// Its function.
-        kernel: String,
-        /// Dispatches since the last reset.
-        dispatches: u64,
     }
 
     /// A quantized product that is not on the stream where it is expected.
@@ -253,6 +236,7 @@ mod bridge {
     extern "Rust" {
         fn thread_ending() -> &'static str;
         fn process_ending() -> &'static str;
+        fn is_format(format: &WeightFormat) -> bool;
     }
 
     unsafe extern "C++" {
@@ -407,12 +391,16 @@ mod bridge {
         fn plan_product(product: &ProductShape, stream: RawStream) -> Result<ProductPlan>;
         /// Replaces the routing table.
         fn set_routes(routes: &[ProductRoute]) -> Result<()>;
-        /// Counters of the kernels that were dispatched at all.
-        fn kernel_counts() -> Result<Vec<KernelCount>>;
+        /// Whether the GPU has matrix units that MLX uses.
+        fn has_matrix_units() -> Result<bool>;
+        /// How many products took each path, by its number.
+        fn path_counts() -> Result<Vec<u64>>;
         /// Sets the counters to zero.
-        fn reset_kernel_counts() -> Result<()>;
-        /// The quantized kernel that this thread dispatched last; empty if none.
-        fn last_kernel() -> Result<String>;
+        fn reset_path_counts() -> Result<()>;
+        /// Begins to record the names of the kernels that this thread asks its device for.
+        fn record_kernels() -> Result<()>;
+        /// Ends the recording; each name ends with a newline.
+        fn recorded_kernels() -> Result<String>;
         /// The quantized products that an evaluation of the arrays would run on another stream.
         fn stray_products(arrays: &[ArrayRef], stream: RawStream) -> Result<Vec<StrayProduct>>;
     }
@@ -444,7 +432,7 @@ mod bridge {
         /// Computes such a product on a GPU stream, once together and once row by row, and counts
         /// the outputs whose bits differ.
         fn probe_rows_that_differ(name: &str, rows: i32, stream: RawStream) -> Result<i64>;
-        /// Computes such a product together only, so that [`last_kernel`] tells what served it.
+        /// Computes such a product together only, so that [`recorded_kernels`] tells what served it.
         fn probe_together(name: &str, rows: i32, stream: RawStream) -> Result<()>;
         /// Computes one product on two streams in one function, plain and compiled. Counts the outputs that differ
         /// between plain and compiled, on the first stream and on the second, and between the streams.

@@ -1,5 +1,7 @@
 #include "mlx-overlay-sys/src/policy.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <typeinfo>
 #include <unordered_set>
@@ -10,7 +12,7 @@
 #include "mlx/primitives.h"
 
 #ifdef MLX_OVERLAY_POLICIES
-#include "mlx/backend/metal/qmv_dispatch.h"
+#include "mlx/row_policy.h"
 #endif
 
 namespace mlx_overlay {
@@ -30,18 +32,18 @@ bool is_quantized_product(const core::Primitive& primitive) {
 
 void check(int status) {
   if (status != 0) {
-    throw std::runtime_error(mlx_qmv_last_error());
+    throw std::runtime_error(mlx_row_last_error());
   }
 }
 
 std::int32_t float_type(ElementKind kind) {
   switch (kind) {
     case ElementKind::F32:
-      return MLX_QMV_DTYPE_FLOAT32;
+      return MLX_ROW_DTYPE_FLOAT32;
     case ElementKind::F16:
-      return MLX_QMV_DTYPE_FLOAT16;
+      return MLX_ROW_DTYPE_FLOAT16;
     case ElementKind::Bf16:
-      return MLX_QMV_DTYPE_BFLOAT16;
+      return MLX_ROW_DTYPE_BFLOAT16;
     default:
       throw std::invalid_argument("mlx-overlay: x is of f32, f16 or bf16");
   }
@@ -103,28 +105,28 @@ bool has_policies() {
 
 RawStream new_policy_stream(std::int32_t policy) {
   RawStream stream{DeviceKind::Gpu, -1};
-  check(mlx_qmv_new_stream(policy, &stream.index));
+  check(mlx_row_new_stream(policy, &stream.index));
   return stream;
 }
 
 std::int32_t stream_policy(std::int32_t index) {
-  std::int32_t policy = MLX_QMV_DECLINE;
-  check(mlx_qmv_stream_policy(index, &policy));
+  std::int32_t policy = MLX_ROW_DECLINE;
+  check(mlx_row_stream_policy(index, &policy));
   return policy;
 }
 
 std::int32_t process_policy() {
-  std::int32_t policy = MLX_QMV_DECLINE;
-  check(mlx_qmv_process_policy(&policy));
+  std::int32_t policy = MLX_ROW_DECLINE;
+  check(mlx_row_process_policy(&policy));
   return policy;
 }
 
 ProductPlan plan_product(const ProductShape& product, RawStream stream) {
+  check_format(product.format);
   check_indexable(product.m, product.n, product.k);
-  mlx_qmv_problem problem = {};
-  problem.op = MLX_QMV_OP_QUANTIZED_MATMUL;
-  // Both in the order of mlx::core::QuantizationMode.
-  problem.mode = static_cast<std::int32_t>(product.format.mode);
+  mlx_row_problem problem = {};
+  problem.op = MLX_ROW_OP_QUANTIZED_MATMUL;
+  problem.mode = product.format.mode;
   problem.dtype = float_type(product.dtype);
   problem.bits = product.format.bits;
   problem.group_size = product.format.group_size;
@@ -134,23 +136,14 @@ ProductPlan plan_product(const ProductShape& product, RawStream stream) {
   problem.k = product.k;
   problem.batch = 1;
   problem.experts = 1;
-  problem.matrix_kernels = 1;
   problem.stream = stream.index;
-  mlx_qmv_plan plan = {};
-  check(mlx_qmv_plan_here(&problem, &plan));
-  return ProductPlan{
-      mlx_qmv_path_name(plan.path),
-      plan.kernel,
-      plan.policy,
-      plan.tile,
-      plan.tiles,
-      plan.weight_passes,
-      plan.weight_bytes,
-      plan.identical != 0};
+  mlx_row_plan plan = {};
+  check(mlx_row_plan_product(&problem, &plan));
+  return ProductPlan{plan.policy, plan.path, plan.tile, plan.identical != 0};
 }
 
 void set_routes(rust::Slice<const ProductRoute> routes) {
-  std::vector<mlx_qmv_route> entries;
+  std::vector<mlx_row_route> entries;
   entries.reserve(routes.size());
   for (const auto& route : routes) {
     entries.push_back(
@@ -165,27 +158,31 @@ void set_routes(rust::Slice<const ProductRoute> routes) {
          route.m_max,
          route.path});
   }
-  check(mlx_qmv_set_routes(entries.data(), entries.size()));
+  check(mlx_row_set_routes(entries.data(), entries.size()));
 }
 
-rust::Vec<KernelCount> kernel_counts() {
-  std::vector<mlx_qmv_stat> stats(mlx_qmv_stats(nullptr, 0));
-  mlx_qmv_stats(stats.data(), stats.size());
-  rust::Vec<KernelCount> counts;
-  for (const auto& stat : stats) {
-    if (stat.dispatches > 0) {
-      counts.push_back(KernelCount{stat.kernel, stat.dispatches});
-    }
-  }
-  return counts;
+bool has_matrix_units() {
+  return mlx_row_matrix_units() != 0;
 }
 
-void reset_kernel_counts() {
-  mlx_qmv_reset_stats();
+rust::Vec<std::uint64_t> path_counts() {
+  std::vector<std::uint64_t> counts(mlx_row_counts(nullptr, 0));
+  mlx_row_counts(counts.data(), counts.size());
+  rust::Vec<std::uint64_t> copy;
+  std::copy(counts.begin(), counts.end(), std::back_inserter(copy));
+  return copy;
 }
 
-rust::String last_kernel() {
-  return mlx_qmv_last_kernel();
+void reset_path_counts() {
+  mlx_row_reset_counts();
+}
+
+void record_kernels() {
+  mlx_row_record_kernels();
+}
+
+rust::String recorded_kernels() {
+  return mlx_row_recorded_kernels();
 }
 
 #else
@@ -214,15 +211,23 @@ void set_routes(rust::Slice<const ProductRoute>) {
   refuse();
 }
 
-rust::Vec<KernelCount> kernel_counts() {
+bool has_matrix_units() {
   refuse();
 }
 
-void reset_kernel_counts() {
+rust::Vec<std::uint64_t> path_counts() {
   refuse();
 }
 
-rust::String last_kernel() {
+void reset_path_counts() {
+  refuse();
+}
+
+void record_kernels() {
+  refuse();
+}
+
+rust::String recorded_kernels() {
   refuse();
 }
 

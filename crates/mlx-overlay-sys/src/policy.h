@@ -11,7 +11,6 @@ namespace mlx_overlay {
 struct ProductShape;
 struct ProductPlan;
 struct ProductRoute;
-struct KernelCount;
 struct StrayProduct;
 
 bool has_policies();
@@ -20,9 +19,11 @@ std::int32_t stream_policy(std::int32_t index);
 std::int32_t process_policy();
 ProductPlan plan_product(const ProductShape& product, RawStream stream);
 void set_routes(rust::Slice<const ProductRoute> routes);
-rust::Vec<KernelCount> kernel_counts();
-void reset_kernel_counts();
-rust::String last_kernel();
+bool has_matrix_units();
+rust::Vec<std::uint64_t> path_counts();
+void reset_path_counts();
+void record_kernels();
+rust::String recorded_kernels();
 rust::Vec<StrayProduct> stray_products(
     rust::Slice<const ArrayRef> arrays,
     RawStream stream);

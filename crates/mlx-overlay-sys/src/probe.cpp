@@ -346,7 +346,7 @@ Case made(rust::Str name, int rows) {
 // another one. Asking for its policy does not compile.
 template <typename S>
 concept HasPolicy = requires(S stream) {
-  core::qmv_stream_policy(stream);
+  core::stream_policy(stream);
 };
 static_assert(HasPolicy<core::Stream>);
 static_assert(!HasPolicy<core::ThreadLocalStream>);

@@ -4,7 +4,8 @@
 
 use cxx::UniquePtr;
 use mlx_overlay_sys as sys;
-use sys::{ArrayRef, DeviceKind, ElementKind, WeightFormat, WeightMode};
+use mlx_terms::Mode;
+use sys::{ArrayRef, DeviceKind, ElementKind, WeightFormat};
 
 fn text<T>(result: Result<T, cxx::Exception>) -> String {
     match result {
@@ -113,7 +114,7 @@ fn zeros(shape: &[i32], kind: ElementKind) -> UniquePtr<sys::Array> {
 }
 
 const FOUR_BITS: WeightFormat = WeightFormat {
-    mode: WeightMode::Affine,
+    mode: Mode::Affine as i32,
     bits: 4,
     group_size: 32,
 };
@@ -140,20 +141,23 @@ fn nothing_is_divided_by_zero() {
     for shape in [[0, -1], [64, -64]] {
         assert!(text(sys::reshape(&full, &shape, cpu)).contains("extents must be 1 or more"));
     }
-    for (bits, group_size) in [(4, 0), (0, 32), (7, 32), (4, -32)] {
+    for (mode, bits, group_size) in [
+        (0, 4, 0),
+        (0, 0, 32),
+        (0, 7, 32),
+        (0, 4, -32),
+        (9, 4, 32),
+        (-1, 4, 32),
+        (3, 4, 32),
+    ] {
         let format = WeightFormat {
+            mode,
             bits,
             group_size,
-            ..FOUR_BITS
         };
         let said = text(sys::quantize(&full, &format, cpu));
         assert!(said.contains("no such format"), "{said}");
     }
-    let format = WeightFormat {
-        mode: WeightMode { repr: 9 },
-        ..FOUR_BITS
-    };
-    assert!(text(sys::quantize(&full, &format, cpu)).contains("unknown quantization mode"));
 }
 
 /// MLX takes the scales' rows, and the positions of values, to be as many as their partners have.

@@ -20,8 +20,8 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use mlx_overlay::{
-    Array, BuildInfo, Device, Element, QmvPolicy, Quantization, QuantizedMatrix, Stream, bf16,
-    build_info, f16, quantize, quantized_matmul,
+    Array, BuildInfo, Device, Element, Quantization, QuantizedMatrix, RowPolicy, Stream, bf16,
+    build_info, f16, has_policies, process_policy, quantize, quantized_matmul,
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -317,10 +317,10 @@ fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report
         mlx_tree: tree,
         mlx_pristine: pristine,
         mlx_backend: backend.to_string(),
-        policy: QmvPolicy::is_available()
-            .then(QmvPolicy::of_process)
+        policy: has_policies()
+            .then(process_policy)
             .transpose()?
-            .map(QmvPolicy::name),
+            .map(RowPolicy::name),
     })
 }
 

@@ -1,3 +1,5 @@
+use mlx_terms::FormatError;
+
 use crate::{Device, Dtype};
 
 /// What every fallible function of this crate returns.
@@ -61,14 +63,16 @@ pub enum Error {
     },
 
     /// A way to quantize that MLX has no kernels for.
-    #[error(
-        "no quantization with {bits} bits in groups of {group_size}: bits are 1, 2, 3, 4, 5, 6 or 8, groups 32, 64 or 128"
-    )]
-    Quantization {
-        /// Bits a weight.
-        bits: u32,
-        /// Weights a group.
-        group_size: u32,
+    #[error("no such quantization: {0}")]
+    Quantization(#[from] FormatError),
+
+    /// A route for products that MLX has no kernels for.
+    #[error("route {number}: {error}")]
+    Route {
+        /// Its place in the table, from 0.
+        number: usize,
+        /// What is wrong with its format.
+        error: FormatError,
     },
 
     /// Biases for a mode without, or none for one with.
@@ -98,10 +102,6 @@ pub enum Error {
         "the linked MLX has no policies: they come with the overlay's Metal back-end (`--backend metal` or `sim`)"
     )]
     NoPolicies,
-
-    /// No policy has this name.
-    #[error("a policy is default, narrow, streamed or exact, found \"{0}\"")]
-    PolicyName(String),
 
     /// Quantized products that would not run on the stream where they are expected.
     #[error("quantized products are not on stream {stream}: {}", products.join("; "))]

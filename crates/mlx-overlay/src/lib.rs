@@ -40,7 +40,7 @@
 //!
 //! # Policies
 //!
-//! [`QmvPolicy`] says which quantized products keep, for each row, the bits that the row has alone;
+//! [`RowPolicy`] says which quantized products keep, for each row, the bits that the row has alone;
 //! [`Stream::with_policy`] says for which work it holds.
 //!
 //! # Errors
@@ -65,16 +65,18 @@ pub use error::{Error, Result};
 pub use evaluated::Evaluated;
 pub use half::{bf16, f16};
 pub use info::{Backend, BuildInfo, build_info, mlx_version};
+pub use mlx_terms::{
+    Format, FormatError, Mode as QuantizationMode, Path, Policy as RowPolicy, Route, RoutePath,
+    UnknownName,
+};
 pub use neural::{
     Rope, add, argmax, as_type, attention, multiply, reshape, rms_norm, rope, sigmoid, slice,
     slice_update, take_rows, transpose_axes,
 };
 pub use ops::{eval, matmul, transpose};
 pub use policy::{
-    DispatchPlan, QmvPolicy, Route, RoutePath, dispatch_stats, last_kernel, reset_dispatch_stats,
-    set_routes,
+    DispatchPlan, dispatch_stats, has_matrix_units, has_policies, process_policy, record_kernels,
+    reset_dispatch_stats, set_routes,
 };
-pub use quantized::{
-    Quantization, QuantizationMode, QuantizedMatrix, dequantize, quantize, quantized_matmul,
-};
+pub use quantized::{Quantization, QuantizedMatrix, dequantize, quantize, quantized_matmul};
 pub use stream::Stream;

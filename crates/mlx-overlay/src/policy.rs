@@ -1,95 +1,31 @@
-use std::fmt;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
-
 use mlx_overlay_sys::{self as sys, ArrayRef};
 
 use crate::ops::require_float_type;
-use crate::{Array, Dtype, Error, Quantization, QuantizationMode, Result, Stream};
+use crate::{Array, Dtype, Error, Path, Quantization, Result, Route, RowPolicy, Stream};
 
-/// Who decides between the kernels that compute one quantized product.
-///
-/// MLX computes several rows faster than one by one, but then a row does not have the bits that it
-/// has alone. A policy says which products must keep them:
-///
-/// | policy | below the batch limit | from there on | weights read |
-/// |---|---|---|---|
-/// | `Default` | as MLX does | as MLX does | as MLX does |
-/// | `Narrow` | bits of one row | as MLX does | once a row |
-/// | `Streamed` | bits of one row | as MLX does | once for 8 rows |
-/// | `Exact` | bits of one row | bits of one row | once for 8 rows |
-///
-/// One row takes the same kernel under every policy. A policy holds for quantized products, not for
-/// attention or for products of dense matrices.
+/// Whether the linked MLX has policies: the overlay's Metal back-end does, pristine MLX and the CPU
+/// back-end do not.
+pub fn has_policies() -> bool {
+    sys::has_policies()
+}
+
+/// The policy of products that neither their stream nor a hook decides: that of the environment
+/// variable `MLX_QMV_POLICY` when it was first needed, else [`RowPolicy::Default`].
 ///
 /// What is asked first when a product is dispatched: the policy of its stream
-/// ([`Stream::with_policy`]), a hook that C code registered, the process's `MLX_QMV_POLICY`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum QmvPolicy {
-    /// MLX's own choice.
-    Default,
-    /// One-row kernels for each row.
-    Narrow,
-    /// Order-preserving kernels for several rows.
-    Streamed,
-    /// Order-preserving kernels for any number of rows.
-    Exact,
+/// ([`Stream::with_policy`]), a hook that C code registered, the process's.
+///
+/// # Errors
+///
+/// [`Error::NoPolicies`]; MLX's, if the variable names no policy.
+pub fn process_policy() -> Result<RowPolicy> {
+    require()?;
+    policy(sys::process_policy()?)
 }
 
-impl QmvPolicy {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Default, Self::Narrow, Self::Streamed, Self::Exact];
-
-    /// Whether the linked MLX has policies: the overlay's Metal back-end does, pristine MLX and the
-    /// CPU back-end do not.
-    pub fn is_available() -> bool {
-        sys::has_policies()
-    }
-
-    /// The policy of products that neither their stream nor a hook decides: that of the environment
-    /// variable `MLX_QMV_POLICY` when it was first needed, else [`QmvPolicy::Default`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoPolicies`]; MLX's, if the variable names no policy.
-    pub fn of_process() -> Result<Self> {
-        require()?;
-        Self::from_raw(sys::process_policy()?)
-    }
-
-    /// Its name, as `MLX_QMV_POLICY` takes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Narrow => "narrow",
-            Self::Streamed => "streamed",
-            Self::Exact => "exact",
-        }
-    }
-
-    fn from_raw(raw: i32) -> Result<Self> {
-        usize::try_from(raw)
-            .ok()
-            .and_then(|i| Self::ALL.get(i).copied())
-            .ok_or_else(|| Error::Mlx(format!("no policy has the number {raw}")))
-    }
-}
-
-impl fmt::Display for QmvPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for QmvPolicy {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|policy| policy.name() == name)
-            .ok_or_else(|| Error::PolicyName(name.to_owned()))
-    }
+fn policy(number: i32) -> Result<RowPolicy> {
+    RowPolicy::from_number(number)
+        .ok_or_else(|| Error::Mlx(format!("no policy has the number {number}")))
 }
 
 impl Stream {
@@ -99,14 +35,16 @@ impl Stream {
     /// it; they follow the policy whenever they are evaluated, and whatever else the process does.
     ///
     /// ```
-    /// # use mlx_overlay::{Array, QmvPolicy, Quantization, Stream, quantize, quantized_matmul};
+    /// # use mlx_overlay::{
+    /// #     Array, Quantization, RowPolicy, Stream, has_policies, quantize, quantized_matmul,
+    /// # };
     /// # fn main() -> mlx_overlay::Result<()> {
-    /// # if !QmvPolicy::is_available() { return Ok(()) }
+    /// # if !has_policies() { return Ok(()) }
     /// let w = Array::from_slice(&vec![0.5f32; 8 * 512], &[8, 512])?;
     /// let w = quantize(&w, Quantization::affine(4, 64)?)?;
     /// let x = Array::from_slice(&vec![1.0f32; 6 * 512], &[6, 512])?;
     ///
-    /// let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    /// let exact = Stream::with_policy(RowPolicy::Exact)?;
     /// let verified = exact.scope(|| quantized_matmul(&x, &w))?;
     /// exact.check_products([&verified])?;
     /// let rows = verified.to_vec::<f32>()?;
@@ -118,7 +56,7 @@ impl Stream {
     /// # Errors
     ///
     /// [`Error::NoPolicies`] if the linked MLX has none; MLX's.
-    pub fn with_policy(policy: QmvPolicy) -> Result<Self> {
+    pub fn with_policy(policy: RowPolicy) -> Result<Self> {
         require()?;
         Ok(Self::from_raw(sys::new_policy_stream(policy as i32)?))
     }
@@ -128,11 +66,11 @@ impl Stream {
     /// # Errors
     ///
     /// [`Error::NoPolicies`] if the linked MLX has none; MLX's.
-    pub fn policy(&self) -> Result<Option<QmvPolicy>> {
+    pub fn policy(&self) -> Result<Option<RowPolicy>> {
         require()?;
         match sys::stream_policy(self.index())? {
             -1 => Ok(None),
-            raw => QmvPolicy::from_raw(raw).map(Some),
+            number => policy(number).map(Some),
         }
     }
 
@@ -173,24 +111,16 @@ impl Stream {
     }
 }
 
-/// What a quantized product does on the device, as the dispatch itself decides it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a quantized product takes, as the dispatch itself decides it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchPlan {
     /// The policy in force.
-    pub policy: QmvPolicy,
-    /// The kernel family, `qmv_streamed` for example.
-    pub path: String,
-    /// The kernel's name in the library.
-    pub kernel: String,
-    /// Rows of x that one threadgroup serves.
+    pub policy: RowPolicy,
+    /// What computes the product.
+    pub path: Path,
+    /// Rows of x that one threadgroup serves; 0 where MLX's matrix kernels decide.
     pub tile: usize,
-    /// Tiles of rows.
-    pub tiles: usize,
-    /// How often the weights are read.
-    pub weight_passes: usize,
-    /// Bytes of weights, scales and biases that are read.
-    pub weight_bytes: u64,
     /// Whether every row has the bits that it has alone.
     pub identical: bool,
 }
@@ -225,49 +155,15 @@ impl DispatchPlan {
             dtype: dtype.raw(),
         };
         let plan = sys::plan_product(&product, stream.raw())?;
-        let count = |value: i32| usize::try_from(value).unwrap_or(0);
+        let path = Path::from_number(plan.path)
+            .ok_or_else(|| Error::Mlx(format!("no path has the number {}", plan.path)))?;
         Ok(Self {
-            policy: QmvPolicy::from_raw(plan.policy)?,
-            path: plan.path,
-            kernel: plan.kernel,
-            tile: count(plan.tile),
-            tiles: count(plan.tiles),
-            weight_passes: count(plan.weight_passes),
-            weight_bytes: u64::try_from(plan.weight_bytes).unwrap_or(0),
+            policy: policy(plan.policy)?,
+            path,
+            tile: usize::try_from(plan.tile).unwrap_or(0),
             identical: plan.identical,
         })
     }
-}
-
-/// A kernel family that a [`Route`] can lead to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(i32)]
-pub enum RoutePath {
-    /// One row at a time.
-    Qmv = 2,
-    /// MLX's tiles of rows. Not taken where bits of one row are asked for.
-    Wide = 3,
-    /// Order-preserving tiles of rows.
-    Streamed = 4,
-}
-
-/// A measured preference for products of a format whose sizes lie in its ranges.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// The quantization mode, or any.
-    pub mode: Option<QuantizationMode>,
-    /// Bits a weight, or any.
-    pub bits: Option<u8>,
-    /// Weights that share a scale, or any number.
-    pub group_size: Option<u8>,
-    /// Outputs a row.
-    pub n: RangeInclusive<i32>,
-    /// Values a row.
-    pub k: RangeInclusive<i32>,
-    /// Rows.
-    pub m: RangeInclusive<i32>,
-    /// What they take.
-    pub path: RoutePath,
 }
 
 /// Replaces the process's routing table, which is empty at first: of the routes that fit a product,
@@ -275,9 +171,15 @@ pub struct Route {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX has none; MLX's, naming the route that makes no sense.
+/// [`Error::NoPolicies`] if the linked MLX has none; [`Error::Route`], or MLX's, naming the route
+/// that makes no sense.
 pub fn set_routes(routes: &[Route]) -> Result<()> {
     require()?;
+    for (number, route) in routes.iter().enumerate() {
+        route
+            .check_format()
+            .map_err(|error| Error::Route { number, error })?;
+    }
     let routes: Vec<_> = routes
         .iter()
         .map(|route| sys::ProductRoute {
@@ -296,20 +198,27 @@ pub fn set_routes(routes: &[Route]) -> Result<()> {
     Ok(sys::set_routes(&routes)?)
 }
 
-/// How often each quantized kernel was dispatched since the process began or
-/// [`reset_dispatch_stats`], by its function (`qmv_fast`, `qmv_wide`, ..); those never dispatched
-/// are left out.
+/// Whether the GPU has matrix units that MLX uses (generation 17 from macOS 26.2 on).
+///
+/// # Errors
+///
+/// [`Error::NoPolicies`] if the linked MLX is not the overlay's.
+pub fn has_matrix_units() -> Result<bool> {
+    require()?;
+    Ok(sys::has_matrix_units()?)
+}
+
+/// How many quantized products took each path since the process began or [`reset_dispatch_stats`];
+/// paths that none took are left out.
 ///
 /// # Errors
 ///
 /// [`Error::NoPolicies`] if the linked MLX has none.
-pub fn dispatch_stats() -> Result<Vec<(String, u64)>> {
+pub fn dispatch_stats() -> Result<Vec<(Path, u64)>> {
     require()?;
-    let counts = sys::kernel_counts()?;
-    Ok(counts
-        .into_iter()
-        .map(|count| (count.kernel, count.dispatches))
-        .collect())
+    let counts = sys::path_counts()?;
+    let counts = Path::ALL.iter().copied().zip(counts);
+    Ok(counts.filter(|&(_, count)| count > 0).collect())
 }
 
 /// Begins counting anew.
@@ -319,21 +228,42 @@ pub fn dispatch_stats() -> Result<Vec<(String, u64)>> {
 /// [`Error::NoPolicies`] if the linked MLX has none.
 pub fn reset_dispatch_stats() -> Result<()> {
     require()?;
-    Ok(sys::reset_kernel_counts()?)
+    Ok(sys::reset_path_counts()?)
 }
 
-/// The name of the quantized kernel that this thread dispatched last.
+/// Runs `work` and tells, besides what it returns, the kernels that this thread asked its device for
+/// meanwhile: their names in the library, in their order, whatever they compute. One recording at a
+/// time: a recording inside of `work` ends this one.
+///
+/// ```
+/// # use mlx_overlay::{Array, Quantization, has_policies, quantize, quantized_matmul, record_kernels};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// # if !has_policies() { return Ok(()) }
+/// let w = Array::from_slice(&vec![0.5f32; 8 * 512], &[8, 512])?;
+/// let w = quantize(&w, Quantization::affine(4, 64)?)?;
+/// let x = Array::from_slice(&vec![1.0f32; 512], &[1, 512])?;
+/// w.evaluate()?;
+/// let y = quantized_matmul(&x, &w)?;
+/// let (rows, kernels) = record_kernels(|| y.to_vec::<f32>())?;
+/// assert_eq!(rows?.len(), 8);
+/// assert!(kernels.iter().all(|name| name.starts_with("affine_qmv_fast_")), "{kernels:?}");
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX has none.
-pub fn last_kernel() -> Result<Option<String>> {
+/// [`Error::NoPolicies`] if the linked MLX is not the overlay's; `work` is not run then.
+pub fn record_kernels<T>(work: impl FnOnce() -> T) -> Result<(T, Vec<String>)> {
     require()?;
-    Ok(Some(sys::last_kernel()?).filter(|name| !name.is_empty()))
+    sys::record_kernels()?;
+    let outcome = work();
+    let names = sys::recorded_kernels()?;
+    Ok((outcome, names.lines().map(str::to_owned).collect()))
 }
 
 fn require() -> Result<()> {
-    if QmvPolicy::is_available() {
+    if has_policies() {
         Ok(())
     } else {
         Err(Error::NoPolicies)

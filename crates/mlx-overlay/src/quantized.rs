@@ -1,10 +1,9 @@
-use std::fmt;
-
-use mlx_overlay_sys::{self as sys, ArrayRef, WeightFormat, WeightMode};
+use mlx_overlay_sys::{self as sys, ArrayRef, WeightFormat};
+use mlx_terms::Format;
 
 use crate::neural::take_rows;
 use crate::ops::{require_dtype, require_elements, require_float, shape_error};
-use crate::{Array, Dtype, Error, Result, stream};
+use crate::{Array, Dtype, Error, QuantizationMode, Result, stream};
 
 /// How weights are quantized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,29 +33,29 @@ impl Quantization {
     ///
     /// [`Error::Quantization`] for bits or groups that MLX has no kernels for.
     pub fn affine(bits: u32, group_size: u32) -> Result<Self> {
-        if matches!(bits, 1..=6 | 8) && matches!(group_size, 32 | 64 | 128) {
-            Ok(Self::Affine { bits, group_size })
-        } else {
-            Err(Error::Quantization { bits, group_size })
-        }
+        Format::new(QuantizationMode::Affine, bits, group_size)?;
+        Ok(Self::Affine { bits, group_size })
+    }
+
+    /// Mode, bits and group size together.
+    pub fn format(self) -> Format {
+        let format = match self {
+            Self::Affine { bits, group_size } => {
+                Format::new(QuantizationMode::Affine, bits, group_size).ok()
+            }
+            _ => self.mode().fixed(),
+        };
+        format.expect("`affine` checks, and the other modes are fixed")
     }
 
     /// Bits a weight.
     pub fn bits(self) -> u32 {
-        match self {
-            Self::Affine { bits, .. } => bits,
-            Self::Mxfp4 | Self::Nvfp4 => 4,
-            Self::Mxfp8 => 8,
-        }
+        self.format().bits()
     }
 
     /// Weights that share a scale.
     pub fn group_size(self) -> u32 {
-        match self {
-            Self::Affine { group_size, .. } => group_size,
-            Self::Mxfp4 | Self::Mxfp8 => 32,
-            Self::Nvfp4 => 16,
-        }
+        self.format().group_size()
     }
 
     /// The mode, which leaves bits and groups open where they can be chosen.
@@ -76,52 +75,11 @@ impl Quantization {
 
     pub(crate) fn raw(self) -> WeightFormat {
         WeightFormat {
-            mode: match self.mode() {
-                QuantizationMode::Affine => WeightMode::Affine,
-                QuantizationMode::Mxfp4 => WeightMode::Mxfp4,
-                QuantizationMode::Mxfp8 => WeightMode::Mxfp8,
-                QuantizationMode::Nvfp4 => WeightMode::Nvfp4,
-            },
+            mode: self.mode() as i32,
             // Both are small.
             bits: self.bits() as i32,
             group_size: self.group_size() as i32,
         }
-    }
-}
-
-/// The modes of [`Quantization`], in MLX's order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[repr(i32)]
-pub enum QuantizationMode {
-    /// [`Quantization::Affine`].
-    Affine = 0,
-    /// [`Quantization::Mxfp4`].
-    Mxfp4 = 1,
-    /// [`Quantization::Mxfp8`].
-    Mxfp8 = 2,
-    /// [`Quantization::Nvfp4`].
-    Nvfp4 = 3,
-}
-
-impl QuantizationMode {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Affine, Self::Mxfp4, Self::Mxfp8, Self::Nvfp4];
-
-    /// MLX's name: `affine`, `mxfp4`, `mxfp8`, `nvfp4`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Affine => "affine",
-            Self::Mxfp4 => "mxfp4",
-            Self::Mxfp8 => "mxfp8",
-            Self::Nvfp4 => "nvfp4",
-        }
-    }
-}
-
-impl fmt::Display for QuantizationMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

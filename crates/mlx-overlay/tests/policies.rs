@@ -9,11 +9,13 @@ mod support;
 
 use std::process::Command;
 
+use dispatch_plan::Problem;
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{
-    Array, DispatchPlan, Dtype, Element, Error, QmvPolicy, Quantization, QuantizationMode,
-    QuantizedMatrix, Route, RoutePath, Stream, bf16, dispatch_stats, f16, last_kernel,
-    quantized_matmul, reset_dispatch_stats, set_routes,
+    Array, Device, DispatchPlan, Dtype, Element, Error, Quantization, QuantizationMode,
+    QuantizedMatrix, Route, RoutePath, RowPolicy, Stream, bf16, dispatch_stats, f16,
+    has_matrix_units, process_policy, quantized_matmul, record_kernels, reset_dispatch_stats,
+    set_routes,
 };
 use mlx_overlay_sys as sys;
 
@@ -237,8 +239,8 @@ impl<T: Float> Layer<T> {
 
     /// The bits of the product of the first `m` rows, and the kernel that made them.
     fn together(&self, m: usize) -> Result<(Vec<u32>, String), Error> {
-        let bits = self.product(m)?.to_vec::<T>()?;
-        let kernel = last_kernel()?.unwrap_or_default();
+        let product = self.product(m)?;
+        let (bits, kernel) = product_kernel(|| product.to_vec::<T>())?;
         Ok((bits.into_iter().map(Float::bits).collect(), kernel))
     }
 
@@ -253,6 +255,17 @@ impl<T: Float> Layer<T> {
     }
 }
 
+/// What an evaluation of one product gives, and that product's kernel.
+fn product_kernel<V>(evaluate: impl FnOnce() -> Result<V, Error>) -> Result<(V, String), Error> {
+    let (outcome, names) = record_kernels(evaluate)?;
+    let of_product = |name: &&String| {
+        let of_mode = |mode: &QuantizationMode| name.starts_with(mode.name());
+        QuantizationMode::ALL.iter().any(of_mode) && !name.contains("quantize_")
+    };
+    let kernel = names.iter().rfind(of_product).cloned();
+    Ok((outcome?, kernel.unwrap_or_default()))
+}
+
 fn differing(a: &[u32], b: &[u32]) -> usize {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).filter(|(a, b)| a != b).count()
@@ -263,7 +276,7 @@ fn affine(bits: u32, group_size: u32) -> Quantization {
 }
 
 fn default_stream() -> Result<Stream, Error> {
-    Stream::with_policy(QmvPolicy::Default)
+    Stream::with_policy(RowPolicy::Default)
 }
 
 /// A switch that does nothing would measure one kernel twice.
@@ -272,7 +285,7 @@ fn each_policy_takes_a_kernel_of_its_own() -> Outcome {
     let kernel =
         |policy, m| Stream::with_policy(policy)?.scope(|| Ok::<_, Error>(layer.together(m)?.1));
     let mut below = Vec::new();
-    for policy in QmvPolicy::ALL {
+    for &policy in RowPolicy::ALL {
         assert!(kernel(policy, 1)?.starts_with("affine_qmv_fast_float_gs_64_b_4_batch_0"));
         below.push(kernel(policy, 6)?);
     }
@@ -282,7 +295,8 @@ fn each_policy_takes_a_kernel_of_its_own() -> Outcome {
         "{below:?}"
     );
     assert_eq!(below[3], below[2]);
-    let above = QmvPolicy::ALL.map(|policy| kernel(policy, 40).unwrap());
+    let above = RowPolicy::ALL.iter().map(|&policy| kernel(policy, 40));
+    let above = above.collect::<Result<Vec<_>, Error>>()?;
     assert!(
         above[..3]
             .iter()
@@ -358,15 +372,15 @@ fn same_bits<T: Float>(
     let layer = Layer::<T>::new([rows[1], n, k], quantization, (n * k) as u64)?;
     let alone = default_stream()?.scope(|| layer.alone(rows[1]))?;
     for (policy, m) in [
-        (QmvPolicy::Narrow, rows[0]),
-        (QmvPolicy::Streamed, rows[0]),
-        (QmvPolicy::Exact, rows[1]),
+        (RowPolicy::Narrow, rows[0]),
+        (RowPolicy::Streamed, rows[0]),
+        (RowPolicy::Exact, rows[1]),
     ] {
         let (together, kernel) = Stream::with_policy(policy)?.scope(|| layer.together(m))?;
         let differ = differing(&together, &alone[..m * n]);
         assert_eq!(differ, 0, "{policy}: {kernel}, N = {n}, K = {k}");
         let streamed = kernel.contains("_streamed_");
-        assert_eq!(streamed, policy != QmvPolicy::Narrow, "{policy}: {kernel}");
+        assert_eq!(streamed, policy != RowPolicy::Narrow, "{policy}: {kernel}");
     }
     Ok(())
 }
@@ -400,7 +414,7 @@ fn raw(stream: &Stream) -> sys::RawStream {
 /// mx.compile takes equal products for one; on streams with different policies they are not.
 fn compiling_keeps_streams_apart() -> Outcome {
     let default = default_stream()?;
-    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    let exact = Stream::with_policy(RowPolicy::Exact)?;
     let differ = sys::probe_compiled(raw(&default), raw(&exact))?;
     assert_eq!(differ[..2], [0, 0], "plain against compiled");
     let (_, kernel) =
@@ -410,7 +424,7 @@ fn compiling_keeps_streams_apart() -> Outcome {
 }
 
 fn exact_holds_for_every_kind_of_product() -> Outcome {
-    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    let exact = Stream::with_policy(RowPolicy::Exact)?;
     let default = default_stream()?;
     for name in sys::probe_cases()? {
         let mut noticed = false;
@@ -443,7 +457,10 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
             );
         }
     }
-    let streams = QmvPolicy::ALL.map(|policy| Stream::with_policy(policy).unwrap());
+    let streams = RowPolicy::ALL
+        .iter()
+        .map(|&policy| Stream::with_policy(policy));
+    let streams = streams.collect::<Result<Vec<_>, _>>()?;
     let mut table = String::from(
         "| product | rows | default | narrow | streamed | exact |\n|---|--:|---|---|---|---|\n",
     );
@@ -452,8 +469,8 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
             table += &format!("| {name} | {rows} |");
             for stream in &streams {
                 let differ = sys::probe_rows_that_differ(&name, rows, raw(stream))?;
-                sys::probe_together(&name, rows, raw(stream))?;
-                let kernel = last_kernel()?.unwrap_or_default();
+                let (_, kernel) =
+                    product_kernel(|| Ok(sys::probe_together(&name, rows, raw(stream))?))?;
                 // mxfp4_qmv_fast_float_gs_32_.. is qmv_fast of mxfp4 on float.
                 let function = ["_float_", "_float16_t_", "_bfloat16_t_"]
                     .iter()
@@ -486,7 +503,7 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
 
 /// No kernel multiplies integers, so that there is nothing to plan.
 fn plans_are_of_floats() -> Outcome {
-    let stream = Stream::with_policy(QmvPolicy::Default)?;
+    let stream = Stream::with_policy(RowPolicy::Default)?;
     for dtype in [Dtype::U32, Dtype::U8] {
         let refused = DispatchPlan::of([1, 16, 512], affine(4, 32), dtype, &stream);
         let told =
@@ -496,8 +513,9 @@ fn plans_are_of_floats() -> Outcome {
     Ok(())
 }
 
-/// The name that the plan gives, and how often the kernel's family was counted, against what was dispatched.
+/// The plan of the library, the plan made without one, what was counted and what was dispatched say the same.
 fn plans_are_what_runs() -> Outcome {
+    let architecture = Device::Gpu.architecture()?.parse()?;
     for (n, k, quantization) in [
         (16, 512, affine(4, 32)),
         (13, 512, affine(3, 32)),
@@ -511,19 +529,30 @@ fn plans_are_what_runs() -> Outcome {
         (16, 64, Quantization::Nvfp4),
     ] {
         let layer = Layer::<bf16>::new([40, n, k], quantization, 5)?;
-        for policy in QmvPolicy::ALL {
+        for &policy in RowPolicy::ALL {
             let stream = Stream::with_policy(policy)?;
             for m in [1, 2, 5, 6, 9, 12, 13, 14, 32, 33, 40] {
                 let plan = DispatchPlan::of([m, n, k], quantization, Dtype::Bf16, &stream)?;
                 reset_dispatch_stats()?;
                 let (_, kernel) = stream.scope(|| layer.together(m))?;
+                let problem = Problem {
+                    m: m as u32,
+                    nax: has_matrix_units()?,
+                    ..Problem::new(architecture, n as u32, k as u32)
+                        .with_format(quantization.format())
+                };
+                // Made without a device, from the same files and a copy of MLX's rules.
+                let described = dispatch_plan::plan(&problem, policy, &[])?;
                 assert_eq!(
-                    (plan.kernel.as_str(), plan.policy),
-                    (kernel.as_str(), policy),
+                    (plan.path, plan.policy, plan.identical),
+                    (described.path, policy, described.identical),
                     "M = {m}"
                 );
-                let counted: u64 = dispatch_stats()?.into_iter().map(|(_, count)| count).sum();
-                assert_eq!(counted, 1, "{kernel}");
+                if plan.tile > 0 {
+                    assert_eq!(plan.tile, described.tile as usize, "{kernel}");
+                }
+                assert_eq!(described.kernel, kernel, "M = {m}");
+                assert_eq!(dispatch_stats()?, [(plan.path, 1)], "{kernel}");
             }
         }
     }
@@ -537,26 +566,26 @@ fn streams_keep_their_policy_across_threads(evaluations: usize) -> Outcome {
         .map(|worker| {
             std::thread::spawn(move || -> Result<[usize; 4], Error> {
                 let layer = Layer::<f32>::new([6, 8, 512], affine(4, 64), 3)?;
-                let streams = QmvPolicy::ALL.map(Stream::with_policy);
+                let streams: Vec<_> = RowPolicy::ALL
+                    .iter()
+                    .copied()
+                    .map(Stream::with_policy)
+                    .collect();
                 let (fast, _) = default_stream()?.scope(|| layer.together(6))?;
                 let alone = default_stream()?.scope(|| layer.alone(6))?;
                 let mut counts = [0; 4];
                 for i in 0..evaluations / threads {
                     let at = (i + worker) % 4;
                     let stream = streams[at].as_ref().map_err(Clone::clone)?;
-                    assert_eq!(stream.policy()?, Some(QmvPolicy::ALL[at]));
+                    assert_eq!(stream.policy()?, Some(RowPolicy::ALL[at]));
                     // Built inside the scope, evaluated outside of it.
                     let product = stream.scope(|| layer.product(6))?;
                     stream.check_products([&product])?;
-                    let bits: Vec<_> = product
-                        .to_vec::<f32>()?
-                        .into_iter()
-                        .map(f32::to_bits)
-                        .collect();
-                    let kernel = last_kernel()?.unwrap_or_default();
-                    match QmvPolicy::ALL[at] {
-                        QmvPolicy::Default => assert!(!kernel.contains("_streamed_"), "{kernel}"),
-                        QmvPolicy::Narrow => assert!(kernel.contains("_qmv_fast_"), "{kernel}"),
+                    let (values, kernel) = product_kernel(|| product.to_vec::<f32>())?;
+                    let bits: Vec<_> = values.into_iter().map(f32::to_bits).collect();
+                    match RowPolicy::ALL[at] {
+                        RowPolicy::Default => assert!(!kernel.contains("_streamed_"), "{kernel}"),
+                        RowPolicy::Narrow => assert!(kernel.contains("_qmv_fast_"), "{kernel}"),
                         _ => assert!(kernel.contains("_streamed_fast_"), "{kernel}"),
                     }
                     let expected = if at == 0 { &fast } else { &alone };
@@ -577,7 +606,7 @@ fn streams_keep_their_policy_across_threads(evaluations: usize) -> Outcome {
 }
 
 fn a_panic_leaves_the_scope() -> Outcome {
-    let exact = Stream::with_policy(QmvPolicy::Exact)?;
+    let exact = Stream::with_policy(RowPolicy::Exact)?;
     let before = Stream::current()?.index();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         exact.scope(|| -> Result<(), Error> { panic!("in the scope") })
@@ -597,9 +626,9 @@ fn hooks_are_asked_and_checked() -> Outcome {
     let kernel = |stream: &Stream| stream.scope(|| Ok::<_, Error>(layer.together(3)?.1));
     let without = kernel(&plain)?;
 
-    sys::hook_answers(QmvPolicy::Streamed as i32)?;
+    sys::hook_answers(RowPolicy::Streamed as i32)?;
     assert!(kernel(&plain)?.contains("_streamed_"));
-    let narrow = kernel(&Stream::with_policy(QmvPolicy::Narrow)?)?;
+    let narrow = kernel(&Stream::with_policy(RowPolicy::Narrow)?)?;
     assert!(
         narrow.contains("_qmv_fast_"),
         "the stream's policy comes first: {narrow}"
@@ -628,7 +657,13 @@ fn routes_are_followed() -> Outcome {
     let layer = Layer::<f32>::new([6, 8, 512], affine(4, 64), 3)?;
     let kernel =
         |policy| Stream::with_policy(policy)?.scope(|| Ok::<_, Error>(layer.together(5)?.1));
-    let without = QmvPolicy::ALL.map(|policy| kernel(policy).unwrap());
+    let of_all = || {
+        RowPolicy::ALL
+            .iter()
+            .map(|&policy| kernel(policy))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let without = of_all()?;
     let route = |path| Route {
         mode: None,
         bits: Some(4),
@@ -641,13 +676,13 @@ fn routes_are_followed() -> Outcome {
 
     set_routes(&[route(RoutePath::Qmv)])?;
     assert!(
-        QmvPolicy::ALL
+        RowPolicy::ALL
             .iter()
             .all(|&policy| kernel(policy).unwrap().contains("_qmv_fast_"))
     );
     set_routes(&[route(RoutePath::Wide), route(RoutePath::Streamed)])?;
-    assert!(kernel(QmvPolicy::Default)?.contains("_qmv_wide_"));
-    assert!(kernel(QmvPolicy::Exact)?.contains("_streamed_"));
+    assert!(kernel(RowPolicy::Default)?.contains("_qmv_wide_"));
+    assert!(kernel(RowPolicy::Exact)?.contains("_streamed_"));
     #[allow(clippy::reversed_empty_ranges)] // the mistake in question
     let backwards = Route {
         m: 8..=2,
@@ -658,10 +693,7 @@ fn routes_are_followed() -> Outcome {
         .to_string();
     assert_eq!(error, "route 1: a range ends before it starts");
     set_routes(&[])?;
-    assert_eq!(
-        QmvPolicy::ALL.map(|policy| kernel(policy).unwrap()),
-        without
-    );
+    assert_eq!(of_all()?, without);
     Ok(())
 }
 
@@ -673,7 +705,7 @@ fn routes_are_followed_by_their_format_alone() -> Outcome {
         Quantization::Mxfp4,
         Quantization::Nvfp4,
     ];
-    let streamed = Stream::with_policy(QmvPolicy::Streamed)?;
+    let streamed = Stream::with_policy(RowPolicy::Streamed)?;
     let kernels = || -> Result<Vec<String>, Error> {
         let kernel = |format| Ok(Layer::<f32>::new([3, 8, 512], format, 3)?.together(3)?.1);
         streamed.scope(|| formats.into_iter().map(kernel).collect())
@@ -711,7 +743,7 @@ fn routes_are_followed_by_their_format_alone() -> Outcome {
     .to_string();
     assert_eq!(
         error,
-        "route 0: group_size must be 16 or 0 for any in mode nvfp4, found 64"
+        "route 0: group_size must be 16 in mode nvfp4, found 64"
     );
     Ok(())
 }
@@ -721,13 +753,13 @@ fn the_environment_sets_the_default() -> Outcome {
     let plain = Stream::new(mlx_overlay::Device::Gpu)?;
     match std::env::var("MLX_QMV_POLICY").as_deref() {
         Ok("exact") => {
-            assert_eq!(QmvPolicy::of_process()?, QmvPolicy::Exact);
+            assert_eq!(process_policy()?, RowPolicy::Exact);
             assert!(plain.scope(|| layer.together(3))?.1.contains("_streamed_"));
             Ok(())
         }
         Ok(other) => Err(format!("the test sets MLX_QMV_POLICY itself, found {other}").into()),
         Err(_) => {
-            assert_eq!(QmvPolicy::of_process()?, QmvPolicy::Default);
+            assert_eq!(process_policy()?, RowPolicy::Default);
             child(
                 "the_environment_sets_the_default",
                 &[("MLX_QMV_POLICY", "exact")],
@@ -750,6 +782,6 @@ fn the_environment_must_name_a_policy() -> Outcome {
     assert_eq!(error.to_string(), expected);
     // A stream with a policy needs no default.
     let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
-    Stream::with_policy(QmvPolicy::Exact)?.scope(|| layer.product(3)?.evaluate())?;
+    Stream::with_policy(RowPolicy::Exact)?.scope(|| layer.product(3)?.evaluate())?;
     Ok(())
 }

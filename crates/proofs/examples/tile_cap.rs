@@ -69,7 +69,7 @@ fn run() -> Result<()> {
 
 /// The case's products, one for each number of rows.
 fn products(driver: &Driver, case: &Case) -> Result<Vec<Together>> {
-    let architecture = ARCHITECTURE.parse().map_err(anyhow::Error::msg)?;
+    let architecture = ARCHITECTURE.parse()?;
     let how = How {
         device: Device::new().architecture(architecture).meter(true),
         policy: Policy::Default,

@@ -45,8 +45,7 @@ impl Accuracy {
         let mut found = Self::default();
         for &policy in Policy::ALL {
             let how = How {
-                device: Device::new()
-                    .architecture(ARCHITECTURE.parse().map_err(anyhow::Error::msg)?),
+                device: Device::new().architecture(ARCHITECTURE.parse()?),
                 policy,
                 metallib: None,
             };

@@ -17,7 +17,7 @@ const ROWS: u32 = 16;
 fn how() -> Result<How> {
     Ok(How {
         device: Device::new()
-            .architecture(ARCHITECTURE.parse().map_err(anyhow::Error::msg)?)
+            .architecture(ARCHITECTURE.parse()?)
             .host_threads(1),
         policy: Policy::Default,
         metallib: None,
@@ -133,7 +133,7 @@ fn check_kernel(case: &Case, m: u32, kernels: &BTreeMap<String, u64>) -> Result<
 /// those that tiles of 8 and of 5 explain.
 pub fn compare_with_pristine(patched: &Driver, pristine: &Driver) -> Result<[usize; 2]> {
     let mut cases = Vec::new();
-    for bits in BITS {
+    for &bits in BITS {
         for kind in Kind::ALL {
             for batch in [1, 2] {
                 cases.extend(Case::new(bits, 64, kind, 1..=ROWS).map(|case| Case {

@@ -4,10 +4,10 @@ use std::fmt;
 
 use dispatch_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
 
-/// All bits a weight.
-pub const BITS: [u32; 7] = [1, 2, 3, 4, 5, 6, 8];
-/// All weights a group.
-pub const GROUPS: [u32; 3] = [32, 64, 128];
+/// All bits a weight of affine products.
+pub const BITS: &[u32] = Mode::Affine.bits();
+/// All weights a group of affine products.
+pub const GROUPS: &[u32] = Mode::Affine.group_sizes();
 
 /// What K makes of a product: which one-row kernel it takes, and how that meets the end of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -207,8 +207,8 @@ mod tests {
     fn kinds_of_k_take_the_kernels_they_are_named_for() {
         let architecture = "applegpu_g15d".parse().unwrap();
         let mut none = Vec::new();
-        for bits in BITS {
-            for group in GROUPS {
+        for &bits in BITS {
+            for &group in GROUPS {
                 for kind in Kind::ALL {
                     let Some(case) = Case::new(bits, group, kind, [1]) else {
                         none.push((bits, group, kind));

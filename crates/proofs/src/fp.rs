@@ -42,11 +42,11 @@ impl Format {
 
     /// An unbatched float32 case of 16 outputs, or `None` where the mode is affine.
     pub fn case(self, kind: Kind, rows: impl IntoIterator<Item = u32>) -> Option<Case> {
-        let (bits, group) = self.mode.fixed()?;
+        let format = self.mode.fixed()?;
         Some(Case {
             mode: self.mode,
             global_scale: self.global_scale,
-            ..Case::new(bits, group, kind, rows)?
+            ..Case::new(format.bits(), format.group_size(), kind, rows)?
         })
     }
 

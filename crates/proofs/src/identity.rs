@@ -93,7 +93,7 @@ pub(crate) fn batch_limit(case: &Case) -> Result<u32> {
     let architecture = architecture()?;
     for m in 2..MOST_ROWS {
         let path = case.plan(architecture, Policy::Default, m)?.path;
-        if matches!(path, Path::Qmm | Path::QmmSplitK) {
+        if path == Path::Matrix {
             return Ok(m);
         }
     }
@@ -117,7 +117,7 @@ fn core() -> Result<Vec<Group>> {
     let mut exact = Vec::new();
     let mut bases = Vec::new();
     for kind in Kind::ALL {
-        for bits in BITS {
+        for &bits in BITS {
             streamed.extend(Case::new(bits, 64, kind, [2, 8]));
         }
         let Some(base) = Case::new(4, 64, kind, [8]) else {
@@ -174,8 +174,8 @@ pub(crate) fn core_settings(streamed: Vec<Case>, exact: Vec<Case>, bases: &[Case
 fn full() -> Result<Vec<Group>> {
     let mut streamed = Vec::new();
     let mut exact = Vec::new();
-    for bits in BITS {
-        for group in GROUPS {
+    for &bits in BITS {
+        for &group in GROUPS {
             for kind in Kind::ALL {
                 let Some(base) = Case::new(bits, group, kind, []) else {
                     continue;

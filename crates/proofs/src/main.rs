@@ -187,8 +187,8 @@ fn cap() -> Result<()> {
 fn accuracy(report: Option<&Path>) -> Result<()> {
     let prefix = Prefix::patched()?;
     let products: Vec<_> = BITS
-        .into_iter()
-        .flat_map(|bits| Dtype::ALL.iter().map(move |&dtype| (bits, dtype)))
+        .iter()
+        .flat_map(|&bits| Dtype::ALL.iter().map(move |&dtype| (bits, dtype)))
         .collect();
     let found = Accuracy::measure(&Driver::build(&prefix)?, &products)?;
     let mut command = "cargo run -p proofs -- accuracy".to_owned();

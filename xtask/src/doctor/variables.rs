@@ -44,5 +44,7 @@ fn program(path: &str) -> Option<String> {
 }
 
 fn architecture(name: &str) -> Option<String> {
-    name.parse::<Architecture>().err()
+    name.parse::<Architecture>()
+        .err()
+        .map(|error| error.to_string())
 }

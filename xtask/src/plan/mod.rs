@@ -87,7 +87,10 @@ pub struct Args {
 impl Args {
     /// Bits a weight and weights a group: as asked for, or as the mode has them.
     fn bits_and_group(&self) -> (u32, u32) {
-        let (bits, group) = self.mode.fixed().unwrap_or((4, 64));
+        let (bits, group) = self
+            .mode
+            .fixed()
+            .map_or((4, 64), |format| (format.bits(), format.group_size()));
         (self.bits.unwrap_or(bits), self.group.unwrap_or(group))
     }
 }

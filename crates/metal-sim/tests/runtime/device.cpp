@@ -1,6 +1,7 @@
 // Settings, libraries, and the record of what ran.
 #include "harness.h"
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include <mach/vm_page_size.h>
@@ -35,6 +36,21 @@ void bad_settings_are_explained() {
   CHECK_TEXT(complaint("MTL_SIM_TRACE", "/nonexistent/t"), "can be written");
   CHECK_TEXT(complaint("MTL_SIM_GPU", "m5"), "there are MTL_SIM_ARCH");
   CHECK_TEXT(complaint(nullptr, "m5"), "a name and a value");
+}
+
+// tests/runtime.rs hands in the architectures that the crates know.
+void architectures_are_those_of_the_crates() {
+  const char* known = std::getenv("METAL_SIM_ARCHITECTURES");
+  std::string accepted;
+  for (int generation = 0; generation < 100; generation++) {
+    for (char size = 'a'; size <= 'z'; size++) {
+      const auto name = "applegpu_g" + std::to_string(generation) + size;
+      if (taken(metal_sim_configure("MTL_SIM_ARCH", name.c_str())).empty()) {
+        accepted += name + " ";
+      }
+    }
+  }
+  CHECK(known && accepted == known);
 }
 
 // The environment of this test holds a bad value; the call overrides it.
@@ -146,6 +162,7 @@ void dispatches_are_counted_and_recorded(Gpu& gpu) {
 
 int main() {
   bad_settings_are_explained();
+  architectures_are_those_of_the_crates();
   the_environment_is_read_once();
   the_device_is_a_parameter();
   Gpu gpu;

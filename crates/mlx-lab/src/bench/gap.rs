@@ -1,6 +1,6 @@
 //! How much of the way from the one-row kernel to the fast one the order-preserving one makes.
 
-use mlx_overlay::QmvPolicy;
+use mlx_overlay::RowPolicy;
 use serde::{Deserialize, Serialize};
 
 use super::{Cell, Spread, grouped};
@@ -49,7 +49,7 @@ pub struct Limits {
 pub fn gaps(cells: &[Cell]) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for ((_, batch, rows), cells) in grouped(cells) {
-        let of = |policy: QmvPolicy| {
+        let of = |policy: RowPolicy| {
             let cell = cells.iter().find(|cell| cell.arm == policy.name());
             cell.map(|cell| cell.seconds)
         };
@@ -57,9 +57,9 @@ pub fn gaps(cells: &[Cell]) -> Vec<Gap> {
             continue;
         };
         let (Some(default), Some(narrow), Some(streamed)) = (
-            of(QmvPolicy::Default),
-            of(QmvPolicy::Narrow),
-            of(QmvPolicy::Streamed),
+            of(RowPolicy::Default),
+            of(RowPolicy::Narrow),
+            of(RowPolicy::Streamed),
         ) else {
             continue;
         };

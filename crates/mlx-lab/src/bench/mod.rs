@@ -12,7 +12,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 
-use mlx_overlay::QmvPolicy;
+use mlx_overlay::RowPolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Condition, Machine};
@@ -56,12 +56,12 @@ pub struct Arm {
     /// Which worker.
     pub worker: usize,
     /// Under which policy.
-    pub policy: QmvPolicy,
+    pub policy: RowPolicy,
 }
 
 impl Arm {
     /// A policy of the first worker, under its name.
-    pub fn policy(policy: QmvPolicy) -> Self {
+    pub fn policy(policy: RowPolicy) -> Self {
         Self {
             label: policy.name().to_owned(),
             worker: 0,

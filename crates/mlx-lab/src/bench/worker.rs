@@ -8,11 +8,12 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use mlx_overlay::{
-    Array, Dtype, QmvPolicy, QuantizedMatrix, Stream, add, dequantize, last_kernel, matmul,
-    quantized_matmul, slice, transpose,
+    Array, Dtype, QuantizedMatrix, RowPolicy, Stream, add, dequantize, matmul, quantized_matmul,
+    slice, transpose,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::kernels;
 use crate::machine::Machine;
 use crate::product::Product;
 use crate::values::{Noise, settled};
@@ -96,7 +97,7 @@ impl Local {
             return Ok(Rc::clone(stream));
         }
         let policy = if arm == DENSE {
-            QmvPolicy::Default
+            RowPolicy::Default
         } else {
             setting::policy(arm)?
         };
@@ -164,13 +165,9 @@ impl Worker for Local {
             weights,
             x,
         };
-        chain.evaluate(1)?;
-        let kernel = match &chain.weights {
-            Weights::Quantized(_) if QmvPolicy::is_available() => last_kernel()?,
-            _ => None,
-        };
+        let (_, kernel) = kernels::of_product(|| chain.evaluate(1))?;
         self.chains.push(chain);
-        Ok((self.chains.len() - 1, kernel.unwrap_or_default()))
+        Ok((self.chains.len() - 1, kernel))
     }
 
     fn run(&mut self, chain: usize) -> Result<f64> {

@@ -1,10 +1,11 @@
 //! From times to preferences.
 
-use mlx_overlay::{QmvPolicy, RoutePath};
+use mlx_overlay::{RoutePath, RowPolicy};
 
-use super::{Preference, path_name};
+use super::Preference;
 use crate::Result;
 use crate::bench::{Cell, Spread, grouped};
+use crate::kernels;
 use crate::product::Product;
 
 /// What was measured of one product at one number of rows, by path.
@@ -46,10 +47,7 @@ pub fn choose(
                 let mut reject = |why: &str| {
                     rejected.push(format!(
                         "{}, M = {}: {} instead of {} {why}",
-                        point.product,
-                        point.rows,
-                        path_name(path),
-                        path_name(than)
+                        point.product, point.rows, path, than
                     ));
                     Ok(None)
                 };
@@ -106,7 +104,7 @@ fn add(found: &mut Vec<Preference>, point: &Point<'_>, path: RoutePath, saves: f
     let before = found.iter_mut().find(|entry| {
         (entry.mode.as_str(), entry.bits, entry.group_size) == (mode, bits, group_size)
             && (entry.n, entry.k) == ([n, n], [k, k])
-            && entry.path == path_name(path)
+            && entry.path == path.name()
             && entry.m[1] + 1 == rows
     });
     match before {
@@ -121,7 +119,7 @@ fn add(found: &mut Vec<Preference>, point: &Point<'_>, path: RoutePath, saves: f
             n: [n, n],
             k: [k, k],
             m: [rows, rows],
-            path: path_name(path).to_owned(),
+            path: path.to_string(),
             saves,
         }),
     }
@@ -138,7 +136,7 @@ fn points(cells: &[Cell]) -> Vec<Point<'_>> {
             .iter()
             .filter_map(|cell| Some((path_of(&cell.kernel)?, cell.seconds)))
             .collect();
-        let default = cells.iter().find(|c| c.arm == QmvPolicy::Default.name());
+        let default = cells.iter().find(|c| c.arm == RowPolicy::Default.name());
         let Some(stock) = default.and_then(|cell| path_of(&cell.kernel)) else {
             continue;
         };
@@ -161,7 +159,7 @@ impl Point<'_> {
 
 /// The family of a kernel; `None` for one that no entry leads to.
 fn path_of(kernel: &str) -> Option<RoutePath> {
-    let (_, function) = kernel.split_once('_')?;
+    let function = kernels::function(kernel)?;
     if function.starts_with("qmv_streamed") {
         Some(RoutePath::Streamed)
     } else if function.starts_with("qmv_wide") {
@@ -169,7 +167,7 @@ fn path_of(kernel: &str) -> Option<RoutePath> {
     } else if function.starts_with("qmv_quad") {
         None
     } else {
-        function.starts_with("qmv_").then_some(RoutePath::Qmv)
+        function.starts_with("qmv").then_some(RoutePath::Qmv)
     }
 }
 

@@ -5,9 +5,7 @@ mod depth;
 
 use std::path::Path;
 
-use mlx_overlay::{
-    Array, Dtype, QmvPolicy, QuantizationMode, Route, RoutePath, attention, set_routes,
-};
+use mlx_overlay::{Array, Dtype, Route, RoutePath, RowPolicy, attention, set_routes};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Cell;
@@ -137,13 +135,13 @@ impl Calibration {
     pub fn routes(&self) -> Result<Vec<Route>> {
         let route = |entry: &Preference| {
             Ok(Route {
-                mode: Some(parse_mode(&entry.mode)?),
+                mode: Some(entry.mode.parse()?),
                 bits: Some(entry.bits),
                 group_size: Some(entry.group_size),
                 n: entry.n[0]..=entry.n[1],
                 k: entry.k[0]..=entry.k[1],
                 m: entry.m[0]..=entry.m[1],
-                path: parse_path(&entry.path)?,
+                path: entry.path.parse()?,
             })
         };
         self.preferences.iter().map(route).collect()
@@ -198,37 +196,6 @@ struct Layout {
     format: u32,
 }
 
-fn parse_mode(name: &str) -> Result<QuantizationMode> {
-    QuantizationMode::ALL
-        .into_iter()
-        .find(|mode| mode.name() == name)
-        .ok_or_else(|| {
-            Error::Invalid(format!(
-                "a mode is affine, mxfp4, mxfp8 or nvfp4, found \"{name}\""
-            ))
-        })
-}
-
-/// The name of a path in files.
-pub(crate) fn path_name(path: RoutePath) -> &'static str {
-    match path {
-        RoutePath::Qmv => "qmv",
-        RoutePath::Wide => "qmv_wide",
-        RoutePath::Streamed => "qmv_streamed",
-    }
-}
-
-fn parse_path(name: &str) -> Result<RoutePath> {
-    [RoutePath::Qmv, RoutePath::Wide, RoutePath::Streamed]
-        .into_iter()
-        .find(|&path| path_name(path) == name)
-        .ok_or_else(|| {
-            Error::Invalid(format!(
-                "a path is qmv, qmv_wide or qmv_streamed, found \"{name}\""
-            ))
-        })
-}
-
 /// Whether a path's rows are right for a product: bit for bit, or within rounding for `qmv_wide`.
 /// At most `outputs` of them are computed.
 ///
@@ -236,9 +203,9 @@ fn parse_path(name: &str) -> Result<RoutePath> {
 /// MLX's.
 pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) -> Result<bool> {
     let policy = match path {
-        RoutePath::Qmv => QmvPolicy::Narrow,
-        RoutePath::Wide => QmvPolicy::Default,
-        RoutePath::Streamed => QmvPolicy::Streamed,
+        RoutePath::Qmv => RowPolicy::Narrow,
+        RoutePath::Wide => RowPolicy::Default,
+        RoutePath::Streamed => RowPolicy::Streamed,
     };
     let mut noise = Noise::new(7);
     let n = product.n.min(outputs);
@@ -246,7 +213,7 @@ pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) ->
     let x = noise.array(&[rows, product.k], 1.0, Dtype::F32)?;
     let together = setting::stream(policy)?
         .scope(|| mlx_overlay::quantized_matmul(&x, &matrix)?.to_vec::<f32>())?;
-    let default = setting::stream(QmvPolicy::Default)?;
+    let default = setting::stream(RowPolicy::Default)?;
     for (row, together) in together.chunks(n).enumerate() {
         let alone = default.scope(|| {
             let x = mlx_overlay::slice(&x, &[row..row + 1, 0..product.k])?;
@@ -278,7 +245,7 @@ pub fn attention_seconds(
     repeats: usize,
 ) -> Result<f64> {
     const LENGTH: usize = 8;
-    let stream = setting::stream(QmvPolicy::Default)?;
+    let stream = setting::stream(RowPolicy::Default)?;
     let mut noise = Noise::new(3);
     let dtype = Dtype::Bf16;
     stream.scope(|| {

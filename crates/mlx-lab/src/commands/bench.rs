@@ -6,7 +6,7 @@ use cli::print;
 use mlx_lab::bench::{self, Arm, Local, Options, Remote, Report, Worker};
 use mlx_lab::machine::Machine;
 use mlx_lab::product::{Product, parse_format};
-use mlx_overlay::{QmvPolicy, Quantization};
+use mlx_overlay::{Quantization, RowPolicy};
 
 use super::{Numbers, Outcome, Progress};
 
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     batches: Option<Numbers>,
     /// Policies to compare [default: default, narrow, streamed]. May be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "against")]
-    policy: Vec<QmvPolicy>,
+    policy: Vec<RowPolicy>,
     /// Compare this build with another one: a mlx-lab that was linked to it
     #[arg(long, value_name = "PROGRAM")]
     against: Option<PathBuf>,
@@ -134,14 +134,14 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
         let arm = |label: &str, worker| Arm {
             label: label.to_owned(),
             worker,
-            policy: QmvPolicy::Default,
+            policy: RowPolicy::Default,
         };
         vec![arm("this build", 0), arm("other build", 1)]
     } else if args.policy.is_empty() {
         let known = mlx_lab::setting::policies();
         known
             .into_iter()
-            .filter(|&policy| policy != QmvPolicy::Exact)
+            .filter(|&policy| policy != RowPolicy::Exact)
             .map(Arm::policy)
             .collect()
     } else {

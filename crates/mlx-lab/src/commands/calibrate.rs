@@ -9,7 +9,7 @@ use mlx_lab::machine::Machine;
 use mlx_lab::model::Model;
 use mlx_lab::probe::Layer;
 use mlx_lab::product::Product;
-use mlx_overlay::QmvPolicy;
+use mlx_overlay::RowPolicy;
 
 use super::{Numbers, Outcome, Progress};
 
@@ -149,7 +149,7 @@ fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {
     let options = Options {
         products,
         blocks: args.rows.0.iter().map(|&rows| (1, rows)).collect(),
-        arms: [QmvPolicy::Default, QmvPolicy::Narrow, QmvPolicy::Streamed]
+        arms: [RowPolicy::Default, RowPolicy::Narrow, RowPolicy::Streamed]
             .map(Arm::policy)
             .into(),
         dense: false,
@@ -216,7 +216,7 @@ fn seconds(cells: &[Cell], layer: &Layer, rows: usize) -> Option<f64> {
             cell.batch == 1 && cell.rows == rows && cell.product.shape() == layer.product.shape()
         })
     };
-    let streamed = of().find(|cell| cell.arm == QmvPolicy::Streamed.name());
+    let streamed = of().find(|cell| cell.arm == RowPolicy::Streamed.name());
     streamed
         .or_else(|| of().next())
         .map(|cell| cell.seconds.median)

@@ -3,7 +3,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use mlx_lab::decode::{self, Guesser, Options, Transformer};
-use mlx_overlay::QmvPolicy;
+use mlx_overlay::RowPolicy;
 
 use super::{FOUND, Numbers, Outcome, Progress};
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     seed: u64,
     /// Only this policy; the exit code then answers for it. May be repeated
     #[arg(long, value_name = "NAME")]
-    policy: Vec<QmvPolicy>,
+    policy: Vec<RowPolicy>,
     /// Rows of the blocks, 2 to 8
     #[arg(long, value_name = "LIST", default_value = "4")]
     widths: Numbers,

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use mlx_lab::mixed::{self, Options};
-use mlx_overlay::QmvPolicy;
+use mlx_overlay::RowPolicy;
 
 use super::{FOUND, Outcome, Progress};
 
@@ -28,8 +28,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ROWS", default_value_t = 4)]
     width: usize,
     /// The policy of the verify passes
-    #[arg(long, value_name = "NAME", default_value_t = QmvPolicy::Streamed)]
-    policy: QmvPolicy,
+    #[arg(long, value_name = "NAME", default_value_t = RowPolicy::Streamed)]
+    policy: RowPolicy,
     /// Steps of the batch
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     steps: usize,

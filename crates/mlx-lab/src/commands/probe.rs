@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use mlx_lab::model::Model;
 use mlx_lab::probe::{self, Layer, Options, Report};
 use mlx_lab::product::Product;
-use mlx_overlay::{Dtype, QmvPolicy, Quantization};
+use mlx_overlay::{Dtype, Quantization, RowPolicy};
 
 use super::{FOUND, Numbers, Outcome, Progress};
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     rows: Numbers,
     /// Only this policy; the exit code then answers for it. May be repeated
     #[arg(long, value_name = "NAME")]
-    policy: Vec<QmvPolicy>,
+    policy: Vec<RowPolicy>,
     /// Type of x; f32 is always compared as well
     #[arg(long, value_enum, default_value_t)]
     dtype: Type,

@@ -13,7 +13,7 @@ mod transformer;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use mlx_overlay::{Dtype, QmvPolicy, Quantization, Stream};
+use mlx_overlay::{Dtype, Quantization, RowPolicy, Stream, has_policies};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -45,7 +45,7 @@ pub enum Guesser {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Policies to decode under.
-    pub policies: Vec<QmvPolicy>,
+    pub policies: Vec<RowPolicy>,
     /// Rows of the blocks.
     pub widths: Vec<usize>,
     /// Prompts, each a list of tokens.
@@ -183,8 +183,8 @@ pub fn run(
 ) -> Result<Report> {
     options.check(model.shape())?;
     let machine = Machine::here()?;
-    let default = setting::stream(QmvPolicy::Default)?;
-    let guesses = setting::stream(QmvPolicy::Default)?;
+    let default = setting::stream(RowPolicy::Default)?;
+    let guesses = setting::stream(RowPolicy::Default)?;
     let small = match options.guesser {
         Guesser::FirstLayers(count) => Some(model.first_layers(count)),
         Guesser::Lookup => None,
@@ -300,7 +300,7 @@ fn replay(model: &Transformer, stream: &Stream, prompt: &[u32], blocks: &[Block]
 /// Probes the model's own products at the widths that will be served; `None` where nothing can be
 /// asked.
 fn probe(model: &Transformer, options: &Options) -> Result<Option<probe::Report>> {
-    if !QmvPolicy::is_available() {
+    if !has_policies() {
         return Ok(None);
     }
     let layers = model.products();

@@ -6,7 +6,7 @@ mod text;
 
 use std::collections::BTreeSet;
 
-use mlx_overlay::{Dtype, QmvPolicy};
+use mlx_overlay::{Dtype, Path, RowPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -23,7 +23,7 @@ pub struct Options {
     /// Rows of the blocks.
     pub rows: Vec<usize>,
     /// Policies to try.
-    pub policies: Vec<QmvPolicy>,
+    pub policies: Vec<RowPolicy>,
     /// Type of x. Products are also compared in f32, where a difference cannot hide in rounding.
     pub dtype: Dtype,
     /// Different random numbers to try.
@@ -73,8 +73,10 @@ pub struct Cell {
     /// The kernel that was dispatched, as the plan of the whole product says too. Empty where the
     /// library does not tell.
     pub kernel: String,
-    /// Its function, as counters name it.
+    /// Its function.
     pub function: String,
+    /// What the dispatch took, as counters name it.
+    pub path: String,
     /// How often it reads the weights.
     pub weight_passes: usize,
     /// Bytes that it reads of them.
@@ -95,6 +97,8 @@ pub struct LayerVerdict {
     pub alone: String,
     /// Its function.
     pub alone_function: String,
+    /// What the dispatch took for it.
+    pub alone_path: String,
     /// Policies under which every row has its bits.
     pub exact: Vec<String>,
     /// All that was compared.
@@ -143,7 +147,7 @@ impl Report {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the products are not exact under it.
-    pub fn certificate(&self, policy: QmvPolicy) -> Result<Certificate> {
+    pub fn certificate(&self, policy: RowPolicy) -> Result<Certificate> {
         if !self.exact.iter().any(|name| name == policy.name()) {
             return Err(Error::Invalid(format!(
                 "the products are not exact under {policy}, so there is nothing to certify"
@@ -152,12 +156,12 @@ impl Report {
         let cells = self.layers.iter().flat_map(|layer| {
             let cells = layer.cells.iter().filter(|c| c.policy == policy.name());
             cells
-                .map(|cell| cell.function.clone())
-                .chain([layer.alone_function.clone()])
+                .map(|cell| cell.path.clone())
+                .chain([layer.alone_path.clone()])
         });
         Ok(Certificate {
             policy: policy.name().to_owned(),
-            functions: cells.filter(|name| !name.is_empty()).collect(),
+            paths: cells.filter(|name| !name.is_empty()).collect(),
         })
     }
 }
@@ -171,19 +175,19 @@ impl Report {
 pub struct Certificate {
     /// The policy.
     pub policy: String,
-    /// Functions, as [`mlx_overlay::dispatch_stats`] names them.
-    pub functions: BTreeSet<String>,
+    /// What products took, as [`mlx_overlay::dispatch_stats`] names it.
+    pub paths: BTreeSet<String>,
 }
 
 impl Certificate {
     /// Holds what was dispatched against what was probed.
     ///
     /// # Errors
-    /// [`Error::Uncertified`] names the functions that were not probed.
+    /// [`Error::Uncertified`] names the paths that were not probed.
     pub fn check(&self, dispatched: &[(String, u64)]) -> Result<()> {
         let strangers: Vec<String> = dispatched
             .iter()
-            .filter(|(name, count)| *count > 0 && !self.functions.contains(name))
+            .filter(|(name, count)| *count > 0 && !self.paths.contains(name))
             .map(|(name, count)| format!("{name} ({count} times)"))
             .collect();
         if strangers.is_empty() {
@@ -191,7 +195,7 @@ impl Certificate {
         }
         Err(Error::Uncertified {
             policy: self.policy.clone(),
-            probed: self.functions.iter().cloned().collect(),
+            probed: self.paths.iter().cloned().collect(),
             strangers,
         })
     }
@@ -332,9 +336,9 @@ fn cost(layers: &[LayerVerdict], policy: &str) -> u64 {
 
 /// What is at work where a product differs even from one-row kernels.
 fn obstacle(layer: &LayerVerdict) -> Option<String> {
-    let narrow = |cell: &&Cell| cell.policy == QmvPolicy::Narrow.name() && cell.differing > 0;
+    let narrow = |cell: &&Cell| cell.policy == RowPolicy::Narrow.name() && cell.differing > 0;
     let cell = layer.cells.iter().find(narrow)?;
-    let why = if cell.function.contains("qmm") {
+    let why = if cell.path == Path::Matrix.name() {
         "at its batch limit MLX takes a matrix kernel, which only `exact` prevents"
     } else {
         "not the choice of a kernel: please report it with this output"
@@ -353,19 +357,16 @@ mod tests {
     fn a_certificate_names_what_was_not_probed() {
         let certificate = Certificate {
             policy: "streamed".to_owned(),
-            functions: ["qmv_fast", "qmv_streamed_fast"].map(str::to_owned).into(),
+            paths: ["qmv", "qmv_streamed"].map(str::to_owned).into(),
         };
-        let served = [
-            ("qmv_fast".to_owned(), 9),
-            ("qmv_streamed_fast".to_owned(), 3),
-        ];
+        let served = [("qmv".to_owned(), 9), ("qmv_streamed".to_owned(), 3)];
         certificate.check(&served).unwrap();
         let error = certificate
-            .check(&[("qmv_wide".to_owned(), 2), ("qmm_t".to_owned(), 0)])
+            .check(&[("qmv_wide".to_owned(), 2), ("matrix".to_owned(), 0)])
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy streamed was probed with qmv_fast, qmv_streamed_fast, but qmv_wide (2 times) ran \
+            "policy streamed was probed with qmv, qmv_streamed, but qmv_wide (2 times) ran \
              as well: the probe says nothing about them"
         );
     }

@@ -1,7 +1,7 @@
 //! What no policy decides: a block of rows against the chain, one operation at a time.
 
 use mlx_overlay::{
-    Array, Dtype, QmvPolicy, Rope, Stream, attention, matmul, reshape, rms_norm, rope, slice,
+    Array, Dtype, Rope, RowPolicy, Stream, attention, matmul, reshape, rms_norm, rope, slice,
     transpose_axes,
 };
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ impl OperationVerdict {
 }
 
 pub(super) fn verdict(operation: Operation, options: &Options) -> Result<OperationVerdict> {
-    let stream = setting::stream(QmvPolicy::Default)?;
+    let stream = setting::stream(RowPolicy::Default)?;
     let mut rows = options.rows.clone();
     rows.sort_unstable();
     // As for products: in f32 a difference cannot hide in rounding.

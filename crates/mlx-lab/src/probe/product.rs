@@ -1,13 +1,12 @@
 //! One quantized product: rows together against rows alone.
 
-use mlx_overlay::{
-    Array, DispatchPlan, Dtype, QmvPolicy, QuantizedMatrix, Stream, last_kernel, quantized_matmul,
-    slice,
-};
+use dispatch_plan::Plan;
+use mlx_overlay::{Array, Dtype, QuantizedMatrix, RowPolicy, Stream, quantized_matmul, slice};
 
 use super::{Cell, Layer, LayerVerdict, Options};
+use crate::kernels::{self, plan};
 use crate::product::Product;
-use crate::setting::{self, Counters};
+use crate::setting;
 use crate::values::{self, Noise};
 use crate::{Error, Result};
 
@@ -20,11 +19,12 @@ struct Run {
 
 pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> {
     let product = &layer.product;
-    let default = setting::stream(QmvPolicy::Default)?;
+    let default = setting::stream(RowPolicy::Default)?;
     let mut verdict = LayerVerdict {
         layer: layer.clone(),
         alone: String::new(),
         alone_function: String::new(),
+        alone_path: String::new(),
         exact: Vec::new(),
         cells: Vec::new(),
     };
@@ -39,6 +39,7 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
             rows,
             kernel: String::new(),
             function: String::new(),
+            path: String::new(),
             weight_passes: 0,
             weight_bytes: 0,
             outputs: 0,
@@ -56,8 +57,9 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
             let mut alone = Vec::new();
             for row in 0..most {
                 let run = default.scope(|| sample.run(row..row + 1))?;
-                verify(product, dtype, 1, &default, &run)?;
+                let path = verify(product, dtype, 1, &default, &run)?.map(|plan| plan.path);
                 (verdict.alone, verdict.alone_function) = (run.kernel, run.function);
+                verdict.alone_path = path.map_or_else(String::new, |path| path.to_string());
                 alone.extend(run.bits);
             }
             let mut cells = verdict.cells.iter_mut();
@@ -65,7 +67,8 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
                 for (&rows, cell) in options.rows.iter().zip(&mut cells) {
                     let run = stream.scope(|| sample.run(0..rows))?;
                     if let Some(plan) = verify(product, dtype, rows, stream, &run)? {
-                        cell.weight_passes = plan.weight_passes;
+                        cell.path = plan.path.to_string();
+                        cell.weight_passes = plan.weight_passes as usize;
                         cell.weight_bytes = plan.weight_bytes;
                     }
                     let alone = &alone[..run.bits.len()];
@@ -93,7 +96,7 @@ fn outputs(
     options: &Options,
     dtype: Dtype,
     default: &Stream,
-    streams: &[(QmvPolicy, Stream)],
+    streams: &[(RowPolicy, Stream)],
 ) -> Result<usize> {
     let Some(few) = options.outputs.map(|n| reduced(product, n)) else {
         return Ok(product.n);
@@ -147,35 +150,14 @@ impl Sample {
     fn run(&self, rows: std::ops::Range<usize>) -> Result<Run> {
         let x = slice(&self.x, &[rows, 0..self.matrix.columns()])?;
         let product = quantized_matmul(&x, &self.matrix)?;
-        let before = Counters::now()?;
-        let bits = values::bits(&product)?;
-        let mut functions = before.since()?.into_iter();
-        let function = functions.next().map(|(name, _)| name).unwrap_or_default();
+        let (bits, kernel) = kernels::of_product(|| values::bits(&product))?;
+        let function = kernels::function(&kernel).unwrap_or_default().to_owned();
         Ok(Run {
             bits,
-            kernel: if QmvPolicy::is_available() {
-                last_kernel()?.unwrap_or_default()
-            } else {
-                String::new()
-            },
+            kernel,
             function,
         })
     }
-}
-
-/// What the whole product would do, where the library can say.
-fn plan(
-    product: &Product,
-    dtype: Dtype,
-    rows: usize,
-    stream: &Stream,
-) -> Result<Option<DispatchPlan>> {
-    if !QmvPolicy::is_available() {
-        return Ok(None);
-    }
-    let shape = [rows, product.n, product.k];
-    let plan = DispatchPlan::of(shape, product.quantization, dtype, stream)?;
-    Ok(Some(plan))
 }
 
 /// The kernel that ran must be the one that the whole product takes, or another was examined. Gives
@@ -186,10 +168,10 @@ fn verify(
     rows: usize,
     stream: &Stream,
     run: &Run,
-) -> Result<Option<DispatchPlan>> {
+) -> Result<Option<Plan>> {
     match plan(product, dtype, rows, stream)? {
         Some(plan) if plan.kernel != run.kernel => Err(Error::Kernel {
-            what: format!("{product}, {dtype}, M = {rows}, policy {}", plan.policy),
+            what: format!("{product}, {dtype}, M = {rows}"),
             expected: plan.kernel,
             found: run.kernel.clone(),
         }),

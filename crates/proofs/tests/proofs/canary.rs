@@ -28,7 +28,7 @@ pub(crate) fn same_bits() -> Result<()> {
     let architecture = "applegpu_g15d".parse()?;
     let mut cases = Vec::new();
     for kind in Kind::ALL {
-        for bits in BITS {
+        for &bits in BITS {
             cases.extend(Case::new(bits, 64, kind, []).map(|case| Case { n: 8, ..case }));
         }
         for dtype in [Dtype::Float16, Dtype::Bfloat16] {

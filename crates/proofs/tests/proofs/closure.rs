@@ -23,7 +23,7 @@ pub(crate) fn complete() -> Result<()> {
     let of = |path: Path, affine: bool| {
         asked
             .iter()
-            .filter(|(name, other)| **other == path && name.starts_with("affine_") == affine)
+            .filter(|(name, other)| other.path == path && name.starts_with("affine_") == affine)
             .count()
     };
     // 7 bits, 3 groups, 3 types, batched and not; then V and the twin.

@@ -27,7 +27,7 @@ pub(crate) fn counted() -> Result<()> {
             };
             let how = How {
                 device: Device::new()
-                    .architecture("applegpu_g15d".parse().map_err(anyhow::Error::msg)?)
+                    .architecture("applegpu_g15d".parse()?)
                     .meter(true),
                 policy,
                 metallib: None,

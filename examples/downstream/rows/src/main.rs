@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use mlx_overlay::{
-    Array, Device, QmvPolicy, Quantization, QuantizedMatrix, Result, Stream, build_info, quantize,
+    Array, Device, RowPolicy, Quantization, QuantizedMatrix, Result, Stream, build_info, quantize,
     quantized_matmul,
 };
 
@@ -35,7 +35,7 @@ fn run() -> Result<()> {
         let weights = Array::from_slice(&values(n * k, 2), &[n, k])?;
         quantize(&weights, Quantization::affine(4, 64)?)
     })?;
-    for policy in [QmvPolicy::Default, QmvPolicy::Streamed] {
+    for policy in [RowPolicy::Default, RowPolicy::Streamed] {
         // The policy belongs to the stream: what is built on it keeps it, whenever that is evaluated.
         let equal = Stream::with_policy(policy)?.scope(|| rows_like_alone(&x, &weights))?;
         println!("{policy:?}: {equal} of {m} rows have the bits of the one-row product");

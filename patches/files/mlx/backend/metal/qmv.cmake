@@ -2,9 +2,13 @@
 # beside it.
 target_sources(
   mlx
-  PRIVATE ${CMAKE_CURRENT_LIST_DIR}/qmv_dispatch.cpp
+  PRIVATE ${CMAKE_CURRENT_LIST_DIR}/../../row_policy.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/qmv_dispatch.cpp
           ${CMAKE_CURRENT_LIST_DIR}/qmv_fingerprint.cpp
           ${CMAKE_CURRENT_LIST_DIR}/qmv_plan.cpp)
+if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/kernel_record.cpp)
+  target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/kernel_record.cpp)
+endif()
 
 # The order-preserving kernels, where the patch that adds them is applied.
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/qmv_streamed.cpp)

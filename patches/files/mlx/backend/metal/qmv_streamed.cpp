@@ -37,21 +37,35 @@ void qmv_streamed(
     const Stream& s) {
   const array x = aligned(x_as_given, s);
   const auto& problem = call.problem;
-  const auto plan = qmv_describe(problem, call.policy, MLX_QMV_PATH_STREAMED);
-  const bool fast = qmv_is_fast(problem.bits, problem.k);
+  const int tile = call.plan.tile;
   const bool batched = problem.batch > 1;
-  const bool affine = problem.mode == MLX_QMV_MODE_AFFINE;
+  const bool affine = problem.mode == MLX_ROW_MODE_AFFINE;
+  const auto mode = static_cast<QuantizationMode>(problem.mode);
+  const auto type = get_type_string(x.dtype());
 
-  const std::string name = plan.kernel;
+  std::string name;
+  concatenate(
+      name,
+      quantization_mode_to_string(mode),
+      call.fast ? "_qmv_streamed_fast_" : "_qmv_streamed_",
+      type,
+      "_gs_",
+      problem.group_size,
+      "_b_",
+      problem.bits,
+      "_nv_",
+      tile,
+      batched ? "_batch_1" : "_batch_0",
+      global_scale ? "_hgs" : "");
   auto define = [&](const char* function, auto... more) {
     return get_template_definition(
         name,
         function,
-        get_type_string(x.dtype()),
+        type,
         problem.group_size,
         problem.bits,
-        plan.tile,
-        fast,
+        tile,
+        call.fast,
         batched,
         more...);
   };
@@ -60,7 +74,6 @@ void qmv_streamed(
       : define("fp_qmv_streamed", global_scale.has_value());
   auto& d = metal::device(s.device);
   auto kernel = get_qmv_streamed_kernel(d, name, template_def, affine);
-  qmv_count(fast ? "qmv_streamed_fast" : "qmv_streamed", name);
 
   auto& compute_encoder = metal::get_command_encoder(s);
   compute_encoder.set_compute_pipeline_state(kernel);
@@ -91,8 +104,10 @@ void qmv_streamed(
       compute_encoder.set_vector_bytes(biases->strides(), c++);
     }
   }
-  auto size = [](const int32_t* v) { return MTL::Size(v[0], v[1], v[2]); };
-  compute_encoder.dispatch_threadgroups(size(plan.grid), size(plan.group));
+  // Two simdgroups of four outputs each.
+  const MTL::Size grid(
+      (problem.m + tile - 1) / tile, (problem.n + 7) / 8, problem.batch);
+  compute_encoder.dispatch_threadgroups(grid, MTL::Size(32, 2, 1));
 }
 
 } // namespace mlx::core

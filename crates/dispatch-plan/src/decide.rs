@@ -1,0 +1,254 @@
+//! The files that decide in MLX's tree, by way of `mlx/row_policy.h`.
+
+use std::ffi::{CStr, c_char};
+
+use mlx_terms::{Path, Policy, Route};
+
+use crate::kernel::Decision;
+use crate::{Error, Problem, upstream};
+
+/// `mlx_row_problem`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct RawProblem {
+    op: i32,
+    mode: i32,
+    dtype: i32,
+    bits: i32,
+    group_size: i32,
+    transpose: i32,
+    m: i32,
+    n: i32,
+    k: i32,
+    batch: i32,
+    experts: i32,
+    right_sorted: i32,
+    global_scale: i32,
+    stream: i32,
+}
+
+/// `mlx_row_upstream`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct RawUpstream {
+    batch_limit: i32,
+    matrix_kernels: i32,
+    wide: i32,
+}
+
+/// `mlx_row_route`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct RawRoute {
+    mode: i32,
+    bits: i32,
+    group_size: i32,
+    n: [i32; 2],
+    k: [i32; 2],
+    m: [i32; 2],
+    path: i32,
+}
+
+/// `mlx_row_plan`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct RawPlan {
+    policy: i32,
+    path: i32,
+    tile: i32,
+    identical: i32,
+}
+
+unsafe extern "C" {
+    fn mlx_row_last_error() -> *const c_char;
+    fn mlx_row_decide(
+        problem: *const RawProblem,
+        upstream: *const RawUpstream,
+        policy: i32,
+        routes: *const RawRoute,
+        route_count: usize,
+        plan: *mut RawPlan,
+    ) -> i32;
+    #[cfg(test)]
+    fn mlx_row_policy_name(policy: i32) -> *const c_char;
+    #[cfg(test)]
+    fn mlx_row_path_name(path: i32) -> *const c_char;
+}
+
+/// Asks for a problem that [`Problem::check`] has passed.
+pub(crate) fn decide(
+    problem: &Problem,
+    policy: Policy,
+    routes: &[Route],
+) -> Result<Decision, Error> {
+    let routes: Vec<_> = routes.iter().map(raw_route).collect();
+    decide_raw(
+        &raw_problem(problem)?,
+        &raw_upstream(problem),
+        policy as i32,
+        &routes,
+    )
+}
+
+fn decide_raw(
+    problem: &RawProblem,
+    upstream: &RawUpstream,
+    policy: i32,
+    routes: &[RawRoute],
+) -> Result<Decision, Error> {
+    let mut plan = RawPlan::default();
+    // SAFETY: the pointers are valid for the call, the count is that of the entries behind `routes`, and the layouts
+    // are those of the header, field by field.
+    let status = unsafe {
+        mlx_row_decide(
+            problem,
+            upstream,
+            policy,
+            routes.as_ptr(),
+            routes.len(),
+            &mut plan,
+        )
+    };
+    if status != 0 {
+        // SAFETY: the function returns a NUL-terminated string that lives until this thread's next failed call.
+        let message = unsafe { CStr::from_ptr(mlx_row_last_error()) };
+        return Err(Error::Invalid(message.to_string_lossy().into_owned()));
+    }
+    let unknown = || Error::Invalid(format!("the dispatch named a path {}", plan.path));
+    Ok(Decision {
+        path: Path::from_number(plan.path).ok_or_else(unknown)?,
+        tile: u32::try_from(plan.tile).unwrap_or(0),
+        identical: plan.identical != 0,
+    })
+}
+
+fn raw_problem(problem: &Problem) -> Result<RawProblem, Error> {
+    let int = |field: &str, value: u32| {
+        i32::try_from(value)
+            .map_err(|_| Error::Invalid(format!("{field} must be below 2^31, found {value}")))
+    };
+    Ok(RawProblem {
+        op: problem.op as i32,
+        mode: problem.mode as i32,
+        dtype: problem.dtype as i32,
+        bits: int("bits", problem.bits)?,
+        group_size: int("group_size", problem.group_size)?,
+        transpose: problem.transpose.into(),
+        m: int("m", problem.m)?,
+        n: int("n", problem.n)?,
+        k: int("k", problem.k)?,
+        batch: int("batch", problem.batch)?,
+        experts: int("experts", problem.experts)?,
+        right_sorted: problem.right_sorted.into(),
+        global_scale: problem.global_scale.into(),
+        stream: -1,
+    })
+}
+
+fn raw_upstream(problem: &Problem) -> RawUpstream {
+    RawUpstream {
+        batch_limit: i32::try_from(upstream::batch_limit(problem)).unwrap_or(i32::MAX),
+        matrix_kernels: upstream::has_matrix_kernels(problem).into(),
+        wide: upstream::prefers_wide(problem).into(),
+    }
+}
+
+fn raw_route(route: &Route) -> RawRoute {
+    RawRoute {
+        mode: route.mode.map_or(-1, |mode| mode as i32),
+        bits: route.bits.map_or(0, i32::from),
+        group_size: route.group_size.map_or(0, i32::from),
+        n: [*route.n.start(), *route.n.end()],
+        k: [*route.k.start(), *route.k.end()],
+        m: [*route.m.start(), *route.m.end()],
+        path: route.path as i32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names and numbers of both languages are the same, and neither has more.
+    #[test]
+    fn names_are_those_of_the_header() {
+        let text = |name: *const c_char| {
+            // SAFETY: the functions return a static string, or null for a value that there is not.
+            (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_str().unwrap())
+        };
+        for number in -1..20 {
+            // SAFETY: any number may be asked for.
+            let (policy, path) =
+                unsafe { (mlx_row_policy_name(number), mlx_row_path_name(number)) };
+            assert_eq!(text(policy), Policy::from_number(number).map(Policy::name));
+            assert_eq!(text(path), Path::from_number(number).map(Path::name));
+        }
+    }
+
+    /// What the types of Rust cannot say.
+    #[test]
+    fn numbers_that_name_nothing_are_refused() {
+        let problem = Problem::new("applegpu_g15d".parse().unwrap(), 64, 512);
+        let upstream = raw_upstream(&problem);
+        let good = raw_problem(&problem).unwrap();
+        let told = |problem: RawProblem, policy, routes: &[RawRoute]| {
+            let outcome = decide_raw(&problem, &upstream, policy, routes);
+            outcome.map(|_| ()).map_err(|error| error.to_string())
+        };
+        let refused = |text: &str| Err(text.to_owned());
+        assert_eq!(told(good, 3, &[]), Ok(()));
+        assert_eq!(
+            told(good, 4, &[]),
+            refused(
+                "the policy must be 0 (default), 1 (narrow), 2 (streamed) or 3 (exact), found 4"
+            )
+        );
+        for (problem, text) in [
+            (RawProblem { op: 4, ..good }, "op must be 0 to 3, found 4"),
+            (
+                RawProblem { mode: -1, ..good },
+                "mode must be 0 to 3, found -1",
+            ),
+            (
+                RawProblem { bits: 0, ..good },
+                "bits must be 1 to 8, found 0",
+            ),
+            (
+                RawProblem { m: -1, ..good },
+                "m must be 0 or more, found -1",
+            ),
+            (RawProblem { k: 0, ..good }, "k must be 1 or more, found 0"),
+            (
+                RawProblem { experts: 0, ..good },
+                "experts must be 1 or more, found 0",
+            ),
+        ] {
+            assert_eq!(told(problem, 0, &[]), refused(text));
+        }
+        let route = RawRoute {
+            mode: -1,
+            bits: 0,
+            group_size: 0,
+            n: [0, 9],
+            k: [0, 9],
+            m: [0, 9],
+            path: Path::Qmv as i32,
+        };
+        assert_eq!(told(good, 0, &[route]), Ok(()));
+        for mode in [-2, 4] {
+            let text = format!("route 1: mode must be 0 to 3 or -1 for any, found {mode}");
+            assert_eq!(
+                told(good, 0, &[route, RawRoute { mode, ..route }]),
+                Err(text)
+            );
+        }
+        for (path, name) in [
+            (Path::Quad as i32, "qmv_quad"),
+            (Path::Rows as i32, "rows"),
+            (40, "40"),
+        ] {
+            let text = format!("route 0: path must be qmv, qmv_wide or qmv_streamed, found {name}");
+            assert_eq!(told(good, 0, &[RawRoute { path, ..route }]), Err(text));
+        }
+    }
+}

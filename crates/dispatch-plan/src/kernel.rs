@@ -1,0 +1,287 @@
+//! What MLX does once a path is decided: the kernel's name, its grid, and how often it reads the weights.
+
+use mlx_terms::{Mode, Path, SizeClass};
+
+use crate::{Dtype, Op, Problem, upstream};
+
+/// What was decided about a product.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(without_plan, expect(dead_code, reason = "nothing decides"))]
+pub(crate) struct Decision {
+    pub(crate) path: Path,
+    /// Rows that one threadgroup serves; 0 where MLX's matrix kernels decide.
+    pub(crate) tile: u32,
+    pub(crate) identical: bool,
+}
+
+/// What a kernel's dispatch looks like.
+#[derive(Debug, Default)]
+pub(crate) struct Launch {
+    /// The kernel's function, as in `qmv_fast`.
+    pub(crate) function: &'static str,
+    /// Its name in the library.
+    pub(crate) name: String,
+    /// Rows of x that one threadgroup serves.
+    pub(crate) tile: u32,
+    /// Tiles of rows.
+    pub(crate) tiles: u32,
+    /// Threadgroups along x, y and z.
+    pub(crate) grid: [u32; 3],
+    /// Threads a threadgroup along x, y and z.
+    pub(crate) group: [u32; 3],
+    /// How often a product reads its weights; 0 where the indices of a gather decide.
+    pub(crate) passes: u32,
+}
+
+impl Launch {
+    /// The dispatch of a problem that takes a path in tiles of so many rows, where it has tiles; all zero where there is nothing to compute.
+    pub(crate) fn of(problem: &Problem, path: Path, tile: u32) -> Self {
+        match path {
+            Path::None => Self::default(),
+            Path::Quad => quad(problem),
+            Path::Qmv => qmv(problem),
+            Path::Wide => wide(problem, tile),
+            Path::Streamed => streamed(problem, tile),
+            Path::Rows if problem.op.gathers() => gather_rows(problem),
+            Path::Rows => qvm(problem),
+            Path::Matrix if problem.op.gathers() => gather_qmm(problem),
+            Path::Matrix => qmm(problem),
+            Path::Sorted => gather_qmm_rhs(problem),
+        }
+    }
+
+    /// Row by row: one threadgroup column a row of x.
+    fn rows(
+        problem: &Problem,
+        outputs: u32,
+        group: [u32; 3],
+        function: &'static str,
+        rest: &str,
+    ) -> Self {
+        Self {
+            function,
+            name: name(problem, function, rest),
+            tile: 1,
+            tiles: problem.m,
+            grid: [problem.m, problem.n.div_ceil(outputs), problem.batch],
+            group,
+            passes: problem.m,
+        }
+    }
+
+    /// Tiles of rows: each tile reads the weights once.
+    fn tiles(
+        problem: &Problem,
+        tile: u32,
+        outputs: u32,
+        function: &'static str,
+        rest: &str,
+    ) -> Self {
+        let tiles = problem.m.div_ceil(tile);
+        Self {
+            function,
+            name: name(problem, function, rest),
+            tile,
+            tiles,
+            grid: [tiles, problem.n.div_ceil(outputs), problem.batch],
+            group: [32, 2, 1],
+            passes: tiles,
+        }
+    }
+
+    /// Blocks of rows and outputs, the outputs along the grid's first axis.
+    fn blocks(problem: &Problem, [bm, bn]: [u32; 2], function: &'static str, rest: &str) -> Self {
+        let tiles = problem.m.div_ceil(bm);
+        Self {
+            function,
+            name: name(problem, function, rest),
+            tile: bm,
+            tiles,
+            grid: [problem.n.div_ceil(bn), tiles, problem.batch],
+            group: [32, 2, 2],
+            passes: tiles,
+        }
+    }
+}
+
+fn name(problem: &Problem, function: &str, rest: &str) -> String {
+    let dtype = match problem.dtype {
+        Dtype::Float32 => "float",
+        Dtype::Float16 => "float16_t",
+        Dtype::Bfloat16 => "bfloat16_t",
+    };
+    let Problem {
+        mode,
+        group_size,
+        bits,
+        ..
+    } = problem;
+    format!("{mode}_{function}_{dtype}_gs_{group_size}_b_{bits}{rest}")
+}
+
+fn batch(problem: &Problem) -> &'static str {
+    if problem.batch > 1 {
+        "_batch_1"
+    } else {
+        "_batch_0"
+    }
+}
+
+fn scale(problem: &Problem) -> &'static str {
+    if problem.global_scale { "_hgs" } else { "" }
+}
+
+fn aligned(problem: &Problem, tile: u32) -> &'static str {
+    if problem.n.is_multiple_of(tile) {
+        "_alN_true"
+    } else {
+        "_alN_false"
+    }
+}
+
+fn quad(problem: &Problem) -> Launch {
+    let rest = format!("_d_{}{}", problem.k, batch(problem));
+    Launch::rows(problem, 64, [32, 1, 1], "qmv_quad", &rest)
+}
+
+fn qmv(problem: &Problem) -> Launch {
+    let fast = upstream::is_fast(problem);
+    let partial_rows = fast && !problem.n.is_multiple_of(8);
+    // Fewer outputs a simdgroup on some GPUs of generation 17.
+    let narrow = fast
+        && problem.n >= 4096
+        && problem.architecture.generation() == 17
+        && problem.architecture.class() == SizeClass::Max
+        && problem.mode == Mode::Nvfp4;
+    let outputs = if narrow { 2 } else { 4 };
+    let rest = format!(
+        "{}_pr_{}_hgs_{}_r_{outputs}",
+        batch(problem),
+        u8::from(partial_rows),
+        u8::from(problem.global_scale)
+    );
+    let function = if fast { "qmv_fast" } else { "qmv" };
+    Launch::rows(problem, 2 * outputs, [32, 2, 1], function, &rest)
+}
+
+fn wide(problem: &Problem, tile: u32) -> Launch {
+    let k_lanes = if problem.mode == Mode::Affine { 8 } else { 16 };
+    let rest = format!("_nv_{tile}_kl_{k_lanes}{}", batch(problem));
+    Launch::tiles(problem, tile, 2 * 32 / k_lanes, "qmv_wide", &rest)
+}
+
+fn streamed(problem: &Problem, tile: u32) -> Launch {
+    let function = if upstream::is_fast(problem) {
+        "qmv_streamed_fast"
+    } else {
+        "qmv_streamed"
+    };
+    let rest = format!("_nv_{tile}{}{}", batch(problem), scale(problem));
+    Launch::tiles(problem, tile, 8, function, &rest)
+}
+
+fn qvm(problem: &Problem) -> Launch {
+    let outputs = problem.group_size.min(32) * 2;
+    if problem.k < 1024 {
+        let rest = format!("{}{}", batch(problem), scale(problem));
+        return Launch::rows(problem, outputs, [32, 2, 1], "qvm", &rest);
+    }
+    let parts = if problem.k > 8192 { 32 } else { 8 };
+    let rest = format!("_spk_{parts}");
+    let mut launch = Launch::rows(problem, outputs, [32, 2, 1], "qvm_split_k", &rest);
+    launch.grid[2] *= parts;
+    launch
+}
+
+fn qmm(problem: &Problem) -> Launch {
+    let splits = problem.op == Op::QuantizedMatmul && problem.transpose && problem.batch == 1;
+    let parts = if splits {
+        upstream::split_k(problem)
+    } else {
+        1
+    };
+    if parts > 1 {
+        let mut launch = Launch::blocks(problem, [32, 32], "qmm_t_splitk", aligned(problem, 32));
+        launch.grid[2] = parts;
+        return launch;
+    }
+    let nax = problem.nax
+        && (problem.transpose || problem.mode == Mode::Affine && problem.n.is_multiple_of(64))
+        && problem.k.is_multiple_of(64);
+    let (function, bm, bn, block) = match (nax, problem.transpose) {
+        (false, true) => ("qmm_t", 32, 32, String::new()),
+        (false, false) => ("qmm_n", 32, 32, String::new()),
+        (true, transpose) => {
+            let bm = if transpose && problem.m <= 32 { 32 } else { 64 };
+            let function = if transpose { "qmm_t_nax" } else { "qmm_n_nax" };
+            (function, bm, 64, format!("_bm{bm}_bn64_bk64_wm2_wn2"))
+        }
+    };
+    let alignment = if problem.transpose {
+        aligned(problem, bn)
+    } else {
+        ""
+    };
+    let rest = format!("{block}{alignment}{}{}", batch(problem), scale(problem));
+    Launch::blocks(problem, [bm, bn], function, &rest)
+}
+
+fn gather_rows(problem: &Problem) -> Launch {
+    if !problem.transpose {
+        let outputs = problem.group_size.min(32) * 2;
+        return Launch::rows(problem, outputs, [32, 2, 1], "gather_qvm", scale(problem));
+    }
+    let fast = problem.n.is_multiple_of(8) && upstream::is_fast(problem);
+    let function = if fast {
+        "gather_qmv_fast"
+    } else {
+        "gather_qmv"
+    };
+    Launch::rows(problem, 8, [32, 2, 1], function, scale(problem))
+}
+
+fn gather_qmm(problem: &Problem) -> Launch {
+    if problem.nax && problem.transpose && problem.k.is_multiple_of(64) {
+        let rest = format!(
+            "_bm64_bn64_bk64_wm2_wn2{}{}",
+            aligned(problem, 64),
+            scale(problem)
+        );
+        return Launch::blocks(problem, [64, 64], "gather_qmm_t_nax", &rest);
+    }
+    let (function, alignment) = if problem.transpose {
+        ("gather_qmm_t", aligned(problem, 32))
+    } else {
+        ("gather_qmm_n", "")
+    };
+    let rest = format!("{alignment}{}", scale(problem));
+    Launch::blocks(problem, [32, 32], function, &rest)
+}
+
+fn gather_qmm_rhs(problem: &Problem) -> Launch {
+    let nax = problem.nax;
+    // m is 1: the products are the rows.
+    let rows = problem.batch;
+    let [bm, bn] = match (nax, rows / problem.experts) {
+        (false, _) => [16, 32],
+        (true, ..64) => [32, 64],
+        (true, _) => [64, 64],
+    };
+    let (function, block) = match (nax, problem.transpose) {
+        (false, true) => ("gather_qmm_rhs_nt", "_bk_32_wm_1_wn_2"),
+        (false, false) => ("gather_qmm_rhs_nn", "_bk_32_wm_1_wn_2"),
+        (true, true) => ("gather_qmm_rhs_nax_nt", "_bk_64_wm_2_wn_2"),
+        (true, false) => ("gather_qmm_rhs_nax_nn", "_bk_64_wm_2_wn_2"),
+    };
+    let rest = format!("_bm_{bm}_bn_{bn}{block}{}", scale(problem));
+    let tiles = rows.min(rows.div_ceil(bm) + problem.experts - 1);
+    Launch {
+        function,
+        name: name(problem, function, &rest),
+        tile: bm,
+        tiles,
+        grid: [problem.n.div_ceil(bn), tiles, 1],
+        group: [32, 2, if nax { 2 } else { 1 }],
+        passes: 0,
+    }
+}

@@ -1,0 +1,88 @@
+//! The answer: what a product does on the device.
+
+use mlx_terms::{Mode, Path, Policy, Route};
+
+use crate::decide::decide;
+use crate::kernel::Launch;
+use crate::{Dtype, Error, Problem};
+
+/// What a product does on the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// What was decided.
+    pub path: Path,
+    /// The kernel's function, as in `qmv_fast`; empty where there is nothing to compute.
+    pub function: &'static str,
+    /// The kernel's name in the library.
+    pub kernel: String,
+    /// Rows of x that one threadgroup serves.
+    pub tile: u32,
+    /// Tiles of rows.
+    pub tiles: u32,
+    /// Threadgroups along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads a threadgroup along x, y and z.
+    pub group: [u32; 3],
+    /// How often each product reads its weights; 0 where the indices of a gather decide.
+    pub weight_passes: u32,
+    /// Bytes of weights, scales and biases read in these passes.
+    pub weight_bytes: u64,
+    /// Whether every row has the bits that the M = 1 product gives it.
+    pub identical: bool,
+}
+
+/// The plan of a product under a policy, with a routing table (empty: none).
+///
+/// # Errors
+///
+/// Names the field that is out of its range.
+pub fn plan(problem: &Problem, policy: Policy, routes: &[Route]) -> Result<Plan, Error> {
+    problem.check()?;
+    for (number, route) in routes.iter().enumerate() {
+        route
+            .check_format()
+            .map_err(|error| Error::Invalid(format!("route {number}: {error}")))?;
+    }
+    let decision = decide(problem, policy, routes)?;
+    Ok(Plan::of(
+        problem,
+        decision.path,
+        decision.tile,
+        decision.identical,
+    ))
+}
+
+impl Plan {
+    /// What a product of a valid format does once its path, its tile and whether its rows are identical are decided,
+    /// as a patched libmlx answers them for its own device.
+    #[must_use]
+    pub fn of(problem: &Problem, path: Path, tile: u32, identical: bool) -> Self {
+        let launch = Launch::of(problem, path, tile);
+        Self {
+            path,
+            identical,
+            weight_bytes: matrix_bytes(problem)
+                * u64::from(launch.passes)
+                * u64::from(problem.batch),
+            weight_passes: launch.passes,
+            tile: launch.tile,
+            tiles: launch.tiles,
+            grid: launch.grid,
+            group: launch.group,
+            function: launch.function,
+            kernel: launch.name,
+        }
+    }
+}
+
+/// Bytes of one matrix of weights with its scales and biases.
+fn matrix_bytes(problem: &Problem) -> u64 {
+    let weights = u64::from(problem.n) * u64::from(problem.k);
+    // Affine has a scale and a bias of x's type a group, the others a byte.
+    let group_bytes = match (problem.mode, problem.dtype) {
+        (Mode::Affine, Dtype::Float32) => 8,
+        (Mode::Affine, Dtype::Float16 | Dtype::Bfloat16) => 4,
+        _ => 1,
+    };
+    weights * u64::from(problem.bits) / 8 + weights / u64::from(problem.group_size) * group_bytes
+}

@@ -1,0 +1,147 @@
+//! The question: one quantized product.
+
+use mlx_terms::{Architecture, Format, Mode, named};
+
+use crate::Error;
+
+named! {
+    /// The primitive that computes the product.
+    "operation" Op {
+        /// `quantized_matmul`.
+        QuantizedMatmul => "quantized_matmul",
+        /// `gather_qmm`.
+        GatherQmm => "gather_qmm",
+        /// `qqmm`.
+        QqMatmul => "qqmm",
+        /// `gather_qqmm`.
+        GatherQqmm => "gather_qqmm",
+    }
+}
+
+impl Op {
+    /// Whether each product picks its matrix.
+    #[must_use]
+    pub const fn gathers(self) -> bool {
+        matches!(self, Self::GatherQmm | Self::GatherQqmm)
+    }
+
+    /// Whether x is quantized as well.
+    #[must_use]
+    pub const fn quantizes_x(self) -> bool {
+        matches!(self, Self::QqMatmul | Self::GatherQqmm)
+    }
+}
+
+named! {
+    /// The type of x and of the result.
+    "dtype" Dtype {
+        /// 32 bits.
+        Float32 => "float32",
+        /// IEEE's 16 bits.
+        Float16 => "float16",
+        /// The upper half of 32 bits.
+        Bfloat16 => "bfloat16",
+    }
+}
+
+/// One quantized product: `batch` times x of (m, k) by weights of n rows of k values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Problem {
+    /// The device.
+    pub architecture: Architecture,
+    /// Whether MLX uses the device's matrix units (macOS 26.2 on generation 17; 18 for phones).
+    pub nax: bool,
+    /// The primitive.
+    pub op: Op,
+    /// The quantization mode.
+    pub mode: Mode,
+    /// The type of x and of the result.
+    pub dtype: Dtype,
+    /// Bits a weight.
+    pub bits: u32,
+    /// Weights that share a scale.
+    pub group_size: u32,
+    /// Whether the weights are (n, k), as in a linear layer.
+    pub transpose: bool,
+    /// Rows of x that meet the same weights.
+    pub m: u32,
+    /// Outputs a row.
+    pub n: u32,
+    /// Values a row.
+    pub k: u32,
+    /// Products of m rows each.
+    pub batch: u32,
+    /// Matrices among which a gather picks.
+    pub experts: u32,
+    /// Whether a gather's right-hand indices are sorted.
+    pub right_sorted: bool,
+    /// Whether nvfp4 weights have a scale for all of them.
+    pub global_scale: bool,
+}
+
+impl Problem {
+    /// An affine 4-bit product of one row in bfloat16, in groups of 64, on a device whose matrix units are not used.
+    #[must_use]
+    pub const fn new(architecture: Architecture, n: u32, k: u32) -> Self {
+        Self {
+            architecture,
+            nax: false,
+            op: Op::QuantizedMatmul,
+            mode: Mode::Affine,
+            dtype: Dtype::Bfloat16,
+            bits: 4,
+            group_size: 64,
+            transpose: true,
+            m: 1,
+            n,
+            k,
+            batch: 1,
+            experts: 1,
+            right_sorted: false,
+            global_scale: false,
+        }
+    }
+
+    /// The same product in another mode, with the bits and the group that the mode fixes.
+    #[must_use]
+    pub const fn with_mode(self, mode: Mode) -> Self {
+        match mode.fixed() {
+            Some(format) => self.with_format(format),
+            None => Self { mode, ..self },
+        }
+    }
+
+    /// The same product with weights of a format.
+    #[must_use]
+    pub const fn with_format(self, format: Format) -> Self {
+        Self {
+            mode: format.mode(),
+            bits: format.bits(),
+            group_size: format.group_size(),
+            ..self
+        }
+    }
+
+    /// Whether MLX has such a product.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let invalid = |text: String| Err(Error::Invalid(text));
+        Format::new(self.mode, self.bits, self.group_size)
+            .map_err(|error| Error::Invalid(error.to_string()))?;
+        if self.global_scale && self.mode != Mode::Nvfp4 {
+            return invalid("global_scale must be 0 in other modes than nvfp4, found 1".to_owned());
+        }
+        // Weights are packed and grouped along the last axis of their matrix.
+        let (name, packed) = if self.transpose {
+            ("k", self.k)
+        } else {
+            ("n", self.n)
+        };
+        if self.k == 0 || !packed.is_multiple_of(self.group_size) {
+            return invalid(format!(
+                "{name} must be a positive multiple of the group size, {}, found {packed}",
+                self.group_size
+            ));
+        }
+        Ok(())
+    }
+}

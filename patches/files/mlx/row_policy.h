@@ -1,0 +1,249 @@
+// Policies for the rows of a product: who asks for one, and what a product then
+// takes. The C interface of everything that the overlay adds to MLX.
+//
+// Functions that can fail return 0 on success and -1 on an error, which
+// `mlx_row_last_error` then explains.
+
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MLX_ROW_API __attribute__((visibility("default")))
+
+/// Who decides between kernels that compute the same product.
+enum {
+  /// MLX's own choice.
+  MLX_ROW_POLICY_DEFAULT = 0,
+  /// One-row kernels for every row below the batch limit: each row has the
+  /// bits of its M = 1 result, and the weights are read once a row.
+  MLX_ROW_POLICY_NARROW = 1,
+  /// Order-preserving kernels below the batch limit: the same bits, and the
+  /// weights are read once for up to MLX_ROW_STREAMED_ROWS rows.
+  MLX_ROW_POLICY_STREAMED = 2,
+  /// As streamed, at any M: no matrix kernel is taken, so a row's bits depend
+  /// on nothing but that row.
+  MLX_ROW_POLICY_EXACT = 3,
+  MLX_ROW_POLICY_COUNT,
+};
+
+/// What a hook answers when it has no opinion, and the policy of a stream that
+/// was made without one.
+#define MLX_ROW_DECLINE (-1)
+
+/// The most rows that one pass over the weights serves under `streamed`.
+#define MLX_ROW_STREAMED_ROWS 8
+
+/// The primitive that computes the product.
+enum {
+  MLX_ROW_OP_QUANTIZED_MATMUL = 0,
+  MLX_ROW_OP_GATHER_QMM = 1,
+  MLX_ROW_OP_QQ_MATMUL = 2,
+  MLX_ROW_OP_GATHER_QQMM = 3,
+  MLX_ROW_OP_COUNT,
+};
+
+/// Quantization modes, in the order of mlx::core::QuantizationMode.
+enum {
+  /// Every mode, in a routing table.
+  MLX_ROW_MODE_ANY = -1,
+  MLX_ROW_MODE_AFFINE = 0,
+  MLX_ROW_MODE_MXFP4 = 1,
+  MLX_ROW_MODE_MXFP8 = 2,
+  MLX_ROW_MODE_NVFP4 = 3,
+  MLX_ROW_MODE_COUNT,
+};
+
+/// The type of x and of the result.
+enum {
+  MLX_ROW_DTYPE_FLOAT32 = 0,
+  MLX_ROW_DTYPE_FLOAT16 = 1,
+  MLX_ROW_DTYPE_BFLOAT16 = 2,
+};
+
+/// What computes a product.
+enum {
+  /// Nothing: there is nothing to compute.
+  MLX_ROW_PATH_NONE = 0,
+  /// qmv_quad: row by row, for K of 64 and 128.
+  MLX_ROW_PATH_QUAD,
+  /// qmv: row by row.
+  MLX_ROW_PATH_QMV,
+  /// qmv_wide: tiles of rows, in an order of their own.
+  MLX_ROW_PATH_WIDE,
+  /// qmv_streamed: tiles of rows, in the order of qmv.
+  MLX_ROW_PATH_STREAMED,
+  /// One of MLX's other kernels that go row by row: gathers, and weights that
+  /// are not transposed.
+  MLX_ROW_PATH_ROWS,
+  /// A matrix kernel.
+  MLX_ROW_PATH_MATRIX,
+  /// A matrix kernel over sorted picks of a gather that share weights.
+  MLX_ROW_PATH_SORTED,
+  MLX_ROW_PATH_COUNT,
+};
+
+/// One quantized product: x of (batch, m, k) times weights of n rows of k
+/// values (of k rows of n values without `transpose`).
+typedef struct mlx_row_problem {
+  int32_t op; // MLX_ROW_OP_*
+  int32_t mode; // MLX_ROW_MODE_*
+  int32_t dtype; // MLX_ROW_DTYPE_*
+  int32_t bits; // bits a weight
+  int32_t group_size; // weights that share a scale
+  int32_t transpose; // 1: the weights are (n, k)
+  int32_t m; // rows of x that meet the same weights
+  int32_t n; // outputs a row
+  int32_t k; // values a row
+  int32_t batch; // products, each with m rows
+  int32_t experts; // matrices among which a gather picks; else 1
+  int32_t right_sorted; // gather: the right-hand indices are sorted
+  int32_t global_scale; // 1: nvfp4 with a per-tensor scale
+  int32_t stream; // Stream::index during an evaluation, else -1
+} mlx_row_problem;
+
+/// MLX's own answers about a product on a device.
+typedef struct mlx_row_upstream {
+  int32_t batch_limit; // the M from which it takes matrix kernels
+  int32_t matrix_kernels; // 1: it has matrix kernels for this product
+  int32_t wide; // 1: it prefers qmv_wide to qmv for several rows
+} mlx_row_upstream;
+
+/// A measured preference: products of this format and within all the ranges
+/// (both ends included) take `path`, provided the policy in force permits it.
+typedef struct mlx_row_route {
+  int32_t mode; // MLX_ROW_MODE_*
+  int32_t bits; // 0: any
+  int32_t group_size; // 0: any
+  int32_t n_min, n_max;
+  int32_t k_min, k_max;
+  int32_t m_min, m_max;
+  int32_t path; // MLX_ROW_PATH_QMV, _WIDE or _STREAMED
+} mlx_row_route;
+
+/// What was decided about a product.
+typedef struct mlx_row_plan {
+  int32_t policy; // the policy in force
+  int32_t path; // MLX_ROW_PATH_*
+  int32_t tile; // rows that one threadgroup serves; 0: MLX's matrix kernels say
+  int32_t identical; // 1: every row has the bits of its M = 1 product
+} mlx_row_plan;
+
+/// Decides the policy of one product: a MLX_ROW_POLICY_* or MLX_ROW_DECLINE.
+/// Any other answer, or an exception, is an error of that evaluation. Called on
+/// the thread that evaluates; must not register a hook.
+typedef int32_t (*mlx_row_hook)(mlx_row_problem problem, void* context);
+
+/// What is wrong with the calling thread's last failed call.
+MLX_ROW_API const char* mlx_row_last_error(void);
+
+/// The policy of that name, or -1: default, narrow, streamed, exact.
+MLX_ROW_API int32_t mlx_row_policy_from_name(const char* name);
+
+/// The name of a policy, or NULL if there is none of that value.
+MLX_ROW_API const char* mlx_row_policy_name(int32_t policy);
+
+/// The name of a path, or NULL.
+MLX_ROW_API const char* mlx_row_path_name(int32_t path);
+
+/// What a product takes under a policy, as a pure function of MLX's answers.
+/// `routes` may be NULL with a count of 0.
+MLX_ROW_API int mlx_row_decide(
+    const mlx_row_problem* problem,
+    const mlx_row_upstream* upstream,
+    int32_t policy,
+    const mlx_row_route* routes,
+    size_t route_count,
+    mlx_row_plan* plan);
+
+// The rest needs MLX's Metal back-end.
+
+/// What a product would take if it were dispatched on this device, in this
+/// process and on the stream that the problem names (-1: none).
+MLX_ROW_API int mlx_row_plan_product(
+    const mlx_row_problem* problem,
+    mlx_row_plan* plan);
+
+/// Makes a GPU stream of the calling thread whose policy is fixed for the life
+/// of the process, and stores its index. Only the calling thread may use it.
+MLX_ROW_API int mlx_row_new_stream(int32_t policy, int32_t* index);
+
+/// The policy with which a stream was made, or MLX_ROW_DECLINE.
+MLX_ROW_API int mlx_row_stream_policy(int32_t index, int32_t* policy);
+
+/// The process's default, from MLX_QMV_POLICY. Fails if that names none.
+MLX_ROW_API int mlx_row_process_policy(int32_t* policy);
+
+/// Registers a hook in place of the last one; NULL takes it away. When this
+/// returns, no call of the former hook is running or will start.
+MLX_ROW_API void mlx_row_set_hook(mlx_row_hook hook, void* context);
+
+/// Replaces the routing table, which is empty at first. The values are copied.
+MLX_ROW_API int mlx_row_set_routes(
+    const mlx_row_route* routes,
+    size_t route_count);
+
+/// 1 if the device has matrix units that MLX uses, else 0.
+MLX_ROW_API int32_t mlx_row_matrix_units(void);
+
+/// Copies how many products took each path, up to `capacity` counters, and
+/// returns how many there are: MLX_ROW_PATH_COUNT.
+MLX_ROW_API size_t mlx_row_counts(uint64_t* counts, size_t capacity);
+
+/// Sets the counters to zero.
+MLX_ROW_API void mlx_row_reset_counts(void);
+
+/// Begins to record the names of the kernels that the calling thread asks its
+/// device for, whatever they compute. Forgets what was recorded before.
+MLX_ROW_API void mlx_row_record_kernels(void);
+
+/// Ends the recording and returns the names in their order, each followed by a
+/// newline. Valid until the thread's next recording.
+MLX_ROW_API const char* mlx_row_recorded_kernels(void);
+
+#ifdef __cplusplus
+} // extern "C"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace mlx::core {
+
+/// Sets what `mlx_row_last_error` returns on this thread, and returns -1.
+int row_fail(std::string message);
+
+/// Runs the body of a C function; an exception becomes its error.
+template <typename F>
+int row_guarded(F body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::exception& e) {
+    return row_fail(e.what());
+  } catch (...) {
+    return row_fail("an exception of a foreign type");
+  }
+}
+
+/// Throws std::invalid_argument unless `policy` is one; `what` begins the
+/// message.
+void check_row_policy(const std::string& what, int policy);
+
+/// The policy in force for a problem. Throws if a hook or MLX_QMV_POLICY gives
+/// none that is valid.
+int row_policy_of(const mlx_row_problem& problem);
+
+/// The policy with which the stream of that index was made, or
+/// MLX_ROW_DECLINE.
+int row_stream_policy(int index);
+
+/// Gives the stream of that index, which is new, its policy.
+void set_row_stream_policy(int index, int policy);
+
+} // namespace mlx::core
+#endif
