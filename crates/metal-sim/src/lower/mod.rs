@@ -11,17 +11,17 @@ mod descriptor;
 mod edits;
 mod spaces;
 mod vectors;
+mod words;
 
 use std::ops::Range;
 
 use crate::Error;
 use crate::items::ItemKind;
 use crate::lexer::{Kind, Tokens};
-use crate::library::UNSUPPORTED;
-use crate::parse::{Kernel, Source};
+use crate::parse::{Kernel, Source, UNSUPPORTED};
 use descriptor::{Function, append_descriptor};
 use edits::Edits;
-pub(crate) use spaces::Spaces;
+pub(crate) use edits::Spaces;
 
 /// C++ for one kernel of `source`: everything that it may call, the other
 /// kernels left out, and the descriptor that the runtime loads.
