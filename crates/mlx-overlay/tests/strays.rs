@@ -1,4 +1,4 @@
-//! The check before an evaluation works on graphs, with any back-end; what needs policies says that it does.
+//! The check before an evaluation works on graphs, with any back-end.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
@@ -42,20 +42,6 @@ fn stray_products_are_named_before_they_run() {
     // What has run can not go astray any more.
     second.evaluate().unwrap();
     assert_eq!(here.check_products([&top]), Ok(()));
-}
-
-#[test]
-fn without_policies_their_functions_say_so() {
-    if QmvPolicy::is_available() {
-        return;
-    }
-    assert_eq!(
-        Stream::with_policy(QmvPolicy::Exact).unwrap_err(),
-        Error::NoPolicies
-    );
-    assert_eq!(QmvPolicy::of_process(), Err(Error::NoPolicies));
-    assert_eq!(mlx_overlay::dispatch_stats(), Err(Error::NoPolicies));
-    assert_eq!(mlx_overlay::set_routes(&[]), Err(Error::NoPolicies));
 }
 
 #[test]
