@@ -16,7 +16,7 @@ grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || {
 runs=7
 cores=$(nproc)
 build=target/bench-sim
-cmake --fresh -S ci/bench-sim -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --fresh -S bench/sim -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$build" >/dev/null
 mkdir -p "$out"
 MTL_SIM_CACHE=$(mktemp -d)
