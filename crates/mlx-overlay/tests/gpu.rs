@@ -10,7 +10,7 @@ use mlx_overlay::{
 use support::rounding;
 
 fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
     let missing = match build_info() {
         Ok(info) if info.metal_available => None,
         Ok(info) => Some(format!("back-end {} has no GPU here", info.backend)),
@@ -26,6 +26,8 @@ fn main() {
         trial("products_match_the_cpu", products_match_the_cpu),
         trial("devices_can_be_mixed", devices_can_be_mixed),
     ];
+    // What cannot run here stays ignored when the long tests are asked for.
+    arguments.include_ignored &= missing.is_none();
     libtest_mimic::run(&arguments, tests).exit();
 }
 

@@ -1,4 +1,4 @@
-//! Policies on the GPU, real or simulated. Without one, every test but that of what is said then is listed as ignored.
+//! Policies on the GPU, real or simulated. Without one, every test is listed as ignored.
 //!
 //! The simulated GPU is whichever `MTL_SIM_ARCH` says. What holds for one architecture only is tested in a child
 //! process of its own.
@@ -51,11 +51,6 @@ fn main() {
             exact_holds_for_every_kind_of_product,
         ),
         trial(
-            "the_page_on_policies_says_what_runs",
-            the_page_on_policies_says_what_runs,
-        )
-        .with_ignored_flag(missing.is_some() || sys::built::BACKEND != "sim"),
-        trial(
             "compiling_keeps_streams_apart",
             compiling_keeps_streams_apart,
         ),
@@ -84,13 +79,12 @@ fn main() {
             "the_environment_must_name_a_policy",
             the_environment_must_name_a_policy,
         ),
-        Trial::test(
-            "without_policies_their_functions_say_so",
-            without_policies_their_functions_say_so,
-        )
-        .with_ignored_flag(QmvPolicy::is_available()),
     ];
     if sys::built::BACKEND == "sim" {
+        tests.push(trial(
+            "the_page_on_policies_says_what_runs",
+            the_page_on_policies_says_what_runs,
+        ));
         for architecture in ARCHITECTURES {
             tests.push(
                 Trial::test(
@@ -104,6 +98,8 @@ fn main() {
     // One after another: hooks, routes and counters belong to the process.
     let arguments = Arguments {
         test_threads: Some(1),
+        // What cannot run here stays ignored when the long tests are asked for.
+        include_ignored: arguments.include_ignored && missing.is_none(),
         ..arguments
     };
     libtest_mimic::run(&arguments, tests).exit();
@@ -121,17 +117,6 @@ fn child(test: &str, environment: &[(&str, &str)]) -> Outcome {
         return Ok(());
     }
     Err(format!("{test} with {environment:?} failed:\n{text}").into())
-}
-
-fn without_policies_their_functions_say_so() -> Outcome {
-    assert_eq!(
-        Stream::with_policy(QmvPolicy::Exact).unwrap_err(),
-        Error::NoPolicies
-    );
-    assert_eq!(QmvPolicy::of_process(), Err(Error::NoPolicies));
-    assert_eq!(dispatch_stats(), Err(Error::NoPolicies));
-    assert_eq!(set_routes(&[]), Err(Error::NoPolicies));
-    Ok(())
 }
 
 /// Numbers without a pattern, the same for a seed.

@@ -1,10 +1,10 @@
-//! The check before an evaluation works on graphs, with any back-end.
+//! The check before an evaluation works on graphs, with any back-end; what needs policies says that it does.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
 use mlx_overlay::{
-    Array, Device, Error, QmvPolicy, Quantization, Stream, matmul, quantize, quantized_matmul,
-    transpose,
+    Array, Backend, Device, Error, QmvPolicy, Quantization, Stream, build_info, dispatch_stats,
+    matmul, quantize, quantized_matmul, set_routes, transpose,
 };
 
 #[test]
@@ -42,6 +42,27 @@ fn stray_products_are_named_before_they_run() {
     // What has run can not go astray any more.
     second.evaluate().unwrap();
     assert_eq!(here.check_products([&top]), Ok(()));
+}
+
+#[test]
+fn functions_of_policies_say_where_there_are_none() {
+    let info = build_info().unwrap();
+    let missing = (info.pristine || info.backend == Backend::Cpu).then_some(Error::NoPolicies);
+    assert_eq!(QmvPolicy::is_available(), missing.is_none());
+    assert_eq!(QmvPolicy::of_process().err(), missing);
+    assert_eq!(dispatch_stats().err(), missing);
+    assert_eq!(set_routes(&[]).err(), missing);
+    let error = Stream::with_policy(QmvPolicy::Exact).err();
+    // A Mac without a GPU has policies and no device for them.
+    let no_gpu = missing.is_none() && !info.metal_available;
+    assert_eq!(
+        error,
+        if no_gpu {
+            Some(Error::NoDevice(Device::Gpu))
+        } else {
+            missing
+        }
+    );
 }
 
 #[test]
