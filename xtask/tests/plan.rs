@@ -82,13 +82,30 @@ fn json_has_a_row_for_each_m() {
 #[test]
 fn json_of_all_architectures_names_each() {
     let rows = json(&["--all-arch", "--rows", "3"]);
-    let mut names: Vec<&str> = rows
+    let found: Vec<(&str, u64, &str)> = rows
         .iter()
-        .map(|row| row["architecture"].as_str().unwrap())
+        .map(|row| {
+            let (m, path, ..) = fields(row);
+            (row["architecture"].as_str().unwrap(), m, path)
+        })
         .collect();
-    names.dedup();
-    assert_eq!(rows.len(), names.len() * 3);
-    assert!(names.contains(&"applegpu_g13s") && names.contains(&"applegpu_g15d"));
+    // From generation 15 on more than one row takes the wide kernel.
+    let expected: Vec<(&str, u64, &str)> = [
+        ("applegpu_g13g", "qmv"),
+        ("applegpu_g13s", "qmv"),
+        ("applegpu_g13d", "qmv"),
+        ("applegpu_g14g", "qmv"),
+        ("applegpu_g14s", "qmv"),
+        ("applegpu_g14d", "qmv"),
+        ("applegpu_g15s", "qmv_wide"),
+        ("applegpu_g15d", "qmv_wide"),
+        ("applegpu_g17s", "qmv_wide"),
+        ("applegpu_g17d", "qmv_wide"),
+    ]
+    .into_iter()
+    .flat_map(|(name, several)| [(name, 1, "qmv"), (name, 2, several), (name, 3, several)])
+    .collect();
+    assert_eq!(found, expected);
 }
 
 /// Tags that open and close in order, one root, and what is drawn.

@@ -18,10 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::Error;
-use crate::parse::Source;
-
-/// Stands in sources that need hardware that is not simulated.
-pub(crate) const UNSUPPORTED: &str = "#pragma mtlsim unsupported ";
+use crate::parse::{Source, UNSUPPORTED};
 
 const MAGIC: &str = "mtlsim-metallib 1";
 

@@ -7,6 +7,9 @@ use crate::Error;
 use crate::items::{Item, ItemKind, items};
 use crate::lexer::{Tokens, place};
 
+/// Stands in sources that need hardware that is not simulated.
+pub(crate) const UNSUPPORTED: &str = "#pragma mtlsim unsupported ";
+
 /// A kernel's definition.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {

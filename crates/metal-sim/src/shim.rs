@@ -88,7 +88,7 @@ pub(crate) fn folder(cache: &Path) -> Result<PathBuf, Error> {
             cache::write_new(&temporary.join("stubs").join(name), b"")?;
         }
         for name in UNSUPPORTED {
-            let marker = format!("{}{name}\n", crate::library::UNSUPPORTED);
+            let marker = format!("{}{name}\n", crate::parse::UNSUPPORTED);
             cache::write_new(&temporary.join("stubs").join(name), marker.as_bytes())?;
         }
         Ok(())

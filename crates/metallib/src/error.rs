@@ -1,6 +1,6 @@
 //! What can be wrong with a container, and where.
 
-use crate::tag::TagName;
+use crate::tag_name::TagName;
 
 /// Why a file, or a part of it, cannot be read. Offsets are bytes from the start of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

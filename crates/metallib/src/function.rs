@@ -4,7 +4,8 @@ use crate::bytes::{Bytes, Span};
 use crate::constant::Constants;
 use crate::error::GroupProblem;
 use crate::header::{Version, known_values};
-use crate::tag::{TagName, Tags, take_group};
+use crate::tag::{Tags, take_group};
+use crate::tag_name::TagName;
 use crate::{Error, Library, Result};
 
 known_values! {

@@ -38,6 +38,7 @@ mod header;
 #[cfg(feature = "mmap")]
 mod map;
 mod tag;
+mod tag_name;
 mod verify;
 
 pub use constant::{Constant, ConstantType, Constants};
@@ -46,7 +47,8 @@ pub use function::{Bitcode, Function, FunctionKind, Functions};
 pub use header::{Header, LibraryKind, Platform, Section, TargetOs, Version};
 #[cfg(feature = "mmap")]
 pub use map::map_file;
-pub use tag::{Tag, TagName, Tags};
+pub use tag::{Tag, Tags};
+pub use tag_name::TagName;
 pub use verify::Verification;
 
 use bytes::{Bytes, Span};

@@ -1,30 +1,9 @@
 //! Tags: a four-byte name, a length, a payload; and the groups that `ENDT` closes.
 
-use std::fmt;
-
 use crate::bytes::Bytes;
 use crate::error::GroupProblem;
+use crate::tag_name::TagName;
 use crate::{Error, Result};
-
-/// The four bytes that name a tag, `NAME` for instance.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TagName(pub [u8; 4]);
-
-impl TagName {
-    pub(crate) const END: Self = Self(*b"ENDT");
-}
-
-impl fmt::Display for TagName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
-    }
-}
-
-impl fmt::Debug for TagName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TagName({self})")
-    }
-}
 
 /// One tag, its payload borrowed from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

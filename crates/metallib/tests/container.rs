@@ -394,25 +394,3 @@ fn shared_parts_cannot_multiply_the_work() {
         .unwrap();
     assert_eq!((report.bytes, report.mismatches.len()), (1 << 20, 1000));
 }
-
-/// Start values for the fuzz target, which without them never finds its way past the header.
-#[test]
-#[ignore = "writes fuzz/corpus/parse for cargo-fuzz"]
-fn write_fuzz_seeds() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/parse");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut rich = FunctionSpec::kernel("rich", b"module");
-    rich.constants = vec![("align_N".into(), 0x35, 201)];
-    rich.unknown = vec![(*b"ZZZZ", b"zz".to_vec())];
-    let functions = [rich, FunctionSpec::kernel("plain", b"x")];
-    for extension in [false, true] {
-        let seed = write(
-            &functions,
-            Shape {
-                extension,
-                ..Shape::default()
-            },
-        );
-        std::fs::write(folder.join(format!("extension-{extension}")), seed).unwrap();
-    }
-}

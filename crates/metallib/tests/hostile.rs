@@ -185,16 +185,16 @@ proptest! {
 fn memory_stays_below_the_files_size() {
     const CHILD: &str = "METALLIB_TEST_COUNTS_ALLOCATIONS";
     if std::env::var_os(CHILD).is_none() {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "memory_stays_below_the_files_size",
-                "--nocapture",
-            ])
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "memory_stays_below_the_files_size"])
             .env(CHILD, "1")
-            .status()
+            .output()
             .unwrap();
-        assert!(status.success());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
         return;
     }
     // Entries as small as they can be made, every sum wrong: the most that can be collected per byte of input.

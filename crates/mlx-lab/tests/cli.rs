@@ -23,7 +23,7 @@ type Outcome = Result<(), Failed>;
 type Test = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
     let missing = match build_info() {
         Ok(info) if info.backend == Backend::Sim && has_policies() => None,
         Ok(info) => Some(format!(
@@ -97,6 +97,8 @@ fn main() {
         )
         .with_ignored_flag(true),
     );
+    // What cannot run here stays ignored when the long tests are asked for.
+    arguments.include_ignored &= missing.is_none();
     libtest_mimic::run(&arguments, trials).exit();
 }
 
@@ -148,6 +150,17 @@ const SMALL: [&str; 7] = [
     "1",
 ];
 
+/// The arguments that probe a product or a model at two rows.
+fn two_rows<'a>(what: [&'a str; 2], more: &[&'a str]) -> Vec<&'a str> {
+    [
+        &["probe"],
+        &what[..],
+        &["--rows", "2", "--seeds", "1"],
+        more,
+    ]
+    .concat()
+}
+
 fn probe_tells_the_policies_apart() -> Outcome {
     let report: probe::Report = json("applegpu_g15d", &SMALL, 0)?;
     assert!(report.machine.simulated);
@@ -196,24 +209,15 @@ fn probe_answers_for_one_policy() -> Outcome {
 
 /// From 4096 outputs on a g17s takes another nvfp4 kernel for one row, so 32 outputs would not do.
 fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
-    let arguments = |product| {
-        [
-            "probe",
-            "--product",
-            product,
-            "--rows",
-            "2",
-            "--seeds",
-            "1",
-            "--policy",
-            "streamed",
-        ]
-    };
     for (product, kernel, outputs) in [
         ("4096x512:nvfp4", "_r_2", 4096),
         ("4088x512:nvfp4", "_r_4", 32),
     ] {
-        let report: probe::Report = json("applegpu_g17s", &arguments(product), 0)?;
+        let report: probe::Report = json(
+            "applegpu_g17s",
+            &two_rows(["--product", product], &["--policy", "streamed"]),
+            0,
+        )?;
         let layer = &report.layers[0];
         assert_eq!(layer.alone_function, "qmv_fast");
         assert!(layer.alone.ends_with(kernel), "{product}: {}", layer.alone);
@@ -225,15 +229,7 @@ fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
 
 fn probe_reads_a_model_folder() -> Outcome {
     let model = folder::write("llama", More::Router);
-    let arguments = [
-        "probe",
-        "--model",
-        path(model.path()),
-        "--rows",
-        "2",
-        "--seeds",
-        "1",
-    ];
+    let arguments = two_rows(["--model", path(model.path())], &[]);
     let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
     let layers: Vec<(String, usize)> = report
         .layers
@@ -263,17 +259,7 @@ fn probe_reads_a_model_folder() -> Outcome {
 
 fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     let model = folder::write("llama", More::Experts);
-    let arguments = [
-        "probe",
-        "--model",
-        path(model.path()),
-        "--rows",
-        "2",
-        "--seeds",
-        "1",
-        "--policy",
-        "streamed",
-    ];
+    let arguments = two_rows(["--model", path(model.path())], &["--policy", "streamed"]);
     let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
     assert!(report.obstacles.is_empty(), "{:?}", report.obstacles);
     let skipped = [

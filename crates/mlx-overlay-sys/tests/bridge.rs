@@ -227,35 +227,6 @@ fn a_stream_that_nobody_made_is_an_error() {
     assert!(text(sys::matmul(&one, &one, nowhere)).contains("unknown device"));
 }
 
-/// Integers have no kernels.
-#[test]
-fn plans_are_of_floats_that_can_be_indexed() {
-    if !sys::has_policies() {
-        return;
-    }
-    let plan = |m, dtype| {
-        let product = sys::ProductShape {
-            m,
-            n: 64,
-            k: 64,
-            format: FOUR_BITS,
-            dtype,
-        };
-        sys::plan_product(
-            &product,
-            sys::RawStream {
-                device: DeviceKind::Gpu,
-                index: 0,
-            },
-        )
-    };
-    plan(1, ElementKind::Bf16).unwrap();
-    for kind in [ElementKind::U32, ElementKind::U8, ElementKind { repr: 9 }] {
-        assert!(text(plan(1, kind)).contains("x is of f32, f16 or bf16"));
-    }
-    assert!(text(plan(i32::MAX, ElementKind::F32)).contains("2^31"));
-}
-
 #[test]
 fn evaluated_memory_that_is_not_settled_is_refused() {
     let one = zeros(&[1], ElementKind::F32);

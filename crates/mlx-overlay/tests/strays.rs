@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
 use mlx_overlay::{
-    Array, Device, Error, Quantization, RowPolicy, Stream, has_policies, matmul, process_policy,
-    quantize, quantized_matmul, transpose,
+    Array, Backend, Device, Error, Quantization, RowPolicy, Stream, build_info, dispatch_stats,
+    has_policies, matmul, process_policy, quantize, quantized_matmul, set_routes, transpose,
 };
 
 #[test]
@@ -45,17 +45,24 @@ fn stray_products_are_named_before_they_run() {
 }
 
 #[test]
-fn without_policies_their_functions_say_so() {
-    if has_policies() {
-        return;
-    }
+fn functions_of_policies_say_where_there_are_none() {
+    let info = build_info().unwrap();
+    let missing = (info.pristine || info.backend == Backend::Cpu).then_some(Error::NoPolicies);
+    assert_eq!(has_policies(), missing.is_none());
+    assert_eq!(process_policy().err(), missing);
+    assert_eq!(dispatch_stats().err(), missing);
+    assert_eq!(set_routes(&[]).err(), missing);
+    let error = Stream::with_policy(RowPolicy::Exact).err();
+    // A Mac without a GPU has policies and no device for them.
+    let no_gpu = missing.is_none() && !info.metal_available;
     assert_eq!(
-        Stream::with_policy(RowPolicy::Exact).unwrap_err(),
-        Error::NoPolicies
+        error,
+        if no_gpu {
+            Some(Error::NoDevice(Device::Gpu))
+        } else {
+            missing
+        }
     );
-    assert_eq!(process_policy(), Err(Error::NoPolicies));
-    assert_eq!(mlx_overlay::dispatch_stats(), Err(Error::NoPolicies));
-    assert_eq!(mlx_overlay::set_routes(&[]), Err(Error::NoPolicies));
 }
 
 #[test]

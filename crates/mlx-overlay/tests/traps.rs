@@ -10,12 +10,12 @@ use mlx_overlay::{
     Array, Device, Error, Quantization, RowPolicy, Stream, quantize, quantized_matmul,
     record_kernels,
 };
-use mlx_overlay_sys::{self as sys, ArrayRef};
+use mlx_overlay_sys::{self as sys, ArrayRef, ElementKind};
 
 type Outcome = Result<(), Failed>;
 
 fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
     let missing = support::without_policies();
     if let Some(why) = &missing {
         eprintln!("tests of traps are ignored: {why}");
@@ -41,7 +41,13 @@ fn main() {
             "products_without_rows_are_refused",
             products_without_rows_are_refused,
         ),
+        trial(
+            "plans_are_of_floats_that_can_be_indexed",
+            plans_are_of_floats_that_can_be_indexed,
+        ),
     ];
+    // What cannot run here stays ignored when the long tests are asked for.
+    arguments.include_ignored &= missing.is_none();
     libtest_mimic::run(&arguments, tests).exit();
 }
 
@@ -120,5 +126,33 @@ fn products_without_rows_are_refused() -> Outcome {
         let empty = matches!(refused, Err(Error::Empty { argument: "x", .. }));
         assert!(empty, "{policy}: {refused:?}");
     }
+    Ok(())
+}
+
+/// Integers have no kernels.
+fn plans_are_of_floats_that_can_be_indexed() -> Outcome {
+    let stream = raw(&Stream::default_of(Device::Gpu)?);
+    let plan = |m, dtype| {
+        let product = sys::ProductShape {
+            m,
+            n: 64,
+            k: 64,
+            format: sys::WeightFormat {
+                mode: sys::WeightMode::Affine,
+                bits: 4,
+                group_size: 32,
+            },
+            dtype,
+        };
+        sys::plan_product(&product, stream).map(drop)
+    };
+    plan(1, ElementKind::Bf16)?;
+    let refused = |m, dtype| plan(m, dtype).unwrap_err().to_string();
+    for kind in [ElementKind::U32, ElementKind::U8, ElementKind { repr: 9 }] {
+        let said = refused(1, kind);
+        assert!(said.contains("x is of f32, f16 or bf16"), "{said}");
+    }
+    let said = refused(i32::MAX, ElementKind::F32);
+    assert!(said.contains("2^31"), "{said}");
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +17,9 @@ use patchset::progress::QUIET;
 use rustix::process::{Pid, Signal, kill_process_group};
 use support::{Change, Project, Upstream, WIDEN, kernel};
 
+/// The folder in which a child process bumps: the test itself, which then does that and nothing else.
 const FOLDER: &str = "OVERLAY_TEST_BUMP";
+const CHILD: &str = "killed_at_any_moment_it_is_the_old_project_or_the_new_one";
 const ONLY_RECOVER: &str = "OVERLAY_TEST_RECOVER";
 
 /// Moments at which a bump is killed, evenly over the time that one takes.
@@ -31,12 +34,8 @@ fn options() -> Options {
     }
 }
 
-/// Does what any `cargo xtask` command does first, then moves the pin; nothing in an ordinary test run.
-#[test]
-fn child() {
-    let Some(folder) = std::env::var_os(FOLDER) else {
-        return;
-    };
+/// What a child process does: what any `cargo xtask` command does first, then it moves the pin.
+fn bump_in(folder: OsString) {
     std::env::set_current_dir(folder).unwrap();
     let workspace = Workspace::discover().unwrap();
     if std::env::var_os(ONLY_RECOVER).is_none() {
@@ -44,12 +43,12 @@ fn child() {
     }
 }
 
-/// This test binary as a process of its own, running only [`child`].
+/// This test binary as a process of its own, running only [`CHILD`].
 fn spawn(project: &Project, only_recover: bool) -> Child {
     #[allow(clippy::disallowed_methods, reason = "it is to be killed")]
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "child"])
+        .args(["--exact", CHILD])
         .env(FOLDER, project.root())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -75,6 +74,9 @@ fn restore(project: &Project, files: &Files, fresh: bool) {
 
 #[test]
 fn killed_at_any_moment_it_is_the_old_project_or_the_new_one() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return bump_in(folder);
+    }
     let upstream = Upstream::new();
     let text = kernel().replace("int line_5 = 5;", "int line_5 = 5;\nint new_1;");
     upstream.release("1.1.0", &[("src/k.cpp", &text)]);

@@ -39,17 +39,6 @@ pub enum Tier {
     Full,
 }
 
-/// Which part of the matrix; [`Tier`]'s rules are those of the affine part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Modes {
-    /// Affine weights.
-    Affine,
-    /// mxfp4, mxfp8 and nvfp4, the last also with a global scale: in place of bits and groups stands the format, and
-    /// everything else is as for affine, at all formats. Core adds M = 3 up to the batch limit, and `exact`, for nvfp4;
-    /// full adds 40 seeds of every format, type and kind of K at M = 5 and 8.
-    Fp,
-}
-
 /// Cases that share their device and policy.
 #[derive(Debug, Clone)]
 pub struct Group {
@@ -100,15 +89,11 @@ pub(crate) fn batch_limit(case: &Case) -> Result<u32> {
     Ok(MOST_ROWS)
 }
 
-/// The groups of a tier.
-///
-/// # Errors
-/// The plan's.
-pub fn groups(tier: Tier, modes: Modes) -> Result<Vec<Group>> {
-    match (modes, tier) {
-        (Modes::Affine, Tier::Core) => core(),
-        (Modes::Affine, Tier::Full) => full(),
-        (Modes::Fp, tier) => crate::fp::groups(tier),
+/// The groups of a tier, for affine weights.
+pub(crate) fn groups(tier: Tier) -> Result<Vec<Group>> {
+    match tier {
+        Tier::Core => core(),
+        Tier::Full => full(),
     }
 }
 

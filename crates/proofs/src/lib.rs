@@ -10,6 +10,7 @@ mod cap;
 mod case;
 mod fp;
 mod identity;
+mod matrix;
 mod prefix;
 mod report;
 
@@ -17,6 +18,7 @@ pub use accuracy::Accuracy;
 pub use cap::{compare_with_pristine, compare_with_smaller_tiles};
 pub use case::{BITS, Case, GROUPS, Kind, Record};
 pub use fp::{Format, SEEDS, control, differing};
-pub use identity::{Group, Modes, Outcome, Tally, Tier, check, groups, kernels, run, tolerance};
+pub use identity::{Group, Outcome, Tally, Tier, check, kernels, run, tolerance};
+pub use matrix::{Modes, groups};
 pub use prefix::{Alone, Answer, Driver, How, Prefix, Stamp, Together, products};
 pub use report::render;

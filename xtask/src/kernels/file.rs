@@ -1,13 +1,19 @@
 //! A library file: Apple's container, or the simulated device's.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use metallib::{TargetOs, Version};
 
-use super::sets::{FINGERPRINT, Names};
 use crate::build::stamp::Stamp;
+
+/// The name of the kernel that carries a tree id is this and the id (`patches/files/mlx/backend/metal/qmv.cmake`).
+pub(crate) const FINGERPRINT: &str = "mlx_overlay_tree_";
+
+/// Names of kernels.
+pub(crate) type Names = BTreeSet<String>;
 
 /// A library file, read.
 #[derive(Debug)]

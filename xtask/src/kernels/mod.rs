@@ -23,9 +23,9 @@ use crate::Reported;
 use crate::build::backend::metal;
 use crate::build::prefix::builds_dir;
 use crate::build::stamp::Stamp;
-use file::{Container, first_macos};
+use file::{Container, Names, first_macos};
 use group::{Group, groups};
-use sets::{Names, Set, Sets, Target};
+use sets::{Set, Sets, Target};
 
 /// Say which kernels the sources instantiate, a library holds, and the dispatch can ask for
 ///

@@ -1,7 +1,7 @@
 //! Where kernel names come from: two trees, the dispatch, a file.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
@@ -13,15 +13,9 @@ use metallib::Version;
 use patchset::Workspace;
 use patchset::lock::Lock;
 
-use super::file::File;
+use super::file::{FINGERPRINT, File, Names};
 use crate::build;
 use crate::build::backend::metal;
-
-/// The name of the kernel that carries a tree id is this and the id (`patches/files/mlx/backend/metal/qmv.cmake`).
-pub(crate) const FINGERPRINT: &str = "mlx_overlay_tree_";
-
-/// Names of kernels.
-pub(crate) type Names = BTreeSet<String>;
 
 /// A set of names that a user asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]

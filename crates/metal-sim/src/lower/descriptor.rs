@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::edits::Edits;
-use super::spaces::Spaces;
+use super::edits::Spaces;
 use crate::Error;
 use crate::lexer::Tokens;
 use crate::parse::{FunctionConstant, Kernel, Parameter, Role};

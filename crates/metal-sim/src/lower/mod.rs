@@ -11,17 +11,17 @@ mod descriptor;
 mod edits;
 mod spaces;
 mod vectors;
+mod words;
 
 use std::ops::Range;
 
 use crate::Error;
 use crate::items::ItemKind;
 use crate::lexer::{Kind, Tokens};
-use crate::library::UNSUPPORTED;
-use crate::parse::{Kernel, Source};
+use crate::parse::{Kernel, Source, UNSUPPORTED};
 use descriptor::{Function, append_descriptor};
 use edits::Edits;
-pub(crate) use spaces::Spaces;
+pub(crate) use edits::Spaces;
 
 /// C++ for one kernel of `source`: everything that it may call, the other
 /// kernels left out, and the descriptor that the runtime loads.
@@ -32,8 +32,7 @@ pub(crate) fn lower(
     expression: &str,
 ) -> Result<String, Error> {
     let kernel = find(source, file, host_name, expression)?;
-    let mut text = edited(source, &kernel, Spaces::Erased)?;
-    let function = Function::new(expression, &kernel, Spaces::Erased)?;
+    let (mut text, function) = edited(source, &kernel, expression, Spaces::Erased)?;
     let constants = source.function_constants()?;
     append_descriptor(&mut text, file, host_name, &function, &kernel, &constants);
     Ok(text)
@@ -48,8 +47,7 @@ pub(crate) fn for_check(
     expression: &str,
 ) -> Result<String, Error> {
     let kernel = find(source, file, host_name, expression)?;
-    let mut text = edited(source, &kernel, Spaces::Kept)?;
-    let function = Function::new(expression, &kernel, Spaces::Kept)?;
+    let (mut text, function) = edited(source, &kernel, expression, Spaces::Kept)?;
     text.push_str(&format!("\n{};\n", function.declaration));
     Ok(text)
 }
@@ -78,8 +76,13 @@ fn find(
         })
 }
 
-/// The text with `kernel` as its only kernel.
-fn edited(source: &Source<'_>, kernel: &Kernel, spaces: Spaces) -> Result<String, Error> {
+/// The text with `kernel` as its only kernel, and its function.
+fn edited(
+    source: &Source<'_>,
+    kernel: &Kernel,
+    expression: &str,
+    spaces: Spaces,
+) -> Result<(String, Function), Error> {
     let mut edits = Edits::new(&source.tokens, spaces);
     let kernels = source.kernels()?;
     for item in &source.items {
@@ -96,7 +99,7 @@ fn edited(source: &Source<'_>, kernel: &Kernel, spaces: Spaces) -> Result<String
     edits.constants(&source.function_constants()?);
     edits.kernel(kernel);
     edits.tokens()?;
-    Ok(edits.apply())
+    Ok((edits.apply(), Function::new(expression, kernel, spaces)?))
 }
 
 /// Kernels of one name differ in how many template arguments they take.

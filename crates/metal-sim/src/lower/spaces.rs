@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::edits::Edits;
+use super::edits::{Edits, Spaces};
 use crate::Error;
 use crate::items::{Item, ItemKind, members};
 use crate::lexer::place;
@@ -16,16 +16,6 @@ pub(super) const ADDRESS_SPACES: [&str; 6] = [
     "threadgroup_imageblock",
     "ray_data",
 ];
-
-/// What becomes of the address spaces of types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spaces {
-    /// The host has one.
-    Erased,
-    /// Each is a space of its own for the compiler, `thread` the default one,
-    /// as in Metal.
-    Kept,
-}
 
 impl Edits<'_, '_> {
     /// Drops definitions that become equal to an earlier one of their scope

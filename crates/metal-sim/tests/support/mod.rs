@@ -79,7 +79,7 @@ pub fn build_runner_in(compiler: &str, engine: &Path, tag: &str, flags: &[&str])
     // One program of several that run at once may use it while another builds.
     let process = std::process::id();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run_kernel{tag}-{process}"));
-    let output = Command::new(compiler)
+    run(Command::new(compiler)
         .args([
             "-std=c++20",
             "-O2",
@@ -96,14 +96,7 @@ pub fn build_runner_in(compiler: &str, engine: &Path, tag: &str, flags: &[&str])
         .arg(root.join("tests/support/run_kernel.cpp"))
         .args(["engine.cpp", "context.cpp"].map(|file| engine.join(file)))
         .args(["-ldl", "-o"])
-        .arg(&target)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+        .arg(&target));
     target
 }
 

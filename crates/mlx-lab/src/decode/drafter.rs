@@ -2,7 +2,7 @@
 
 use mlx_overlay::Stream;
 
-use super::speculative::{Sampler, Session};
+use super::session::{Sampler, Session};
 use super::transformer::Transformer;
 use crate::Result;
 

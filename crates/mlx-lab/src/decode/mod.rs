@@ -7,6 +7,7 @@
 mod drafter;
 mod folder;
 mod origin;
+mod session;
 mod speculative;
 mod transformer;
 
@@ -25,7 +26,8 @@ use crate::{Error, Result};
 
 pub use drafter::{Drafter, Lookup, Smaller};
 pub use origin::{Origin, origin};
-pub use speculative::{Block, Run, Sampler, classic, speculative};
+pub use session::Sampler;
+pub use speculative::{Block, Run, classic, speculative};
 pub use transformer::{Cache, Shape, Tap, Transformer};
 
 /// From how many positions on MLX's attention makes two passes over the keys on GPUs of sizes s and

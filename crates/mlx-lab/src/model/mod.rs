@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 pub use config::Config;
 pub(crate) use folder::Folder;
 
-use crate::probe::Layer;
 use crate::product::Product;
 use crate::{Error, Result};
 
@@ -29,6 +28,16 @@ pub struct Model {
     pub attention: Option<Attention>,
     /// What is not looked at, and why.
     pub skipped: Vec<String>,
+}
+
+/// Products that are alike, and how many of them the model has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// Their shape; the name is that of the first.
+    #[serde(flatten)]
+    pub product: Product,
+    /// How many there are.
+    pub count: usize,
 }
 
 /// A matrix that is not quantized.

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::model::{Attention, Model};
-use crate::product::Product;
 use crate::{Error, Result, setting};
 
+pub use crate::model::Layer;
 pub use operation::{Operation, OperationVerdict};
 pub use text::{render, table};
 
@@ -51,16 +51,6 @@ impl Options {
             context: if simulated { 40 } else { 512 },
         })
     }
-}
-
-/// Products that are alike, and how many of them the model has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layer {
-    /// Their shape; the name is that of the first.
-    #[serde(flatten)]
-    pub product: Product,
-    /// How many there are.
-    pub count: usize,
 }
 
 /// One product under one policy at one number of rows.

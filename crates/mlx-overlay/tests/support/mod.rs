@@ -1,4 +1,5 @@
-//! What tests of policies share.
+//! What tests share.
+#![allow(dead_code, reason = "each test uses its own part")]
 
 use mlx_overlay::{build_info, has_policies};
 
@@ -12,4 +13,13 @@ pub(crate) fn without_policies() -> Option<String> {
         )),
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// How far the sum of these products may be from the exact one in float32. Each of K additions rounds by up to half a
+/// unit in the last place, and roundings that go either way add up to the root of their number: Higham and Mary, "A new
+/// approach to probabilistic rounding error analysis", 2019.
+pub(crate) fn rounding(x: &[f32], w: &[f32]) -> f64 {
+    let terms = x.iter().zip(w);
+    let magnitude: f64 = terms.map(|(x, w)| f64::from(x * w).abs()).sum();
+    f64::from(f32::EPSILON) / 2.0 * (x.len() as f64).sqrt() * magnitude
 }

@@ -39,7 +39,7 @@ fn tar_of<'a>(entries: impl IntoIterator<Item = (&'a str, EntryType, u32, &'a [u
     builder.into_inner().unwrap()
 }
 
-pub(crate) fn tar_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
+fn tar_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
     let named: Vec<_> = tree
         .0
         .iter()
@@ -67,13 +67,13 @@ pub(crate) fn tar_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
     }))
 }
 
-pub(crate) fn gz(bytes: &[u8]) -> Vec<u8> {
+fn gz(bytes: &[u8]) -> Vec<u8> {
     let mut out = GzEncoder::new(Vec::new(), Compression::fast());
     out.write_all(bytes).unwrap();
     out.finish().unwrap()
 }
 
-pub(crate) fn xz(bytes: &[u8]) -> Vec<u8> {
+fn xz(bytes: &[u8]) -> Vec<u8> {
     let mut out = XzEncoder::new(Vec::new(), 1);
     out.write_all(bytes).unwrap();
     out.finish().unwrap()
@@ -102,7 +102,7 @@ fn zip_of(entries: &[(&str, Mode, &[u8])]) -> Vec<u8> {
     out.finish().unwrap().into_inner()
 }
 
-pub(crate) fn zip_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
+fn zip_of_tree(tree: &Snapshot, top: &str) -> Vec<u8> {
     let named: Vec<_> = tree
         .0
         .iter()

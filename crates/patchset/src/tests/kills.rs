@@ -1,6 +1,6 @@
 //! A run that is killed leaves the old tree or the new one, and the next run goes through.
 //!
-//! The killed process is this test binary again, running only [`child`].
+//! The killed process is this test binary again, running only [`CHILD`].
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
@@ -16,16 +16,14 @@ use crate::step;
 use crate::swap::{self, Vendor};
 use crate::tree::Listing;
 
+/// The folder in which a child process applies or reverts. It runs this one test, which then does that and nothing else.
 const FOLDER: &str = "OVERLAY_TEST_CHECKOUT";
+const CHILD: &str = "tests::kills::killed_while_reverting";
 const REVERT: &str = "OVERLAY_TEST_REVERT";
 const SIGKILL: i32 = 9;
 
-/// Applies or reverts in the folder that it is told; does nothing in an ordinary test run.
-#[test]
-fn child() {
-    let Ok(folder) = std::env::var(FOLDER) else {
-        return;
-    };
+/// What a child process does.
+fn apply_or_revert(folder: String) {
     let target = if std::env::var_os(REVERT).is_some() {
         Target::Pristine
     } else {
@@ -39,11 +37,11 @@ fn child() {
     apply(&Workspace::at(folder), &options, QUIET).unwrap();
 }
 
-/// This test binary as a process of its own, running only [`child`].
+/// This test binary as a process of its own, running only [`CHILD`].
 pub(crate) fn child_command(workspace: &Workspace, target: Target) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "tests::kills::child", "--nocapture"])
+        .args(["--exact", CHILD, "--nocapture"])
         .env(FOLDER, workspace.root());
     command.stdout(std::process::Stdio::null());
     if target == Target::Pristine {
@@ -161,6 +159,9 @@ fn killed_while_applying_over_the_pristine_tree() {
 
 #[test]
 fn killed_while_reverting() {
+    if let Ok(folder) = std::env::var(FOLDER) {
+        return apply_or_revert(folder);
+    }
     kill_at_every_step(Some(Target::Applied), Target::Pristine, true);
 }
 

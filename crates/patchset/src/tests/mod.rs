@@ -9,7 +9,6 @@ mod manifests;
 mod oracles;
 mod patches;
 mod real;
-mod seeds;
 mod sources;
 mod states;
 mod trouble;

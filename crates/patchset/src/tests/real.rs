@@ -268,13 +268,10 @@ fn the_carrier_as_a_crate_file_will_do() {
     let crates = walkdir::WalkDir::new(format!("{home}/registry/cache"))
         .into_iter()
         .filter_map(Result::ok);
-    let Some(file) = crates
+    let file = crates
         .into_iter()
         .find(|entry| entry.file_name() == "rlx-mlx-sys-0.2.19.crate")
-    else {
-        eprintln!("SKIPPED: cargo keeps its .crate files elsewhere");
-        return;
-    };
+        .expect("cargo keeps what it fetched in CARGO_HOME");
     let other = empty_checkout();
     let store = Store::open(&other.1).unwrap();
     let path = Utf8Path::from_path(file.path()).unwrap();

@@ -184,7 +184,14 @@ pub(crate) fn header(name: &str, adds: Files<'_>) -> Header {
 impl Project {
     /// Pins upstream's release 1.0.0 with these patches, applied.
     pub(crate) fn new(upstream: &Upstream, changes: &[Change<'_>]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::in_folder(tempfile::tempdir().unwrap(), upstream, changes)
+    }
+
+    pub(crate) fn in_folder(
+        folder: tempfile::TempDir,
+        upstream: &Upstream,
+        changes: &[Change<'_>],
+    ) -> Self {
         let root = Utf8PathBuf::from_path_buf(fs::canonicalize(folder.path()).unwrap()).unwrap();
         let workspace = Workspace::at(&root);
         let commit = upstream.repo.revparse_single("v1.0.0").unwrap().id();

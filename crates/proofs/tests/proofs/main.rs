@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Trial};
 use proofs::Prefix;
 
 fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
     let patched = Prefix::patched();
     if let Err(error) = &patched {
         eprintln!("ignored: {error:#}");
@@ -68,5 +68,7 @@ fn main() {
             dispatch::narrow_kernel,
         ),
     ];
+    // What cannot run here stays ignored when the long tests are asked for.
+    arguments.include_ignored &= patched.is_ok();
     libtest_mimic::run(&arguments, trials).exit();
 }

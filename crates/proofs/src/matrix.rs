@@ -1,0 +1,28 @@
+//! The parts of the matrix together.
+
+use anyhow::Result;
+
+use crate::identity::{Group, Tier};
+use crate::{fp, identity};
+
+/// Which part of the matrix; [`Tier`]'s rules are those of the affine part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Modes {
+    /// Affine weights.
+    Affine,
+    /// mxfp4, mxfp8 and nvfp4, the last also with a global scale: in place of bits and groups stands the format, and
+    /// everything else is as for affine, at all formats. Core adds M = 3 up to the batch limit, and `exact`, for nvfp4;
+    /// full adds 40 seeds of every format, type and kind of K at M = 5 and 8.
+    Fp,
+}
+
+/// The groups of a tier.
+///
+/// # Errors
+/// The plan's.
+pub fn groups(tier: Tier, modes: Modes) -> Result<Vec<Group>> {
+    match modes {
+        Modes::Affine => identity::groups(tier),
+        Modes::Fp => fp::groups(tier),
+    }
+}
