@@ -5,9 +5,9 @@ use std::io::Read;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use metallib::{TargetOs, Version};
+use mlx_prefix::Stamp;
 
 use super::sets::{FINGERPRINT, Names};
-use crate::build::stamp::Stamp;
 
 /// A library file, read.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl File {
 
 /// `<prefix>/lib/mlx.metallib` has a stamp in `<prefix>`.
 fn stamp_beside(path: &Utf8Path) -> Option<Stamp> {
-    Stamp::read(path.parent()?.parent()?)
+    Stamp::read(path.parent()?.parent()?).ok()
 }
 
 /// The first macOS that loads functions of a language version, where it is known (MLX's `get_metal_version`, in
