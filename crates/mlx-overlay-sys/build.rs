@@ -18,7 +18,6 @@ const BRIDGE: &[&str] = &[
     "src/ops.cpp",
     "src/policy.cpp",
 ];
-const FAULTS: &[&str] = &["src/faults.cpp", "src/probe.cpp"];
 
 fn main() {
     // docs.rs has no MLX; documentation needs none.
@@ -85,11 +84,6 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     // As system headers: MLX's warnings are not ours to fix.
     for include in prefix.include() {
         build.flag("-isystem").flag(include);
-    }
-    if env::var_os("CARGO_FEATURE_FAULT_INJECTION").is_some() {
-        let _: &mut cc::Build = build
-            .files(FAULTS)
-            .define("MLX_OVERLAY_FAULT_INJECTION", None);
     }
     if let Some(version) = deployment_target(prefix)? {
         build.flag(format!("-mmacosx-version-min={version}"));
@@ -168,6 +162,7 @@ fn publish(prefix: &Prefix) -> Result<(), String> {
         ("backend", stamp.backend.to_string()),
         ("cpu", stamp.cpu.to_string()),
         ("jit", stamp.jit.to_string()),
+        ("policies", stamp.has_policies().to_string()),
         ("defines", stamp.defines.join(" ")),
         ("cxx_std", stamp.cxx_std.clone()),
         ("metallib", metallib),
