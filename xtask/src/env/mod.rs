@@ -294,7 +294,8 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
         text += &format!("include([==[{other}]==])\n");
     }
     let file = folder(overlay, "cmake")?.join("mlx-overlay-source.cmake");
-    fs_err::write(&file, text)?;
+    // In one step: a build that runs may read it.
+    cli::file::write(file.as_std_path(), text)?;
     Ok(file)
 }
 
