@@ -1,7 +1,7 @@
 //! What a built MLX says of itself, and where it is looked for.
 //!
 //! `cargo xtask build` of mlx-overlay installs MLX into a *prefix*; `cargo xtask bundle` makes a copy that can be moved.
-//! Both hold a [`Stamp`] (`mlx-overlay.toml`) and a list of [`sums`] (`MANIFEST.sha256`). A prefix may be linked only if
+//! Both hold a [`Stamp`] (`mlx-overlay.toml`) and a list of sums (`MANIFEST.sha256`, module `sums`). A prefix may be linked only if
 //! it was built from the tree that `mlx.lock` names ([`Ids`]) and if everything that its stamp lists is there.
 //! [`Search`] finds it.
 //!
@@ -11,6 +11,7 @@ mod error;
 mod lock;
 mod search;
 mod stamp;
+#[cfg(feature = "sums")]
 pub mod sums;
 
 pub use error::{Error, Found, Result};
