@@ -2,13 +2,13 @@
 //! bridge against it and tells cargo how to link. It downloads nothing, patches nothing and runs no
 //! CMake.
 
-#[path = "build/prefix.rs"]
-mod prefix;
+#[path = "build/find.rs"]
+mod find;
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-use prefix::{Prefix, Request};
+use mlx_prefix::{PREFIX_VARIABLE, PRISTINE_VARIABLE, Prefix, Search};
 
 const BRIDGE: &[&str] = &[
     "src/bridge.cpp",
@@ -18,7 +18,6 @@ const BRIDGE: &[&str] = &[
     "src/ops.cpp",
     "src/policy.cpp",
 ];
-const FAULTS: &[&str] = &["src/faults.cpp", "src/probe.cpp"];
 
 fn main() {
     // docs.rs has no MLX; documentation needs none.
@@ -34,25 +33,19 @@ fn main() {
 
 fn run() -> Result<(), String> {
     let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
-    println!("cargo::rerun-if-env-changed=MLX_OVERLAY_PREFIX");
-    println!("cargo::rerun-if-env-changed=MLX_OVERLAY_PRISTINE");
-    let request = Request {
-        prefix: env::var_os("MLX_OVERLAY_PREFIX").map(PathBuf::from),
-        pristine: env::var_os("MLX_OVERLAY_PRISTINE").is_some_and(|value| value == "1"),
-        workspace: manifest_dir
-            .ancestors()
-            .nth(2)
-            .unwrap_or(&manifest_dir)
-            .to_owned(),
-        package: manifest_dir.clone(),
-        lock: manifest_dir.join("mlx.lock"),
-    };
-    println!("cargo::rerun-if-changed={}", request.lock.display());
+    for variable in [PREFIX_VARIABLE, PRISTINE_VARIABLE] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    let workspace = manifest_dir.ancestors().nth(2).unwrap_or(&manifest_dir);
+    // Cargo runs build scripts in the package's folder: a relative name starts there.
+    let search = Search::from_environment(workspace, &manifest_dir);
+    let lock = manifest_dir.join("mlx.lock");
+    println!("cargo::rerun-if-changed={}", lock.display());
     // The folder, not the stamp: cargo then notices a `current` link that points elsewhere, and a
     // rebuilt library.
-    println!("cargo::rerun-if-changed={}", request.root().display());
+    println!("cargo::rerun-if-changed={}", search.root().display());
 
-    let prefix = request.resolve()?;
+    let prefix = find::find(&search, &lock)?;
     compile_bridge(&prefix, &manifest_dir)?;
     link(&prefix)?;
     publish(&prefix)
@@ -80,8 +73,8 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     for define in &prefix.stamp.defines {
         build.define(define, None);
     }
-    // Only the overlay's Metal back-end has policies; the others answer that they have none.
-    if !prefix.stamp.pristine && prefix.stamp.backend != "cpu" {
+    // The others answer that they have none.
+    if prefix.stamp.has_policies() {
         build.define("MLX_OVERLAY_POLICIES", None);
     }
     if let Some(path) = prefix.metallib() {
@@ -91,11 +84,6 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     // As system headers: MLX's warnings are not ours to fix.
     for include in prefix.include() {
         build.flag("-isystem").flag(include);
-    }
-    if env::var_os("CARGO_FEATURE_FAULT_INJECTION").is_some() {
-        let _: &mut cc::Build = build
-            .files(FAULTS)
-            .define("MLX_OVERLAY_FAULT_INJECTION", None);
     }
     if let Some(version) = deployment_target(prefix)? {
         build.flag(format!("-mmacosx-version-min={version}"));
@@ -171,9 +159,10 @@ fn publish(prefix: &Prefix) -> Result<(), String> {
         ("tree", stamp.final_tree.clone()),
         ("base_tree", stamp.base_tree.clone()),
         ("pristine", stamp.pristine.to_string()),
-        ("backend", stamp.backend.clone()),
+        ("backend", stamp.backend.to_string()),
         ("cpu", stamp.cpu.to_string()),
         ("jit", stamp.jit.to_string()),
+        ("policies", stamp.has_policies().to_string()),
         ("defines", stamp.defines.join(" ")),
         ("cxx_std", stamp.cxx_std.clone()),
         ("metallib", metallib),

@@ -15,7 +15,6 @@ pub mod proc;
 pub mod quickstart;
 pub mod requirements;
 pub mod status;
-pub mod sums;
 pub mod test;
 pub mod upstream;
 pub mod verify;

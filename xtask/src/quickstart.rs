@@ -1,10 +1,11 @@
 //! `cargo xtask quickstart`: from nothing to a program that runs on the patched MLX.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use camino::Utf8PathBuf;
 use cli::println;
+use mlx_prefix::{Backend, CURRENT, Stamp};
 
-use crate::build::{Backend, backend, prefix, stamp::Stamp};
+use crate::build::backend;
 use crate::cargo;
 use crate::demonstration;
 use crate::host::Host;
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long)]
     install_deps: bool,
     /// The back-end [default: metal on macOS, sim on Linux]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = backend::parser())]
     backend: Option<Backend>,
     /// Use no network: MLX, its inputs and the Rust packages must be here (docs/offline.md)
     #[arg(long, conflicts_with = "install_deps")]
@@ -43,7 +44,7 @@ pub fn run(args: Args) -> Result<()> {
         host = host.with("CARGO_NET_OFFLINE", "true");
     }
     let root = crate::root()?;
-    let backend = args.backend.unwrap_or_else(|| Backend::default_for(&host));
+    let backend = args.backend.unwrap_or_else(|| backend::default_for(&host));
     let check = || requirements::missing(&host, backend, false);
     requirements::ensure(&host, &root, args.install_deps, check)?;
 
@@ -75,8 +76,8 @@ pub fn run(args: Args) -> Result<()> {
         examples.push(format!("cargo {example} --bits {bits}"));
     }
 
-    let prefix = prefix::builds_dir(&root).join("current");
-    let stamp = Stamp::read(&prefix).with_context(|| format!("{prefix} has no stamp"))?;
+    let prefix = root.join(CURRENT);
+    let stamp = Stamp::read(&prefix)?;
     if stamp.backend == Backend::Sim {
         println!("==> which kernel M rows take, on simulated GPUs");
         demonstration::run(&host, &root)?;

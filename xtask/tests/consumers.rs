@@ -8,8 +8,7 @@ mod stamp;
 use std::os::unix::fs::PermissionsExt;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use xtask::build::Backend;
-use xtask::build::stamp::Stamp;
+use mlx_prefix::{Backend, Stamp};
 use xtask::env::{Consumer, Overlay, settings};
 use xtask::host::{Host, Os};
 use xtask::proc::Cmd;

@@ -114,7 +114,7 @@ fn run(args: &Args) -> Result<bool> {
     let summary = report.to_markdown();
     println!("{summary}");
     if let Some(path) = &args.report {
-        fs::write(path, summary)?;
+        cli::file::write(path.as_std_path(), summary)?;
     }
     Ok(report.agrees())
 }

@@ -1,8 +1,12 @@
-//! What our programs share: output into a pipe, and plots.
+//! What our programs share: output into a pipe, files written safely, progress, and plots.
 
 pub mod chart;
+pub mod file;
 
 mod output;
+mod progress;
+
+pub use progress::Progress;
 
 #[doc(hidden)]
 pub use output::write;

@@ -7,17 +7,17 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use mlx_prefix::{Backend, CURRENT, Prefix};
+
 fn prefix() -> PathBuf {
-    let current = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mlx/current");
-    let stamp = std::fs::read_to_string(current.join("mlx-overlay.toml")).unwrap_or_default();
-    assert!(
-        stamp.contains("backend = \"sim\""),
-        "{} is no sim build; `cargo xtask build --backend sim` makes one",
-        current.display()
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let prefix = Prefix::open(workspace.join(CURRENT)).unwrap();
+    assert_eq!(
+        prefix.stamp.backend,
+        Backend::Sim,
+        "`cargo xtask build --backend sim` makes another"
     );
-    current
-        .canonicalize()
-        .expect("the stamp was read through it")
+    prefix.root
 }
 
 /// Each generation takes the kernel that MLX gives it on a Mac, and faults are MLX's exceptions.

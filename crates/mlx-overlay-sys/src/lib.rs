@@ -16,6 +16,7 @@
 //! | `DEP_MLX_BACKEND` | `cpu`, `metal` or `sim` |
 //! | `DEP_MLX_CPU` | `true` if the CPU back-end is in |
 //! | `DEP_MLX_JIT` | `true` if kernels are compiled at run time |
+//! | `DEP_MLX_POLICIES` | `true` if products have policies |
 //! | `DEP_MLX_DEFINES` | macros that a consumer has to define |
 //! | `DEP_MLX_CXX_STD` | C++ standard, as the compiler spells it |
 //! | `DEP_MLX_METALLIB` | compiled kernels, where there are any |
@@ -403,46 +404,5 @@ mod bridge {
         fn recorded_kernels() -> Result<String>;
         /// The quantized products that an evaluation of the arrays would run on another stream.
         fn stray_products(arrays: &[ArrayRef], stream: RawStream) -> Result<Vec<StrayProduct>>;
-    }
-
-    #[cfg(feature = "fault-injection")]
-    unsafe extern "C++" {
-        include!("mlx-overlay-sys/src/faults.h");
-
-        /// Throws an `int`.
-        fn throw_int() -> Result<()>;
-        /// Throws a `std::runtime_error` with this text.
-        fn throw_text(text: &str) -> Result<()>;
-        /// Whether MLX owns the array's memory, and so may write a result over it.
-        fn memory_is_owned(array: &Array) -> Result<bool>;
-        /// An array like `input` whose evaluation fails on the stream's own thread, after it was
-        /// scheduled.
-        fn fails_when_run(input: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Registers a policy hook that always answers this.
-        fn hook_answers(answer: i32) -> Result<()>;
-        /// Registers a policy hook that throws.
-        fn hook_throws() -> Result<()>;
-        /// Takes the policy hook away.
-        fn hook_is_gone() -> Result<()>;
-
-        include!("mlx-overlay-sys/src/probe.h");
-
-        /// Names of products of several rows, of every kind that reaches a quantized kernel.
-        fn probe_cases() -> Result<Vec<String>>;
-        /// Computes such a product on a GPU stream, once together and once row by row, and counts
-        /// the outputs whose bits differ.
-        fn probe_rows_that_differ(name: &str, rows: i32, stream: RawStream) -> Result<i64>;
-        /// Computes such a product together only, so that [`recorded_kernels`] tells what served it.
-        fn probe_together(name: &str, rows: i32, stream: RawStream) -> Result<()>;
-        /// Computes one product on two streams in one function, plain and compiled. Counts the outputs that differ
-        /// between plain and compiled, on the first stream and on the second, and between the streams.
-        fn probe_compiled(first: RawStream, second: RawStream) -> Result<Vec<i64>>;
-        /// Exports a product on a GPU stream to a file, imports it and gives its result, not evaluated.
-        fn probe_imported(file: &str, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Builds a product here and evaluates it on another thread. Gives the error's text; empty without one.
-        fn probe_on_another_thread(stream: RawStream) -> Result<String>;
-        /// Evaluates a product on a thread-local stream whose index is that of a GPU stream, if it can be had; the
-        /// index.
-        fn probe_thread_local(stream: RawStream) -> Result<i32>;
     }
 }

@@ -25,14 +25,14 @@ fn settle(
 #[test]
 fn what_is_no_exception_arrives_as_an_error() {
     assert_eq!(
-        text(sys::throw_int()),
+        text(bridge_testing::throw_int()),
         "mlx-overlay: C++ threw something that is not a std::exception"
     );
 }
 
 #[test]
 fn an_exception_arrives_with_its_text() {
-    assert_eq!(text(sys::throw_text("K = ∞")), "K = ∞");
+    assert_eq!(text(bridge_testing::throw_text("K = ∞")), "K = ∞");
 }
 
 #[test]
@@ -74,17 +74,17 @@ fn memory_of_a_lazy_array_is_refused() {
 fn memory_that_was_handed_out_is_never_reused() {
     let stream = sys::default_stream(DeviceKind::Cpu).unwrap();
     let one = sys::from_bytes(&[0u8; 4], &[1, 1], ElementKind::F32).unwrap();
-    assert!(sys::memory_is_owned(&one).unwrap());
+    assert!(bridge_testing::memory_is_owned(&one).unwrap());
     let settled = settle(&one, stream).unwrap();
-    assert!(!sys::memory_is_owned(&settled).unwrap());
-    assert!(!sys::memory_is_owned(&sys::share(&settled).unwrap()).unwrap());
+    assert!(!bridge_testing::memory_is_owned(&settled).unwrap());
+    assert!(!bridge_testing::memory_is_owned(&sys::share(&settled).unwrap()).unwrap());
 }
 
 #[test]
 fn a_failure_where_kernels_run_arrives_from_eval() {
     let stream = sys::default_stream(DeviceKind::Cpu).unwrap();
     let one = sys::from_bytes(&[0u8; 4], &[1], ElementKind::F32).unwrap();
-    let failing = sys::fails_when_run(&one, stream).unwrap();
+    let failing = bridge_testing::fails_when_run(&one, stream).unwrap();
     assert_eq!(
         text(sys::eval(&[sys::ArrayRef { array: &failing }])),
         "failed when run"
@@ -233,5 +233,5 @@ fn evaluated_memory_that_is_not_settled_is_refused() {
     assert!(text(sys::bytes(&one)).contains("not settled"));
     assert!(text(sys::share(&one)).contains("not settled"));
     let lazy = sys::add(&one, &one, sys::default_stream(DeviceKind::Cpu).unwrap()).unwrap();
-    assert!(text(sys::memory_is_owned(&lazy)).contains("not evaluated"));
+    assert!(text(bridge_testing::memory_is_owned(&lazy)).contains("not evaluated"));
 }

@@ -1,14 +1,14 @@
-//! What the build script links, and what it says when it does not.
+//! What the build script says when it finds no MLX to link.
 
 #![allow(clippy::unwrap_used)] // in helpers too
 
-#[path = "../build/prefix.rs"]
-mod prefix;
+#[path = "../build/find.rs"]
+mod find;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use prefix::{Prefix, Request};
+use mlx_prefix::Search;
 use tempfile::TempDir;
 
 const BASE: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
@@ -55,22 +55,29 @@ impl Workspace {
         fs::write(path, "content").unwrap();
     }
 
-    fn request(&self) -> Request {
-        Request {
-            prefix: None,
+    fn search(&self) -> Search {
+        Search {
+            named: None,
             pristine: false,
             workspace: self.folder.path().to_owned(),
-            package: self.path("crates/mlx-overlay-sys"),
-            lock: self.path("mlx.lock"),
+            base: self.path("crates/mlx-overlay-sys"),
         }
     }
 
-    /// A request for a prefix by name.
-    fn named(&self, prefix: impl Into<PathBuf>) -> Request {
-        Request {
-            prefix: Some(prefix.into()),
-            ..self.request()
+    /// A search for a prefix by name.
+    fn named(&self, prefix: impl Into<PathBuf>) -> Search {
+        Search {
+            named: Some(prefix.into()),
+            ..self.search()
         }
+    }
+
+    /// The error, which must be one line.
+    fn refusal(&self, search: &Search) -> String {
+        let found = find::find(search, &self.path("mlx.lock"));
+        let message = found.map(|prefix| prefix.root).unwrap_err();
+        assert!(!message.contains('\n'), "{message}");
+        message
     }
 
     fn install(&self, place: &str, tree: &str) {
@@ -112,13 +119,6 @@ clang_rt = "/xcode/libclang_rt.osx.a"
     )
 }
 
-/// The error, which must be one line.
-fn refusal(request: &Request) -> String {
-    let message = request.resolve().map(|prefix| prefix.root).unwrap_err();
-    assert!(!message.contains('\n'), "{message}");
-    message
-}
-
 #[track_caller]
 fn has(message: &str, parts: &[&str]) {
     for part in parts {
@@ -127,58 +127,10 @@ fn has(message: &str, parts: &[&str]) {
 }
 
 #[test]
-fn takes_the_workspaces_own_build() {
-    let workspace = Workspace::new();
-    workspace.install("target/mlx/current", FINAL);
-    let prefix: Prefix = workspace.request().resolve().unwrap();
-    let root = workspace.real("target/mlx/current");
-    assert_eq!(prefix.root, root);
-    assert_eq!(prefix.include(), [root.join("include"), root.join("more")]);
-    assert_eq!(prefix.lib(), root.join("lib64"));
-    assert_eq!(prefix.metallib(), Some(root.join("lib/mlx.metallib")));
-    let stamp = &prefix.stamp;
-    assert_eq!(
-        (
-            stamp.version.as_str(),
-            stamp.backend.as_str(),
-            stamp.cxx_std.as_str()
-        ),
-        ("0.32.4", "cpu", "c++20")
-    );
-    assert_eq!((&stamp.base_tree[..], &stamp.final_tree[..]), (BASE, FINAL));
-    assert_eq!((stamp.pristine, stamp.jit, stamp.cpu), (false, false, true));
-    assert_eq!(
-        (&stamp.static_libs[..], &stamp.system_libs[..]),
-        (&["mlx".to_owned()][..], &["openblas".to_owned()][..])
-    );
-    assert_eq!(
-        (stamp.frameworks.len(), &stamp.defines[..]),
-        (0, &["MLX_STATIC".to_owned()][..])
-    );
-    assert_eq!(stamp.link_search, ["/opt/openblas/lib"]);
-    assert_eq!(
-        (&stamp.deployment_target, &stamp.clang_rt),
-        (
-            &Some("14.0".to_owned()),
-            &Some("/xcode/libclang_rt.osx.a".into())
-        )
-    );
-}
-
-#[test]
-fn a_named_prefix_wins() {
-    let workspace = Workspace::new();
-    workspace.install("target/mlx/current", FINAL);
-    workspace.install("elsewhere", FINAL);
-    let request = workspace.named(workspace.path("elsewhere"));
-    assert!(request.resolve().unwrap().root.ends_with("elsewhere"));
-}
-
-#[test]
 fn nothing_built_names_the_command() {
     let workspace = Workspace::new();
     has(
-        &refusal(&workspace.request()),
+        &workspace.refusal(&workspace.search()),
         &[
             "no built MLX in",
             "target/mlx/current",
@@ -196,7 +148,7 @@ fn a_dependency_is_sent_to_a_bundle_not_to_a_command_that_it_lacks() {
     let package = Workspace::new();
     fs::remove_file(package.path("mlx.toml")).unwrap();
     for workspace in [of_cargo, package] {
-        let message = refusal(&workspace.request());
+        let message = workspace.refusal(&workspace.search());
         has(
             &message,
             &[
@@ -211,7 +163,7 @@ fn a_dependency_is_sent_to_a_bundle_not_to_a_command_that_it_lacks() {
         assert!(!message.contains("cargo xtask build"), "{message}");
 
         workspace.install("bundle", "2222222222222222222222222222222222222222");
-        let message = refusal(&workspace.named(workspace.path("bundle")));
+        let message = workspace.refusal(&workspace.named(workspace.path("bundle")));
         has(
             &message,
             &["built from tree 2222", FINAL, "`rev`", "bundle again"],
@@ -232,7 +184,7 @@ fn a_prefix_that_is_none_says_why() {
         ];
         for (place, why) in cases {
             let path = workspace.path(place);
-            let message = refusal(&workspace.named(&path));
+            let message = workspace.refusal(&workspace.named(&path));
             has(
                 &message,
                 &["no built MLX in `", &path.display().to_string(), why],
@@ -240,7 +192,7 @@ fn a_prefix_that_is_none_says_why() {
             assert!(!message.contains("relative"), "{message}");
         }
         has(
-            &refusal(&workspace.named("")),
+            &workspace.refusal(&workspace.named("")),
             &["MLX_OVERLAY_PREFIX is empty: name the folder"],
         );
     }
@@ -250,11 +202,12 @@ fn a_prefix_that_is_none_says_why() {
 fn a_relative_prefix_is_shown_as_it_is_resolved() {
     let workspace = Workspace::new();
     workspace.install("crates/mlx-overlay-sys/here", FINAL);
-    workspace.named("here").resolve().unwrap();
+    let lock = workspace.path("mlx.lock");
+    find::find(&workspace.named("here"), &lock).unwrap();
 
     let resolved = workspace.path("crates/mlx-overlay-sys/target/prefix");
     has(
-        &refusal(&workspace.named("target/prefix")),
+        &workspace.refusal(&workspace.named("target/prefix")),
         &[
             &format!(
                 "no built MLX in `{}`, which does not exist",
@@ -289,35 +242,14 @@ fn a_file_that_is_gone_is_named_with_the_way_to_get_it_back() {
             )
         };
         has(
-            &refusal(&workspace.request()),
+            &workspace.refusal(&workspace.search()),
             &[&name("target/mlx/current"), "run `cargo xtask build`"],
         );
         workspace.file(".cargo-ok");
-        let message = refusal(&workspace.named(workspace.path("bundle")));
+        let message = workspace.refusal(&workspace.named(workspace.path("bundle")));
         has(&message, &[&name("bundle"), "bundle again"]);
         assert!(!message.contains("cargo xtask build"), "{message}");
     }
-}
-
-#[test]
-fn an_empty_library_is_none() {
-    let workspace = Workspace::new();
-    workspace.install("target/mlx/current", FINAL);
-    fs::write(workspace.path("target/mlx/current/lib64/libmlx.a"), "").unwrap();
-    has(
-        &refusal(&workspace.request()),
-        &["libmlx.a` is missing or empty"],
-    );
-}
-
-#[test]
-fn a_folder_in_place_of_a_library_is_not_taken_for_it() {
-    let workspace = Workspace::new();
-    workspace.install("target/mlx/current", FINAL);
-    let library = workspace.path("target/mlx/current/lib64/libmlx.a");
-    fs::remove_file(&library).unwrap();
-    fs::create_dir(&library).unwrap();
-    has(&refusal(&workspace.request()), &["libmlx.a` is missing"]);
 }
 
 #[test]
@@ -327,7 +259,7 @@ fn another_tree_is_refused() {
         "target/mlx/current",
         "2222222222222222222222222222222222222222",
     );
-    let message = refusal(&workspace.request());
+    let message = workspace.refusal(&workspace.search());
     assert!(
         message.contains("built from tree 2222") && message.contains(FINAL),
         "{message}"
@@ -336,23 +268,27 @@ fn another_tree_is_refused() {
 }
 
 #[test]
-fn the_pristine_tree_is_linked_by_name_only() {
+fn a_pristine_mlx_is_named_with_its_own_command() {
     let workspace = Workspace::new();
     workspace.install("target/mlx/current", BASE);
-    assert!(refusal(&workspace.request()).contains("final_tree"));
-
-    let mut request = workspace.request();
-    request.pristine = true;
-    assert!(refusal(&request).contains("needs MLX_OVERLAY_PREFIX"));
-
-    request.prefix = Some(workspace.path("target/mlx/current"));
-    assert!(request.resolve().unwrap().stamp.pristine);
-
-    workspace.install("target/mlx/current", FINAL);
-    let message = refusal(&request);
     assert!(
-        message.contains("base_tree") && message.contains("cargo xtask build --pristine"),
-        "{message}"
+        workspace
+            .refusal(&workspace.search())
+            .contains("final_tree")
+    );
+
+    let mut search = workspace.search();
+    search.pristine = true;
+    has(
+        &workspace.refusal(&search),
+        &["needs MLX_OVERLAY_PREFIX", "cargo xtask build --pristine"],
+    );
+
+    search.named = Some(workspace.path("target/mlx/current"));
+    workspace.install("target/mlx/current", FINAL);
+    has(
+        &workspace.refusal(&search),
+        &["base_tree", "cargo xtask build --pristine"],
     );
 }
 
@@ -374,7 +310,7 @@ fn a_bad_stamp_is_named() {
     for (text, expected) in cases {
         workspace.install("target/mlx/current", FINAL);
         fs::write(&file, text).unwrap();
-        let message = refusal(&workspace.request());
+        let message = workspace.refusal(&workspace.search());
         assert!(
             message.contains(expected) && message.contains("cargo xtask build"),
             "{message}"
@@ -386,11 +322,9 @@ fn a_bad_stamp_is_named() {
 fn a_missing_lock_is_named() {
     let workspace = Workspace::new();
     workspace.install("target/mlx/current", FINAL);
-    let mut request = workspace.request();
-    request.lock = Path::new("/nonexistent/mlx.lock").to_owned();
-    let message = refusal(&request);
-    assert!(
-        message.contains("/nonexistent/mlx.lock") && message.contains("cargo xtask apply-overlay"),
-        "{message}"
+    fs::remove_file(workspace.path("mlx.lock")).unwrap();
+    has(
+        &workspace.refusal(&workspace.search()),
+        &["mlx.lock: ", "cargo xtask apply-overlay"],
     );
 }

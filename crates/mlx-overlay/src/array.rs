@@ -276,7 +276,7 @@ mod tests {
         done.evaluate().unwrap();
         let pending = matmul(&a, &a).unwrap();
         let cpu = sys::default_stream(sys::DeviceKind::Cpu).unwrap();
-        let failing = sys::fails_when_run(a.raw().unwrap(), cpu).unwrap();
+        let failing = bridge_testing::fails_when_run(a.raw().unwrap(), cpu).unwrap();
         let failing = Array::from_raw(failing).unwrap();
 
         let error = failing.to_vec::<f32>().unwrap_err();

@@ -418,7 +418,7 @@ fn raw(stream: &Stream) -> sys::RawStream {
 fn compiling_keeps_streams_apart() -> Outcome {
     let default = default_stream()?;
     let exact = Stream::with_policy(RowPolicy::Exact)?;
-    let differ = sys::probe_compiled(raw(&default), raw(&exact))?;
+    let differ = bridge_testing::probe_compiled(raw(&default), raw(&exact))?;
     assert_eq!(differ[..2], [0, 0], "plain against compiled");
     let (_, kernel) =
         default.scope(|| Layer::<f32>::new([6, 64, 512], affine(4, 64), 1)?.together(6))?;
@@ -429,12 +429,12 @@ fn compiling_keeps_streams_apart() -> Outcome {
 fn exact_holds_for_every_kind_of_product() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::Exact)?;
     let default = default_stream()?;
-    for name in sys::probe_cases()? {
+    for name in bridge_testing::probe_cases()? {
         let mut noticed = false;
         for rows in [3, 40] {
-            let differ = sys::probe_rows_that_differ(&name, rows, raw(&exact))?;
+            let differ = bridge_testing::probe_rows_that_differ(&name, rows, raw(&exact))?;
             assert_eq!(differ, 0, "{name}, {rows} rows");
-            noticed |= sys::probe_rows_that_differ(&name, rows, raw(&default))? > 0;
+            noticed |= bridge_testing::probe_rows_that_differ(&name, rows, raw(&default))? > 0;
         }
         // Products that round x to a few bits have sums that are exact for some modes whatever their order, and
         // gathers without a matrix kernel go row by row under every policy.
@@ -463,13 +463,13 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
     let mut table = String::from(
         "| product | rows | default | narrow | streamed | exact |\n|---|--:|---|---|---|---|\n",
     );
-    for name in sys::probe_cases()? {
+    for name in bridge_testing::probe_cases()? {
         for rows in [3, 40] {
             table += &format!("| {name} | {rows} |");
             for stream in &streams {
-                let differ = sys::probe_rows_that_differ(&name, rows, raw(stream))?;
+                let differ = bridge_testing::probe_rows_that_differ(&name, rows, raw(stream))?;
                 let (_, kernel) =
-                    product_kernel(|| Ok(sys::probe_together(&name, rows, raw(stream))?))?;
+                    product_kernel(|| Ok(bridge_testing::probe_together(&name, rows, raw(stream))?))?;
                 // mxfp4_qmv_fast_float_gs_32_.. is qmv_fast of mxfp4 on float.
                 let function = ["_float_", "_float16_t_", "_bfloat16_t_"]
                     .iter()
@@ -625,28 +625,28 @@ fn hooks_are_asked_and_checked() -> Outcome {
     let kernel = |stream: &Stream| stream.scope(|| Ok::<_, Error>(layer.together(3)?.1));
     let without = kernel(&plain)?;
 
-    sys::hook_answers(RowPolicy::Streamed as i32)?;
+    bridge_testing::hook_answers(RowPolicy::Streamed as i32)?;
     assert!(kernel(&plain)?.contains("_streamed_"));
     let narrow = kernel(&Stream::with_policy(RowPolicy::Narrow)?)?;
     assert!(
         narrow.contains("_qmv_fast_"),
         "the stream's policy comes first: {narrow}"
     );
-    sys::hook_answers(-1)?;
+    bridge_testing::hook_answers(-1)?;
     assert_eq!(kernel(&plain)?, without, "a hook that declines");
-    sys::hook_answers(7)?;
+    bridge_testing::hook_answers(7)?;
     let nonsense = kernel(&plain).unwrap_err().to_string();
     assert!(
         nonsense.ends_with("or -1 to decline, found 7"),
         "{nonsense}"
     );
-    sys::hook_throws()?;
+    bridge_testing::hook_throws()?;
     let thrown = kernel(&plain).unwrap_err().to_string();
     assert!(
         thrown.ends_with("The policy hook failed: no idea"),
         "{thrown}"
     );
-    sys::hook_is_gone()?;
+    bridge_testing::hook_is_gone()?;
     let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
     assert_eq!(plain.scope(|| layer.together(3))?.1, without);
     Ok(())

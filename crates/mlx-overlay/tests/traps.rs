@@ -64,7 +64,7 @@ fn an_imported_function_is_noticed() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::Exact)?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("product.mlxfn");
-    let imported = sys::probe_imported(file.to_str().unwrap(), raw(&exact))?;
+    let imported = bridge_testing::probe_imported(file.to_str().unwrap(), raw(&exact))?;
     let array = imported.as_ref().unwrap();
     let strays = sys::stray_products(&[ArrayRef { array }], raw(&exact))?;
     let found: Vec<_> = strays
@@ -84,7 +84,7 @@ fn an_imported_function_is_noticed() -> Outcome {
 /// in C++ it may be carried off.
 fn another_thread_is_refused_the_product() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::Exact)?;
-    let said = sys::probe_on_another_thread(raw(&exact))?;
+    let said = bridge_testing::probe_on_another_thread(raw(&exact))?;
     let expected = format!(
         "There is no Stream(gpu, {}) in current thread.",
         exact.index()
@@ -96,7 +96,7 @@ fn another_thread_is_refused_the_product() -> Outcome {
 /// Its index is of another kind: an exact stream of the same number is not meant.
 fn a_thread_local_stream_is_no_other_stream() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::Exact)?;
-    let (index, kernels) = record_kernels(|| sys::probe_thread_local(raw(&exact)))?;
+    let (index, kernels) = record_kernels(|| bridge_testing::probe_thread_local(raw(&exact)))?;
     assert_eq!(index?, exact.index());
     let of_product = |name: &&String| name.contains("_qmv_");
     let kernel = kernels.iter().rfind(of_product).ok_or("no product ran")?;

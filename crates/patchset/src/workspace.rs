@@ -73,11 +73,6 @@ impl Workspace {
         self.vendor().join("mlx")
     }
 
-    /// `target/mlx`: builds. Always below the checkout, whatever `CARGO_TARGET_DIR` says.
-    pub fn builds(&self) -> Utf8PathBuf {
-        self.root.join("target/mlx")
-    }
-
     /// `target/overlay`: what was fetched. Safe to delete; it is fetched anew.
     pub fn cache(&self) -> Utf8PathBuf {
         self.root.join("target/overlay")

@@ -1,16 +1,14 @@
 // Evaluates quantized products on the simulated device of one MLX build.
 //
-// Reads cases from standard input, one a line:
+// Reads cases from standard input and answers each on standard output: one JSON
+// object a line, with the fields of `Case` below, and of `Answer` in driver.rs.
 //
-//   mode global_scale bits group dtype n k batch seed record offset first
-//     alone m m ...
-//
-// (with a global scale, the product is qqmm's)
-// and answers each with one line of JSON: the bits of `alone` rows one by one,
-// then for every m, m of them from `first` on in one product ("together"): how
-// many outputs differ, which kernels ran. With record 1 also the bits of every
-// product, and with 2 its dispatches in full. In the products of several rows
-// `offset` values lie before x in its buffer.
+// A case's rows [0, alone) are evaluated one by one; then for every m in `rows`,
+// m of them from `first` on in one product ("together"). In these products
+// `offset` values lie before x in its buffer. With a global scale the product
+// is qqmm's. `record` says what is kept of each product besides how many outputs
+// differ and which kernels ran: nothing ("counts"), its bits ("bits"), or those
+// and its dispatches in full ("dispatches").
 //
 // The settings of the device and of the policy come from the environment, so
 // this needs nothing that pristine MLX lacks.
@@ -29,11 +27,14 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "metal_sim.h"
 #include "mlx/backend/metal/metal.h"
 #include "mlx/mlx.h"
 
 namespace mx = mlx::core;
+using nlohmann::json;
 
 namespace {
 
@@ -44,32 +45,42 @@ struct Case {
   std::string dtype;
   int n{}, k{}, batch{};
   std::uint64_t seed{};
-  int record{};
+  std::string record;
   int offset{};
   int first{};
   int alone{};
   std::vector<int> rows;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
+    Case,
+    mode,
+    global_scale,
+    bits,
+    group,
+    dtype,
+    n,
+    k,
+    batch,
+    seed,
+    record,
+    offset,
+    first,
+    alone,
+    rows)
 
 Case parse(const std::string& line) {
-  std::istringstream in(line);
-  Case c;
-  in >> c.mode >> c.global_scale >> c.bits >> c.group >> c.dtype >> c.n >>
-      c.k >> c.batch >> c.seed >> c.record >> c.offset >> c.first >> c.alone;
-  if (!in) {
-    throw std::invalid_argument("not a case: " + line);
+  const json given = json::parse(line);
+  const auto c = given.get<Case>();
+  if (json(c) != given) {
+    throw std::invalid_argument("a field that no case has");
   }
-  for (int m; in >> m;) {
-    c.rows.push_back(m);
+  if (c.record != "counts" && c.record != "bits" && c.record != "dispatches") {
+    throw std::invalid_argument("nothing to record is called " + c.record);
   }
   for (int m : c.rows) {
     if (m < 1 || c.first < 0 || c.first + m > c.alone) {
-      throw std::invalid_argument("as many rows as `alone` at most: " + line);
+      throw std::invalid_argument("as many rows as `alone` at most");
     }
-  }
-  if (!in.eof()) {
-    throw std::invalid_argument(
-        "a case must end with numbers of rows: " + line);
   }
   return c;
 }
@@ -381,17 +392,17 @@ std::string take(char* text) {
   return taken;
 }
 
-// The records of a trace as one JSON array.
-std::string as_array(const std::string& lines) {
-  std::string array;
+// The records of a trace, one a line.
+json dispatches(const std::string& lines) {
+  auto all = json::array();
   std::istringstream in(lines);
   for (std::string line; std::getline(in, line);) {
-    array += (array.empty() ? "" : ",") + line;
+    all.push_back(json::parse(line));
   }
-  return "[" + array + "]";
+  return all;
 }
 
-void answer(const Case& c, std::ostream& out) {
+json answer(const Case& c) {
   const Problem problem(c);
   const int digits = problem.dtype == mx::float32 ? 8 : 4;
 
@@ -412,15 +423,17 @@ void answer(const Case& c, std::ostream& out) {
           alone.begin() + (std::size_t(b) * problem.m + r) * c.n);
     }
   }
-  out << "{\"alone\":{\"kernels\":" << take(metal_sim_dispatch_counts())
-      << ",\"error\":" << problem.error(alone, 0, problem.m) << ",\"bits\":\""
-      << hex(alone, digits) << "\"},\"together\":[";
+  json answer = {
+      {"alone",
+       {{"kernels", json::parse(take(metal_sim_dispatch_counts()))},
+        {"error", problem.error(alone, 0, problem.m)},
+        {"bits", hex(alone, digits)}}},
+      {"together", json::array()}};
 
-  bool first = true;
   for (int m : c.rows) {
     auto product = problem.product(c.first, m);
     metal_sim_reset_counts();
-    if (c.record == 2) {
+    if (c.record == "dispatches") {
       metal_sim_trace_start();
     }
     mx::eval(product);
@@ -432,21 +445,22 @@ void answer(const Case& c, std::ostream& out) {
             alone[(std::size_t(b) * problem.m + c.first) * c.n + i];
       }
     }
-    out << (first ? "" : ",") << "{\"m\":" << m
-        << ",\"kernels\":" << take(metal_sim_dispatch_counts())
-        << ",\"outputs\":" << bits.size() << ",\"differing\":" << differing
-        << ",\"error\":" << problem.error(bits, c.first, m);
-    if (c.record >= 1) {
-      out << ",\"bits\":\"" << hex(bits, digits) << "\"";
+    json together = {
+        {"m", m},
+        {"kernels", json::parse(take(metal_sim_dispatch_counts()))},
+        {"outputs", bits.size()},
+        {"differing", differing},
+        {"error", problem.error(bits, c.first, m)}};
+    if (c.record != "counts") {
+      together["bits"] = hex(bits, digits);
     }
-    if (c.record == 2) {
-      out << ",\"dispatches\":" << as_array(take(metal_sim_trace_take()));
+    if (c.record == "dispatches") {
+      together["dispatches"] = dispatches(take(metal_sim_trace_take()));
       metal_sim_trace_stop();
     }
-    out << "}";
-    first = false;
+    answer["together"].push_back(std::move(together));
   }
-  out << "]}" << std::endl;
+  return answer;
 }
 
 } // namespace
@@ -458,7 +472,7 @@ int main(int argc, char** argv) {
       mx::metal::set_metallib_path(argv[1]);
     }
     while (std::getline(std::cin, line)) {
-      answer(parse(line), std::cout);
+      std::cout << answer(parse(line)) << std::endl;
     }
   } catch (const std::exception& error) {
     std::cerr << line << ": " << error.what() << std::endl;

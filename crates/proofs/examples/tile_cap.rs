@@ -41,7 +41,9 @@ fn run() -> Result<()> {
          # B: the same with the overlay, no policy set, tree {}\n\
          # bytes_of_w: what the dispatch loaded; passes: that over the size of w; equal: all bits of the product are A's\n\
          label\tbits\tgroup\tK\tN\tM\tkernel\tbytes_of_w\tpasses\tequal\n",
-        pristine.stamp.version, pristine.stamp.final_tree, patched.stamp.final_tree
+        pristine.stamp().version,
+        pristine.stamp().final_tree,
+        patched.stamp().final_tree
     );
     let (a, b) = (Driver::build(&pristine)?, Driver::build(&patched)?);
     for bits in BITS {
@@ -63,7 +65,7 @@ fn run() -> Result<()> {
     if let Some(folder) = path.parent() {
         fs_err::create_dir_all(folder)?;
     }
-    fs_err::write(path, table)?;
+    cli::file::write(path, table)?;
     Ok(())
 }
 

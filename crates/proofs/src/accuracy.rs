@@ -6,10 +6,11 @@ use std::fmt::Write;
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::{Dtype, Policy};
 use metal_sim::Device;
+use mlx_prefix::Stamp;
 
 use crate::case::{Case, Kind};
+use crate::driver::{Driver, How};
 use crate::identity::{ARCHITECTURE, tolerance};
-use crate::prefix::{Driver, How, Stamp};
 
 /// One row; one pass of the streamed and the wide kernels; above every batch limit.
 const ROWS: [u32; 3] = [1, 8, 40];

@@ -8,8 +8,8 @@ use dispatch_plan::Policy;
 use metal_sim::Device;
 
 use crate::case::{BITS, Case, Kind, Record};
+use crate::driver::{Answer, Driver, How};
 use crate::identity::{ARCHITECTURE, architecture};
-use crate::prefix::{Answer, Driver, How};
 
 /// The most rows that are tried.
 const ROWS: u32 = 16;

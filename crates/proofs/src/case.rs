@@ -3,6 +3,7 @@
 use std::fmt;
 
 use dispatch_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
+use serde::{Serialize, Serializer};
 
 /// All bits a weight of affine products.
 pub const BITS: &[u32] = Mode::Affine.bits();
@@ -53,7 +54,8 @@ impl Kind {
 }
 
 /// What the driver keeps of a case beyond the count of differing outputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Record {
     /// Nothing.
     Counts,
@@ -63,10 +65,11 @@ pub enum Record {
     Dispatches,
 }
 
-/// One product, at several numbers of rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One product, at several numbers of rows. The driver's `Case` has the same fields, except `kind`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Case {
     /// The quantization mode.
+    #[serde(serialize_with = "by_name")]
     pub mode: Mode,
     /// Whether all weights have a scale, and all of x: the product is `qqmm`'s, which rounds x first.
     pub global_scale: bool,
@@ -75,8 +78,10 @@ pub struct Case {
     /// Weights a group.
     pub group: u32,
     /// The type of x, scales, biases and the result.
+    #[serde(serialize_with = "by_name")]
     pub dtype: Dtype,
     /// The kind of `k`.
+    #[serde(skip)]
     pub kind: Kind,
     /// Values a row.
     pub k: u32,
@@ -176,27 +181,15 @@ impl Case {
     }
 }
 
+/// As the driver reads it.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {} {} {} {} {} {} {} {} {} {} {} {}",
-            self.mode,
-            u8::from(self.global_scale),
-            self.bits,
-            self.group,
-            self.dtype,
-            self.n,
-            self.k,
-            self.batch,
-            self.seed,
-            self.record as u8,
-            self.offset,
-            self.first,
-            self.alone
-        )?;
-        self.rows.iter().try_for_each(|m| write!(f, " {m}"))
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
+}
+
+fn by_name<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use dispatch_plan::{Dtype, Mode, Policy};
 use metal_sim::{Contraction, Reduction};
 
 use crate::case::{Case, Kind};
+use crate::driver::Driver;
 use crate::identity::{
     Group, MOST_ROWS, Tally, Tier, add_full, batch_limit, core_settings, settings,
 };
-use crate::prefix::Driver;
 
 /// A mode, and whether its weights have a scale for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

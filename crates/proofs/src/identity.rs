@@ -10,7 +10,7 @@ use dispatch_plan::{Architecture, Dtype, Mode, Path, Policy};
 use metal_sim::{Contraction, Device, Reduction};
 
 use crate::case::{BITS, Case, GROUPS, Kind};
-use crate::prefix::{Answer, Driver, How, products};
+use crate::driver::{Answer, Driver, How, products};
 
 /// The device of the matrix: the one whose default differs most, an Ultra of generation 15.
 pub(crate) const ARCHITECTURE: &str = "applegpu_g15d";

@@ -8,6 +8,7 @@
 mod accuracy;
 mod cap;
 mod case;
+mod driver;
 mod fp;
 mod identity;
 mod matrix;
@@ -17,8 +18,9 @@ mod report;
 pub use accuracy::Accuracy;
 pub use cap::{compare_with_pristine, compare_with_smaller_tiles};
 pub use case::{BITS, Case, GROUPS, Kind, Record};
+pub use driver::{Alone, Answer, Driver, How, Together, products};
 pub use fp::{Format, SEEDS, control, differing};
 pub use identity::{Group, Outcome, Tally, Tier, check, kernels, run, tolerance};
 pub use matrix::{Modes, groups};
-pub use prefix::{Alone, Answer, Driver, How, Prefix, Stamp, Together, products};
+pub use prefix::Prefix;
 pub use report::render;

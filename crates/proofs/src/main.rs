@@ -147,9 +147,9 @@ fn identity(cli: &Identity) -> Result<()> {
             if cli.pristine { " --pristine" } else { "" },
             file.display()
         );
-        fs_err::write(
+        cli::file::write(
             file,
-            render(&outcome, &prefix.stamp, cli.pristine, &command),
+            render(&outcome, prefix.stamp(), cli.pristine, &command),
         )?;
     }
     if !outcome.findings.is_empty() {
@@ -195,9 +195,9 @@ fn accuracy(report: Option<&Path>) -> Result<()> {
     if let Some(file) = report {
         command += &format!(" --report {}", file.display());
     }
-    let page = found.render(&prefix.stamp, &command)?;
+    let page = found.render(prefix.stamp(), &command)?;
     match report {
-        Some(file) => fs_err::write(file, page)?,
+        Some(file) => cli::file::write(file, page)?,
         None => print!("{page}"),
     }
     found.check()

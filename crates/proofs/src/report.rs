@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use mlx_prefix::Stamp;
+
 use crate::identity::{ARCHITECTURE, Outcome, Tally};
-use crate::prefix::Stamp;
 
 /// The page, in Markdown.
 pub fn render(outcome: &Outcome, stamp: &Stamp, pristine: bool, command: &str) -> String {

@@ -85,8 +85,8 @@ fn matters(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::Backend;
     use crate::host::Os;
+    use mlx_prefix::Backend;
 
     #[test]
     fn flags_matter_and_caches_do_not() {

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use camino::Utf8Path;
+use cli::Progress;
 use fs_err::File;
-use indicatif::{ProgressBar, ProgressStyle};
 
 /// `NINJA_STATUS` for the child, whatever the user's own is: [`ninja_step`] reads it.
 pub(super) const NINJA_STATUS: &str = "[%f/%t] ";
@@ -16,43 +16,32 @@ const SHOWN: usize = 16;
 /// A log being written.
 pub(super) struct Log {
     file: File,
-    bar: ProgressBar,
+    progress: Progress,
 }
 
 impl Log {
     /// Starts a log at `path`. The bar is drawn on standard error, and only on a terminal.
     pub(super) fn create(path: &Utf8Path) -> Result<Self> {
-        let style = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {pos}/{len} {wide_msg}")?;
-        let bar = ProgressBar::new(0)
-            .with_style(style)
-            .with_message("configuring");
-        Ok(Self {
-            file: File::create(path)?,
-            bar,
-        })
+        let file = File::create(path)?;
+        let progress = Progress::counted("MLX");
+        progress.detail("configuring");
+        Ok(Self { file, progress })
     }
 
     /// Takes one line of output; unbuffered, so that the log can be followed and survives a kill.
     pub(super) fn line(&mut self, line: &str) -> Result<()> {
         writeln!(self.file, "{line}")?;
         if let Some((done, total, text)) = ninja_step(line) {
-            self.bar.set_length(total);
-            self.bar.set_position(done);
-            let name = text.rsplit('/').next().unwrap_or(text);
-            self.bar.set_message(name.to_owned());
+            self.progress.count(done, total);
+            self.progress
+                .detail(text.rsplit('/').next().unwrap_or(text));
         }
         Ok(())
     }
 }
 
-impl Drop for Log {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
-
 /// `[12/345] Building x.o` as numbers and text.
-fn ninja_step(line: &str) -> Option<(u64, u64, &str)> {
+fn ninja_step(line: &str) -> Option<(usize, usize, &str)> {
     let (numbers, text) = line.strip_prefix('[')?.split_once("] ")?;
     let (done, total) = numbers.split_once('/')?;
     Some((done.parse().ok()?, total.parse().ok()?, text))

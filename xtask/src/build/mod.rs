@@ -9,7 +9,6 @@ mod log;
 pub mod prefix;
 pub(crate) mod pristine;
 mod staging;
-pub mod stamp;
 
 use std::time::Instant;
 
@@ -17,12 +16,13 @@ use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::builder::RangedU64ValueParser;
 use cli::println;
+use mlx_prefix::{Backend, CURRENT, Ids, Stamp};
 use patchset::lock::Lock;
 use patchset::series::Series;
 use patchset::state::{self, State};
 use patchset::{Manifest, Workspace};
 
-pub use backend::{Backend, Options};
+pub use backend::Options;
 use prefix::{Job, Source};
 
 use crate::host::Host;
@@ -39,7 +39,7 @@ Examples:
   cargo xtask build --pristine              upstream's MLX, into a prefix of its own")]
 pub struct Args {
     /// The back-end [default: metal on macOS, sim on Linux]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = backend::parser())]
     backend: Option<Backend>,
     /// Include the CPU back-end where a back-end leaves the choice
     #[arg(long)]
@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<()> {
     let start = Instant::now();
     let host = Host::current();
     let options = Options {
-        backend: args.backend.unwrap_or_else(|| Backend::default_for(&host)),
+        backend: args.backend.unwrap_or_else(|| backend::default_for(&host)),
         cpu: args.cpu,
         jit: args.jit,
     };
@@ -82,10 +82,7 @@ pub fn run(args: Args) -> Result<()> {
         jobs: args.jobs,
     })?;
     if !args.pristine {
-        point(
-            &prefix::builds_dir(workspace.root()).join("current"),
-            &built.prefix,
-        )?;
+        point(&workspace.root().join(CURRENT), &built.prefix)?;
     }
     println!(
         "MLX {} {} ({}, tree {}) in {} ({:.1} s)",
@@ -140,6 +137,33 @@ pub(crate) fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool)
         final_tree,
         pristine,
     })
+}
+
+/// The tree ids of the lock that decide what may be linked.
+pub(crate) fn ids(lock: &Lock) -> Ids {
+    Ids {
+        base_tree: lock.base_tree.to_string(),
+        final_tree: lock.final_tree.to_string(),
+    }
+}
+
+/// The command that builds what this stamp says, on `host`.
+pub(crate) fn command(stamp: &Stamp, host: &Host) -> String {
+    let mut command = "cargo xtask build".to_owned();
+    if stamp.backend != backend::default_for(host) {
+        command += &format!(" --backend {}", stamp.backend);
+    }
+    let optional_cpu = stamp.cpu && stamp.backend == Backend::Sim;
+    for (on, flag) in [
+        (optional_cpu, " --cpu"),
+        (stamp.jit, " --jit"),
+        (stamp.pristine, " --pristine"),
+    ] {
+        if on {
+            command += flag;
+        }
+    }
+    command
 }
 
 /// The unpacked folder of a pinned input, fetched and checked by the engine.

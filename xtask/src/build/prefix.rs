@@ -7,19 +7,17 @@ use std::io::{self, ErrorKind};
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err::{File, OpenOptions};
-use patchset::Workspace;
+use mlx_prefix::{BUILDS, Error, Prefix, Stamp, sums};
 
-use super::backend::{Configuration, Options};
+use super::backend::{self, Configuration, Options};
 use super::cmake;
 use super::flags::UnsafeFlag;
 use super::key::key;
 use super::link::Link;
 use super::log;
 use super::staging::Staging;
-use super::stamp::{self, Stamp};
 use crate::host::Host;
 use crate::requirements::{self, Missing};
-use crate::sums;
 
 /// A source tree whose content is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,12 +63,6 @@ pub struct Built {
     pub stamp: Stamp,
 }
 
-/// The folder of all builds, always in the workspace whatever `CARGO_TARGET_DIR` says: build scripts
-/// look for it there.
-pub fn builds_dir(root: &Utf8Path) -> Utf8PathBuf {
-    Workspace::at(root).builds()
-}
-
 /// The file that is locked, in a build folder.
 const LOCK: &str = "lock";
 
@@ -84,7 +76,7 @@ pub fn build(job: &Job) -> Result<Built> {
         bail!("{found}; {}", found.remedy());
     }
     let tools = find_tools(job.host)?;
-    let mut configuration = job.options.backend.configure(job.host, job.options)?;
+    let mut configuration = backend::configure(job.host, job.options)?;
     add_common(&mut configuration, job.host);
     let key = key(
         job.host,
@@ -93,7 +85,7 @@ pub fn build(job: &Job) -> Result<Built> {
         &configuration,
         &tools,
     );
-    let dir = builds_dir(job.root).join(key);
+    let dir = job.root.join(BUILDS).join(key);
     fs_err::create_dir_all(&dir)?;
     let lock = lock(&dir)?;
 
@@ -111,9 +103,9 @@ pub fn build(job: &Job) -> Result<Built> {
     let host = child_host(job, &configuration)?;
     cmake::drive(&host, job.xtask, &run, &log, lock.file())?;
     let stamp = new_stamp(job, &configuration, &staging.prefix(), tools)?;
-    stamp.write(&staging.prefix())?;
+    stamp.write(staging.prefix())?;
     // At the end: it lists the stamp too.
-    sums::write(&staging.prefix())?;
+    sums::write(staging.prefix())?;
     staging.put()?;
     Ok(Built { prefix, log, stamp })
 }
@@ -182,7 +174,7 @@ fn with_paths(
         defines.push((name.clone(), path.to_string()));
     }
     defines.push(("CMAKE_INSTALL_PREFIX".to_owned(), prefix.to_string()));
-    defines.extend(job.options.backend.input_folders(job.input)?);
+    defines.extend(backend::input_folders(job.options.backend, job.input)?);
     if configuration.metallib {
         // Where Ninja writes the kernels, and where the library looks for them: metallib.cmake.
         let include = concat!(env!("CARGO_MANIFEST_DIR"), "/cmake/metallib.cmake");
@@ -232,20 +224,8 @@ fn new_stamp(
     tools: BTreeMap<String, String>,
 ) -> Result<Stamp> {
     let link = Link::read(prefix)?;
-    let metallib = configuration.metallib.then(|| METALLIB.to_owned());
-    for file in link
-        .static_libs
-        .iter()
-        .map(|name| format!("lib/lib{name}.a"))
-        .chain(metallib.clone())
-    {
-        if !prefix.join(&file).is_file() {
-            bail!("the build ended well, but it installed no {file}");
-        }
-    }
     let source = job.source;
-    Ok(Stamp {
-        format: stamp::FORMAT,
+    let stamp = Stamp {
         version: source.version.clone(),
         base_tree: source.base_tree.clone(),
         final_tree: source.final_tree.clone(),
@@ -261,14 +241,26 @@ fn new_stamp(
         frameworks: link.frameworks,
         defines: link.defines,
         cxx_std: "c++20".to_owned(),
-        metallib,
+        metallib: configuration.metallib.then(|| METALLIB.to_owned()),
         deployment_target: configuration.deployment_target.clone(),
-        clang_rt: configuration.clang_rt.as_ref().map(ToString::to_string),
+        clang_rt: configuration.clang_rt.clone().map(Into::into),
         tools: tools
             .into_iter()
             .chain(configuration.tools.clone())
             .collect(),
-    })
+    };
+    let installed = Prefix {
+        root: prefix.into(),
+        stamp,
+    };
+    match installed.check_parts() {
+        Err(Error::Incomplete(path)) => bail!(
+            "the build ended well, but what it installed as {} is missing or empty",
+            path.strip_prefix(prefix).unwrap_or(&path).display()
+        ),
+        checked => checked?,
+    }
+    Ok(installed.stamp)
 }
 
 /// One build at a time in a folder; the lock ends with the file, also when the process is killed.
@@ -289,7 +281,7 @@ pub(crate) fn lock(dir: &Utf8Path) -> Result<File> {
 /// build, and has no lock; whoever may read one may hold it.
 pub(crate) fn hold(root: &Utf8Path, prefix: &Utf8Path) -> Result<Option<File>> {
     let dir = prefix.parent().unwrap_or(prefix);
-    let builds = builds_dir(root).canonicalize_utf8().ok();
+    let builds = root.join(BUILDS).canonicalize_utf8().ok();
     if dir.parent() != builds.as_deref() {
         return Ok(None);
     }

@@ -2,15 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
+use mlx_prefix::BUILDS;
 use patchset::store::Store;
 use patchset::tree::{Listing, Mode};
 use patchset::{Oid, Workspace};
 
-use super::prefix::{builds_dir, lock};
+use super::prefix::lock;
 
 /// The folder with the files of `tree`; written on first use, verified on each.
 pub(crate) fn tree(workspace: &Workspace, tree: Oid) -> Result<Utf8PathBuf> {
-    let all = builds_dir(workspace.root()).join("pristine");
+    let all = workspace.root().join(BUILDS).join("pristine");
     fs_err::create_dir_all(&all)?;
     let dir = all.join(tree.to_string());
     // Until it is looked at: another run may be writing it.
@@ -110,7 +111,10 @@ mod tests {
             let scratch = tempfile::tempdir().unwrap();
             let (workspace, snapshot, id) = stored(&scratch);
             // What a killed run leaves behind is in nobody's way.
-            let left = builds_dir(workspace.root()).join(format!("pristine/{id}.new/mlx"));
+            let left = workspace
+                .root()
+                .join(BUILDS)
+                .join(format!("pristine/{id}.new/mlx"));
             fs_err::create_dir_all(left).unwrap();
             let start = std::sync::Barrier::new(RUNS);
             std::thread::scope(|scope| {

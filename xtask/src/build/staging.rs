@@ -5,9 +5,7 @@
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
-
-use crate::files::walk;
-use crate::sums;
+use mlx_prefix::sums;
 
 /// A prefix that nobody uses yet.
 pub(super) struct Staging {
@@ -67,12 +65,15 @@ impl Staging {
 ///
 /// Content decides, not times: an install keeps them to the second, and they tell nothing about a disk's fault.
 fn same(new: &Utf8Path, place: &Utf8Path) -> Result<bool> {
-    if sums::read(new)? != sums::read(place)? || sums::check(place)?.is_some() {
+    let listed = sums::read(new)?;
+    if listed != sums::read(place)? || sums::check(place)?.is_some() {
         return Ok(false);
     }
-    for (ours, theirs) in walk(new)?.iter().zip(&walk(place)?) {
-        let [ours, theirs] = [fs_err::metadata(ours)?, fs_err::metadata(theirs)?];
-        if ours.permissions() != theirs.permissions() {
+    for name in listed.unwrap_or_default().keys() {
+        let permissions = |prefix: &Utf8Path| -> Result<_> {
+            Ok(fs_err::metadata(prefix.as_std_path().join(name))?.permissions())
+        };
+        if permissions(new)? != permissions(place)? {
             return Ok(false);
         }
     }

@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err::File;
+use mlx_prefix::Stamp;
+use mlx_prefix::sums::{self, FILE_NAME as MANIFEST};
 use walkdir::WalkDir;
 
 use super::package::GUIDE;
-use crate::build::stamp;
 use crate::files::{copy_tree, walk};
-use crate::sums::{self, FILE_NAME as MANIFEST};
 
 const ARCHIVE: &str = ".tar.zst";
 
@@ -88,7 +88,7 @@ fn check_folder(output: &Utf8Path) -> Result<bool> {
     if fs_err::read_dir(output)?.next().is_none() {
         return Ok(false);
     }
-    for name in [MANIFEST, stamp::FILE_NAME, GUIDE] {
+    for name in [MANIFEST, Stamp::FILE_NAME, GUIDE] {
         if !output.join(name).is_file() {
             bail!("{output} is there and is no bundle (it has no {name}); name another place");
         }
@@ -107,8 +107,7 @@ fn foreign(bundle: &Utf8Path) -> Result<Option<String>> {
     for entry in WalkDir::new(bundle).sort_by_file_name() {
         let entry = entry.with_context(|| format!("cannot list {bundle}"))?;
         let name = entry.path().strip_prefix(bundle)?;
-        let known = Utf8Path::from_path(name)
-            .is_some_and(|name| name == MANIFEST || listed.contains_key(name));
+        let known = name == MANIFEST || listed.contains_key(name);
         let kind = entry.file_type();
         let own = kind.is_dir() || (kind.is_file() && known);
         if !own {
@@ -140,7 +139,7 @@ pub(super) fn copy_prefix(prefix: &Utf8Path, bundle: &Utf8Path) -> Result<()> {
             copy_tree(&from, &bundle.join(name))?;
         }
     }
-    fs_err::copy(prefix.join(stamp::FILE_NAME), bundle.join(stamp::FILE_NAME))?;
+    fs_err::copy(prefix.join(Stamp::FILE_NAME), bundle.join(Stamp::FILE_NAME))?;
     Ok(())
 }
 
@@ -199,7 +198,7 @@ pub(super) fn put(made: &Utf8Path, output: &Utf8Path, aside: &Utf8Path) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sums::write as write_manifest;
+    use mlx_prefix::sums::write as write_manifest;
 
     /// A folder with a text and a program.
     fn folder() -> (tempfile::TempDir, Utf8PathBuf) {
@@ -251,7 +250,7 @@ mod tests {
 
     /// Makes the folder a bundle.
     fn finish(folder: &Utf8Path) {
-        for name in [stamp::FILE_NAME, GUIDE] {
+        for name in [Stamp::FILE_NAME, GUIDE] {
             fs_err::write(folder.join(name), "").unwrap();
         }
         write_manifest(folder).unwrap();
@@ -286,7 +285,7 @@ mod tests {
         let other = path.join("other.tar.zst");
         archive(&path.join("bundle"), "name", &other).unwrap();
         refused(&other, "is no bundle");
-        write_manifest(&path.join("bundle")).unwrap();
+        write_manifest(path.join("bundle")).unwrap();
         let own = path.join("own.tar.zst");
         archive(&path.join("bundle"), "name", &own).unwrap();
         check_output(&own).unwrap();

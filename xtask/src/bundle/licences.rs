@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
+use mlx_prefix::{Backend, Stamp};
 use patchset::{Manifest, Workspace};
 use serde::Deserialize;
 
-use crate::build::stamp::Stamp;
-use crate::build::{self, Backend};
+use crate::build;
 use crate::host::Host;
 
 /// Copies the texts into `folder`. One that is missing is an error.

@@ -4,17 +4,16 @@ mod files;
 mod licences;
 mod package;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use cli::println;
+use mlx_prefix::{BUILDS, CURRENT, Prefix, Stamp, sums};
 use patchset::lock::Lock;
 use patchset::series::Series;
 use patchset::{Manifest, Workspace};
 
-use crate::build::stamp::{self, Stamp};
 use crate::build::{self, prefix};
 use crate::host::Host;
-use crate::sums;
 
 /// Make a built MLX a folder or archive that can be moved to another place or machine
 #[derive(Debug, clap::Args)]
@@ -52,15 +51,16 @@ pub fn run(args: Args) -> Result<()> {
     let workspace = Workspace::discover()?;
     let wanted = args
         .prefix
-        .unwrap_or_else(|| prefix::builds_dir(workspace.root()).join("current"));
-    read_stamp(&wanted)?;
+        .unwrap_or_else(|| workspace.root().join(CURRENT));
+    open(&wanted)?;
     let prefix = wanted.canonicalize_utf8()?;
     // Until the end: a build in the same folder would change what is copied.
     let _lock = prefix::hold(workspace.root(), &prefix)?;
     // Again: a build may have ended while this run waited.
-    let stamp = read_stamp(&prefix)?;
-    check(&workspace, &prefix, &stamp)?;
-    let mend = format!("`{}` makes it anew", stamp.command(&host));
+    let found = open(&prefix)?;
+    check_tree(&workspace, &found)?;
+    let stamp = found.stamp;
+    let mend = format!("`{}` makes it anew", build::command(&stamp, &host));
     if let Some(fault) = sums::check(&prefix).with_context(|| mend.clone())? {
         bail!("{prefix}: {fault}; {mend}");
     }
@@ -72,7 +72,7 @@ pub fn run(args: Args) -> Result<()> {
             .with_context(|| format!("{output} is no path"))??,
         None => workspace.root().join("target/bundle").join(&name),
     };
-    for taken in [&prefix, &workspace.builds(), &workspace.vendor()] {
+    for taken in [&prefix, &workspace.root().join(BUILDS), &workspace.vendor()] {
         files::check_place(&output, taken)?;
     }
     files::check_output(&output)?;
@@ -118,33 +118,24 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn read_stamp(prefix: &Utf8Path) -> Result<Stamp> {
-    Stamp::read(prefix).with_context(|| {
-        format!(
-            "no built MLX in {prefix} (looked for {}, format {}); `cargo xtask build` makes one",
-            stamp::FILE_NAME,
-            stamp::FORMAT
-        )
-    })
+fn open(prefix: &Utf8Path) -> Result<Prefix> {
+    Prefix::open(prefix).map_err(|error| anyhow!("{error}; `cargo xtask build` makes one"))
 }
 
 /// What goes to other people is what the lock names, or the pin itself.
-fn check(workspace: &Workspace, prefix: &Utf8Path, stamp: &Stamp) -> Result<()> {
+fn check_tree(workspace: &Workspace, prefix: &Prefix) -> Result<()> {
     let manifest = Manifest::load(&workspace.manifest_path())?;
     let series = Series::load(&workspace.patches())?;
     let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
-    let (wanted, command) = if stamp.pristine {
-        (lock.base_tree, "cargo xtask build --pristine")
+    let pristine = prefix.stamp.pristine;
+    let command = if pristine {
+        "cargo xtask build --pristine"
     } else {
-        (lock.final_tree, "cargo xtask build")
+        "cargo xtask build"
     };
-    if stamp.final_tree != wanted.to_string() {
-        bail!(
-            "{prefix} was built from tree {}, and mlx.lock says {wanted}; run `{command}` first",
-            stamp.final_tree
-        );
-    }
-    Ok(())
+    prefix
+        .check_tree(&build::ids(&lock), pristine)
+        .map_err(|error| anyhow!("{error}; run `{command}` first"))
 }
 
 /// `mlx-overlay-0.32.4-sim-x86_64-unknown-linux-gnu`

@@ -2,9 +2,7 @@
 
 use anyhow::{Context, Result};
 use camino::Utf8Path;
-
-use crate::build::Backend;
-use crate::build::stamp::Stamp;
+use mlx_prefix::{Backend, Stamp, sums};
 
 /// CMake's own package file of MLX.
 const TARGETS: &str = "share/cmake/MLX/MLXTargets.cmake";
@@ -154,7 +152,7 @@ pub(super) fn write_guide(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
         backend = stamp.backend,
         tree = stamp.final_tree,
         base = stamp.base_tree,
-        manifest = crate::sums::FILE_NAME,
+        manifest = sums::FILE_NAME,
     );
     fs_err::write(bundle.join(GUIDE), text)?;
     Ok(())

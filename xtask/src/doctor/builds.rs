@@ -3,15 +3,15 @@
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use metallib::TargetOs;
+use mlx_prefix::sums::{self, Fault};
+use mlx_prefix::{BUILDS, Backend, CURRENT, Error, Found, PREFIX_VARIABLE, Prefix, Stamp};
 use patchset::lock::Lock;
 
 use super::Finding;
+use crate::build;
 use crate::build::backend::metal;
-use crate::build::stamp::{self, Stamp};
-use crate::build::{Backend, prefix};
 use crate::host::{Host, Os};
 use crate::kernels::File;
-use crate::sums::{self, Fault};
 
 /// What makes a build anew.
 const BUILD: &str = "cargo xtask build";
@@ -19,9 +19,9 @@ const BUILD: &str = "cargo xtask build";
 /// `lock` is what builds are held against, if it can be trusted.
 pub(super) fn examine(host: &Host, root: &Utf8Path, lock: Option<&Lock>) -> Vec<Finding> {
     let mut findings = vec![build_folders(root)];
-    let folder = match host.var("MLX_OVERLAY_PREFIX") {
+    let folder = match host.var(PREFIX_VARIABLE) {
         Some(named) => Utf8PathBuf::from(named),
-        None => prefix::builds_dir(root).join("current"),
+        None => root.join(CURRENT),
     };
     let (finding, stamp) = linked_prefix(host, lock, &folder);
     findings.push(finding);
@@ -35,63 +35,53 @@ pub(super) fn examine(host: &Host, root: &Utf8Path, lock: Option<&Lock>) -> Vec<
 /// The prefix that `cargo build` links.
 fn linked_prefix(host: &Host, lock: Option<&Lock>, folder: &Utf8Path) -> (Finding, Option<Stamp>) {
     let id = "prefix";
-    let named = host.var("MLX_OVERLAY_PREFIX").is_some();
-    if !folder.join(stamp::FILE_NAME).is_file() {
-        let finding = if named {
-            let found = format!(
-                "MLX_OVERLAY_PREFIX names {folder}, which has no {}",
-                stamp::FILE_NAME
-            );
-            Finding::error(
-                id,
-                found,
-                "name a folder that `cargo xtask build` or `bundle` made, or unset the variable",
-            )
-        } else if folder.exists() {
-            let found = format!(
-                "{folder} has no {}: the build in it is incomplete",
-                stamp::FILE_NAME
-            );
-            Finding::warning(id, found, BUILD)
-        } else if folder.is_symlink() {
-            let found = format!("{folder} leads nowhere: that build was removed");
-            Finding::warning(id, found, BUILD)
-        } else {
-            Finding::warning(id, "MLX is not built yet", BUILD)
-        };
-        return (finding, None);
-    }
-    let Some(stamp) = Stamp::read(folder) else {
-        let found = format!(
-            "{} is of another version of this program",
-            folder.join(stamp::FILE_NAME)
-        );
-        return (Finding::error(id, found, BUILD), None);
+    let prefix = match Prefix::open(folder) {
+        Ok(prefix) => prefix,
+        Err(error) => return (unusable(host, &error), None),
     };
-    let finding = match lock.map(|lock| lock.final_tree.to_string()) {
-        Some(wanted) if stamp.final_tree != wanted && !stamp.pristine => Finding::error(
+    let checked = lock.map(|lock| prefix.check_tree(&build::ids(lock), prefix.stamp.pristine));
+    let finding = match checked {
+        Some(Err(error)) => Finding::error(
             id,
-            format!(
-                "{folder} was built from tree {}, mlx.lock says {wanted}",
-                stamp.final_tree
-            ),
+            error.to_string(),
             format!("cargo xtask apply-overlay && {BUILD}"),
         ),
-        _ => content(host, folder, &stamp),
+        _ => content(host, folder, &prefix.stamp),
     };
-    let runtime = stamp.clang_rt.as_deref().map(Utf8Path::new);
+    let stamp = prefix.stamp;
+    let runtime = stamp.clang_rt.as_deref();
     if let Some(runtime) = runtime.filter(|file| !file.is_file()) {
+        let runtime = runtime.display();
         let found = format!("{folder} was built with {runtime}, which is gone");
         return (Finding::error(id, found, BUILD), Some(stamp));
     }
     (finding, Some(stamp))
 }
 
+/// What is no prefix that can be linked. A build that was not made yet, or was removed, is no error.
+fn unusable(host: &Host, error: &Error) -> Finding {
+    let id = "prefix";
+    let named = host.var(PREFIX_VARIABLE).is_some();
+    match error {
+        Error::NoPrefix { .. } if named => Finding::error(
+            id,
+            format!("{PREFIX_VARIABLE}: {error}"),
+            "name a folder that `cargo xtask build` or `bundle` made, or unset the variable",
+        ),
+        Error::NoPrefix {
+            found: Found::Nothing,
+            ..
+        } => Finding::warning(id, "MLX is not built yet", BUILD),
+        Error::NoPrefix { .. } => Finding::warning(id, error.to_string(), BUILD),
+        _ => Finding::error(id, error.to_string(), BUILD),
+    }
+}
+
 /// Whether the prefix, or the bundle that takes its place, has the files that it was made with.
 fn content(host: &Host, folder: &Utf8Path, stamp: &Stamp) -> Finding {
     let id = "prefix";
-    let mut remedy = stamp.command(host);
-    if host.var("MLX_OVERLAY_PREFIX").is_some() {
+    let mut remedy = build::command(stamp, host);
+    if host.var(PREFIX_VARIABLE).is_some() {
         remedy += "; where MLX_OVERLAY_PREFIX names a bundle: unpack or make it again";
     }
     match sums::check(folder) {
@@ -129,7 +119,7 @@ fn tools_changed(host: &Host, stamp: &Stamp) -> Option<Finding> {
 /// Build folders that were moved with the checkout: CMake starts them anew, or fails.
 fn build_folders(root: &Utf8Path) -> Finding {
     let id = "builds";
-    let dir = prefix::builds_dir(root);
+    let dir = root.join(BUILDS);
     let mut count = 0;
     let mut moved = Vec::new();
     for entry in fs_err::read_dir(&dir).into_iter().flatten().flatten() {

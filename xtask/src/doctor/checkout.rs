@@ -5,6 +5,7 @@ use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use dispatch_plan::Policy;
+use mlx_prefix::BUILDS;
 use patchset::lock::{Lock, base_tree};
 use patchset::manifest::{Pin, Source};
 use patchset::series::Series;
@@ -89,7 +90,7 @@ fn computed(workspace: &Workspace, pin: &Pin, lock: &Lock, series: &Series) -> O
 fn disk(host: &Host, workspace: &Workspace) -> Finding {
     let id = "disk";
     let root = workspace.root();
-    let folder = nearest(&workspace.builds(), Utf8Path::exists);
+    let folder = nearest(&workspace.root().join(BUILDS), Utf8Path::exists);
     // -P: one line a file system, whatever its name's length.
     let free = host
         .cmd("df")
@@ -126,7 +127,7 @@ fn disk(host: &Host, workspace: &Workspace) -> Finding {
 /// Whether builds and downloads can be written.
 fn target(workspace: &Workspace) -> Finding {
     let id = "target";
-    for folder in [workspace.builds(), workspace.cache()] {
+    for folder in [workspace.root().join(BUILDS), workspace.cache()] {
         // A link that leads nowhere is in the way too.
         let folder = nearest(&folder, |path| fs_err::symlink_metadata(path).is_ok());
         // A file without a name: nothing is left, nothing is seen.

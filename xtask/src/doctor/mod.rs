@@ -14,12 +14,13 @@ use std::fmt;
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use cli::println;
+use mlx_prefix::Backend;
 use patchset::Workspace;
 use patchset::lock::Lock;
 use serde::Serialize;
 
 use crate::Reported;
-use crate::build::Backend;
+use crate::build::backend;
 use crate::host::{Host, Os};
 
 /// Look for what keeps MLX from being built, linked or run here, and say what to do
@@ -108,7 +109,7 @@ pub fn run(args: Args) -> Result<()> {
         let report = Report {
             format: FORMAT,
             host: &host.target,
-            backend: Backend::default_for(&host),
+            backend: backend::default_for(&host),
             findings: &findings,
         };
         println!("{}", serde_json::to_string_pretty(&report)?);

@@ -2,8 +2,10 @@
 
 use std::fmt::Display;
 
+use mlx_prefix::Backend;
+
 use super::Finding;
-use crate::build::Backend;
+use crate::build::backend;
 use crate::build::flags::UnsafeFlag;
 use crate::host::{Host, Os};
 use crate::requirements::{self, Missing, Remedy};
@@ -98,7 +100,7 @@ fn conda(host: &Host) -> Finding {
             let remedy =
                 "run `conda deactivate`, or take that folder off PATH and unset CC and CXX";
             // On macOS the build refuses it.
-            match Backend::default_for(host) {
+            match backend::default_for(host) {
                 Backend::Metal => Finding::error("conda", found, remedy),
                 _ => Finding::warning("conda", found, remedy),
             }

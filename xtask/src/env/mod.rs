@@ -4,17 +4,17 @@ mod pin;
 
 use std::fmt;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::ValueEnum;
 use cli::print;
+use mlx_prefix::{BUILDS, Backend, CURRENT, PREFIX_VARIABLE, Prefix, Stamp};
 use patchset::lock::Lock;
 use patchset::{Manifest, Workspace};
 
 use crate::Usage;
-use crate::build::backend::folder_variable;
-use crate::build::stamp::Stamp;
-use crate::build::{self, Backend, prefix};
+use crate::build;
+use crate::build::backend::{folder_variable, input_folders};
 use crate::host::{Host, Os};
 use crate::progress::Line;
 
@@ -147,23 +147,19 @@ pub fn run(args: Args) -> Result<()> {
     drop(line);
     let folder = args
         .prefix
-        .unwrap_or_else(|| prefix::builds_dir(workspace.root()).join("current"));
-    let stamp = Stamp::read(&folder)
-        .with_context(|| format!("no built MLX in {folder}; `cargo xtask build` makes one"))?;
+        .unwrap_or_else(|| workspace.root().join(CURRENT));
+    let found =
+        Prefix::open(&folder).map_err(|error| anyhow!("{error}; `cargo xtask build` makes one"))?;
     let lock = Lock::load(&workspace.lock_path())?.context("mlx.lock is missing")?;
-    if stamp.final_tree != lock.final_tree.to_string() {
-        bail!(
-            "{folder} was built from tree {}, and mlx.lock says {}; run `cargo xtask build` first",
-            stamp.final_tree,
-            lock.final_tree
-        );
-    }
+    found
+        .check_tree(&build::ids(&lock), false)
+        .map_err(|error| anyhow!("{error}; run `cargo xtask build` first"))?;
     let overlay = Overlay {
         host: &host,
         root: workspace.root(),
         version: &manifest.mlx.version,
-        prefix: &folder.canonicalize_utf8()?,
-        stamp: &stamp,
+        prefix: &Utf8PathBuf::try_from(found.root)?,
+        stamp: &found.stamp,
         tree: &|| Ok(build::source(&workspace, &manifest, false)?.path),
         input: &|name| build::input(&workspace, &manifest, name),
         accept: args.accept.as_deref(),
@@ -199,7 +195,7 @@ pub fn settings(
 
 fn rust(overlay: &Overlay) -> Settings {
     let mut settings = Settings::default();
-    settings.set("MLX_OVERLAY_PREFIX", overlay.prefix);
+    settings.set(PREFIX_VARIABLE, overlay.prefix);
     if let Some(target) = &overlay.stamp.deployment_target {
         settings.set("MACOSX_DEPLOYMENT_TARGET", target);
     }
@@ -241,7 +237,7 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
             settings.comment("mlx-sys links Apple's frameworks, and so its build script does not serve here. This one");
             settings.comment("builds mlx-c on the prefix and has cargo take it in place of the script's outcome:");
             settings.comment(&format!("  {}/ci/mlx-rs.sh {project} test", overlay.root));
-            settings.set("MLX_OVERLAY_PREFIX", overlay.prefix);
+            settings.set(PREFIX_VARIABLE, overlay.prefix);
         }
     }
     Ok(settings)
@@ -250,7 +246,7 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
 fn python(overlay: &Overlay) -> Result<Settings> {
     let source = copy_of_tree(overlay)?;
     let mut arguments = vec!["-DMLX_BUILD_GGUF=OFF".to_owned()];
-    for (variable, folder) in overlay.stamp.backend.input_folders(overlay.input)? {
+    for (variable, folder) in input_folders(overlay.stamp.backend, overlay.input)? {
         arguments.push(format!("-D{variable}={folder}"));
     }
     if overlay.stamp.backend == Backend::Sim {
@@ -286,7 +282,7 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
         "# Written by `cargo xtask env`: MLX and its inputs from this checkout, nothing from the network.\n",
     );
     let mlx = (folder_variable("mlx"), (overlay.tree)()?.into_string());
-    let inputs = overlay.stamp.backend.input_folders(overlay.input)?;
+    let inputs = input_folders(overlay.stamp.backend, overlay.input)?;
     for (variable, path) in std::iter::once(mlx).chain(inputs) {
         text += &format!("set({variable} [==[{path}]==] CACHE PATH \"\" FORCE)\n");
     }
@@ -298,7 +294,8 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
         text += &format!("include([==[{other}]==])\n");
     }
     let file = folder(overlay, "cmake")?.join("mlx-overlay-source.cmake");
-    fs_err::write(&file, text)?;
+    // In one step: a build that runs may read it.
+    cli::file::write(file.as_std_path(), text)?;
     Ok(file)
 }
 
@@ -314,7 +311,7 @@ fn copy_of_tree(overlay: &Overlay) -> Result<Utf8PathBuf> {
 }
 
 fn folder(overlay: &Overlay, name: &str) -> Result<Utf8PathBuf> {
-    let folder = prefix::builds_dir(overlay.root).join("env").join(name);
+    let folder = overlay.root.join(BUILDS).join("env").join(name);
     fs_err::create_dir_all(&folder)?;
     Ok(folder)
 }

@@ -6,8 +6,7 @@ use std::io::Read;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use metallib::{TargetOs, Version};
-
-use crate::build::stamp::Stamp;
+use mlx_prefix::Stamp;
 
 /// The name of the kernel that carries a tree id is this and the id (`patches/files/mlx/backend/metal/qmv.cmake`).
 pub(crate) const FINGERPRINT: &str = "mlx_overlay_tree_";
@@ -112,7 +111,7 @@ impl File {
 
 /// `<prefix>/lib/mlx.metallib` has a stamp in `<prefix>`.
 fn stamp_beside(path: &Utf8Path) -> Option<Stamp> {
-    Stamp::read(path.parent()?.parent()?)
+    Stamp::read(path.parent()?.parent()?).ok()
 }
 
 /// The first macOS that loads functions of a language version, where it is known (MLX's `get_metal_version`, in

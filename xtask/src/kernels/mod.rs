@@ -10,6 +10,7 @@ use anyhow::Result;
 use camino::Utf8PathBuf;
 use cli::println;
 use metallib::Version;
+use mlx_prefix::{CURRENT, Stamp};
 use patchset::lock::Lock;
 use patchset::series::Series;
 use patchset::{Manifest, Workspace};
@@ -21,8 +22,6 @@ pub(crate) use sets::{instantiations, is_nax};
 
 use crate::Reported;
 use crate::build::backend::metal;
-use crate::build::prefix::builds_dir;
-use crate::build::stamp::Stamp;
 use file::{Container, Names, first_macos};
 use group::{Group, groups};
 use sets::{Set, Sets, Target};
@@ -146,7 +145,7 @@ pub fn run(args: Args) -> Result<()> {
 
 /// The deployment target of the build that the library belongs to, else of the current one.
 fn built_for(workspace: &Workspace, file: Option<&File>) -> Result<Option<Version>> {
-    let current = || Stamp::read(&builds_dir(workspace.root()).join("current"));
+    let current = || Stamp::read(workspace.root().join(CURRENT)).ok();
     let stamp = match file {
         Some(file) => file.stamp.clone().or_else(current),
         None => current(),

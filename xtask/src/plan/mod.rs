@@ -140,7 +140,7 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     if let Some(path) = &args.svg {
-        fs_err::write(path, staircase::draw(&title(&args), &ladders))?;
+        cli::file::write(path.as_ref(), staircase::draw(&title(&args), &ladders))?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&rows(&ladders))?);

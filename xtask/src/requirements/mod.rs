@@ -7,8 +7,8 @@ use std::fmt;
 use anyhow::Result;
 use camino::Utf8PathBuf;
 use metal_sim::Toolchain;
+use mlx_prefix::Backend;
 
-use crate::build::Backend;
 use crate::host::{Host, Os};
 
 pub use install::{ensure, install_commands, report};

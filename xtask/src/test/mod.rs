@@ -7,8 +7,8 @@ mod report;
 
 use anyhow::{Context, Result};
 use camino::{Utf8Path, Utf8PathBuf};
+use mlx_prefix::Backend;
 
-use crate::build::Backend;
 use crate::build::backend;
 use crate::cargo;
 use crate::host::{Host, Os};
@@ -49,7 +49,7 @@ pub fn run(args: Args) -> Result<()> {
 /// What the builds need, the checkers, and with `full` what the long tests need; returns what is missing.
 pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
     // The steps build the CPU back-end in, wherever it is a choice.
-    let mut all = requirements::missing(host, Backend::default_for(host), true);
+    let mut all = requirements::missing(host, backend::default_for(host), true);
     let lack = |expected: &str, found: &str, remedy| Missing {
         expected: expected.to_owned(),
         found: found.to_owned(),
@@ -167,7 +167,7 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
         Step::new("patches", xtask(&["patch", "lint"])).needs("fetch"),
         Step::new("apply", xtask(&["apply-overlay"])).needs("fetch"),
     ];
-    if Backend::default_for(host) == Backend::Sim {
+    if backend::default_for(host) == Backend::Sim {
         // Kernels compiled from source text take another way through MLX; both must serve the same products.
         let gpu = ["test", "-p", "mlx-overlay", "--test", "gpu"];
         steps.push(Step::new("build, JIT", xtask(&["build", "--jit", "--cpu"])).needs("apply"));

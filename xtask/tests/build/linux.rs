@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use xtask::build::stamp::{FILE_NAME, Stamp};
-use xtask::build::{Backend, Options};
+use mlx_prefix::{Backend, Stamp, sums};
+use xtask::build::Options;
 use xtask::host::{Host, Os};
-use xtask::sums;
 
 use crate::support::{Scratch, chain};
 
@@ -65,9 +64,9 @@ fn a_second_build_compiles_nothing_and_a_touched_file_alone() {
     assert_eq!(compiled(&first), [true, true]);
     assert_eq!(first.stamp.system_libs, ["m"]);
     assert_eq!(first.stamp.defines, ["MLX_STATIC"]);
-    assert_eq!(Stamp::read(&first.prefix), Some(first.stamp.clone()));
+    assert_eq!(Stamp::read(&first.prefix).unwrap(), first.stamp);
     assert!(first.prefix.join("include/mlx/old.h").exists());
-    let stamp = first.prefix.join(FILE_NAME);
+    let stamp = first.prefix.join(Stamp::FILE_NAME);
     let written = modified(&stamp);
 
     let second = build("one");
@@ -148,7 +147,7 @@ fn a_failed_build_says_why_and_leaves_the_old_prefix() {
     for leak in ["panicked", "cargo:", "build script"] {
         assert!(!text.contains(leak), "`{leak}` in {text}");
     }
-    assert_eq!(Stamp::read(&built.prefix), Some(built.stamp));
+    assert_eq!(Stamp::read(&built.prefix).unwrap(), built.stamp);
     assert!(snapshot(&built.prefix) == whole, "the prefix was changed");
 }
 
@@ -174,6 +173,17 @@ fn an_install_that_ends_halfway_leaves_the_old_prefix() {
     let library = fs_err::read(built.prefix.join("lib/libmlx.a")).unwrap();
     assert!(library.windows(4).any(|name| name == b"_Z1c"));
     leaves_nothing(&built.prefix);
+}
+
+#[test]
+fn an_empty_library_is_not_installed() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let library = "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/libmlx.a";
+    let emptied = format!("{PROJECT}install(CODE [[file(WRITE \"{library}\" \"\")]])\n");
+    edit(&scratch, "source/CMakeLists.txt", &emptied);
+    let text = chain(scratch.build(&host, Backend::Cpu, false, &source, "one"));
+    assert!(text.contains("lib/libmlx.a is missing or empty"), "{text}");
 }
 
 #[test]
@@ -213,7 +223,7 @@ fn a_prefix_that_is_as_it_was_built_is_left_alone_and_a_damaged_one_is_mended() 
             file.unwrap().file().set_modified(time).unwrap();
         },
         &|| fs_err::remove_file(&header).unwrap(),
-        &|| fs_err::remove_file(prefix.join(FILE_NAME)).unwrap(),
+        &|| fs_err::remove_file(prefix.join(Stamp::FILE_NAME)).unwrap(),
         &|| fs_err::remove_file(prefix.join(sums::FILE_NAME)).unwrap(),
         &|| fs_err::remove_dir_all(&prefix).unwrap(),
     ];
@@ -233,7 +243,7 @@ fn a_prefix_lists_all_its_files_with_their_sums() {
     let prefix = built.unwrap().prefix;
     let list = fs_err::read_to_string(prefix.join(sums::FILE_NAME)).unwrap();
     let names: Vec<_> = list.lines().map(|line| &line[66..]).collect();
-    for name in [FILE_NAME, "lib/libmlx.a", "include/mlx/old.h"] {
+    for name in [Stamp::FILE_NAME, "lib/libmlx.a", "include/mlx/old.h"] {
         assert!(names.contains(&name), "no {name} in {list}");
     }
     let files = snapshot(&prefix)

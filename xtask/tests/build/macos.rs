@@ -3,7 +3,7 @@
 //! expected here is what upstream's `CMakeLists.txt` files do with the options they were given.
 
 use camino::{Utf8Path, Utf8PathBuf};
-use xtask::build::Backend;
+use mlx_prefix::Backend;
 use xtask::build::backend::with_deployment_target;
 use xtask::host::{Host, Os};
 
@@ -40,7 +40,7 @@ fn mac(scratch: &Scratch) -> Host {
              *'-E -x metal -P -') echo 400 ;;\n\
              *' -H '*) ;;\n\
              *) echo \"environment $MACOSX_DEPLOYMENT_TARGET $SDKROOT\" >> {record}\n\
-                while [ $# -gt 0 ]; do [ \"$1\" = -o ] && : > \"$2\"; shift; done ;;\n\
+                while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo air > \"$2\"; shift; done ;;\n\
              esac",
             record = scratch.path("record"),
         ),
@@ -53,7 +53,7 @@ fn mac(scratch: &Scratch) -> Host {
     for name in ["cc", "c++"] {
         scratch.fake(name, compile);
     }
-    scratch.fake("ar", ": > \"$2\"");
+    scratch.fake("ar", "echo archive > \"$2\"");
     scratch.fake("ranlib", "");
     for name in [
         "cmake", "ninja", "bash", "sh", "mkdir", "cat", "tail", "grep", "basename",
@@ -167,7 +167,7 @@ fn kernels_are_compiled_ahead_of_time_for_one_system() {
     assert_eq!(stamp.include, ["include/metal_cpp", "include"]);
     assert_eq!(stamp.deployment_target.as_deref(), Some("26.3"));
     let runtime = scratch.path("clang/libclang_rt.osx.a");
-    assert_eq!(stamp.clang_rt.as_deref(), Some(runtime.as_str()));
+    assert_eq!(stamp.clang_rt.as_deref(), Some(runtime.as_std_path()));
     assert!(stamp.cpu && !stamp.jit);
 }
 

@@ -1,6 +1,6 @@
 //! What quickstart finds missing, the commands it prints, and what it runs when it may install.
 
-use xtask::build::Backend;
+use mlx_prefix::Backend;
 use xtask::host::{Host, Os};
 use xtask::requirements::{Missing, blas, cmake, ensure, install_commands, missing, ninja, report};
 use xtask::test::CARGO_DENY;

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use camino::Utf8Path;
+use mlx_prefix::Backend;
+use xtask::build::Options;
 use xtask::build::prefix::{self, Built, Job, Source};
-use xtask::build::{Backend, Options};
 use xtask::host::Host;
 
 pub(crate) use crate::scratch::Scratch;

@@ -4,10 +4,8 @@ use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use mlx_prefix::{Backend, Stamp, sums};
 use patchset::lock::Lock;
-use xtask::build::Backend;
-use xtask::build::stamp::{FILE_NAME as STAMP, Stamp};
-use xtask::sums;
 
 use crate::stamp::stamp;
 use crate::support::{Project, Run};
@@ -108,7 +106,7 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     let data = project.path("data");
     project.write("data/MANIFEST.sha256", "");
     project.write("data/results.csv", "1,2");
-    bundle(&project, &prefix, &data).fails_with(&["is no bundle", STAMP]);
+    bundle(&project, &prefix, &data).fails_with(&["is no bundle", Stamp::FILE_NAME]);
     assert_eq!(project.read("data/results.csv"), "1,2");
     // Another build's prefix has both, and is no bundle.
     let other = project.path("other");

@@ -1,7 +1,6 @@
 //! `cargo xtask env` hands over `vendor/mlx` only where it is the lock's final tree.
 
-use xtask::build::Backend;
-use xtask::build::stamp::Stamp;
+use mlx_prefix::{Backend, Stamp};
 
 use crate::stamp::stamp;
 use crate::support::{FILE, Project};

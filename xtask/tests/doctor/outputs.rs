@@ -1,10 +1,8 @@
 //! Build outputs that are stale, moved, or another MLX's.
 
-use xtask::build::Backend;
-use xtask::build::stamp::Stamp;
+use mlx_prefix::{Backend, Stamp, sums};
 use xtask::doctor::Status::{Error, Ok, Warning};
 use xtask::host::{Host, Os};
-use xtask::sums;
 
 use crate::container::{FunctionSpec, Shape, write};
 use crate::scratch::Scratch;
@@ -104,20 +102,26 @@ fn a_prefix_of_another_tree_is_stale() {
         &host,
         "prefix",
         Error,
-        &["another version of this program"],
+        &["has format 2, expected 1", "cargo xtask build"],
     );
     fs_err::remove_file(scratch.path(stamp)).unwrap();
     let words = ["has no mlx-overlay.toml", "cargo xtask build"];
     finds(&scratch, &host, "prefix", Warning, &words);
     fs_err::remove_dir_all(scratch.path("root/target/mlx/one")).unwrap();
-    finds(&scratch, &host, "prefix", Warning, &["leads nowhere"]);
+    finds(
+        &scratch,
+        &host,
+        "prefix",
+        Warning,
+        &["link to a folder that does not exist"],
+    );
     let named = host.with("MLX_OVERLAY_PREFIX", "/opt/no-such-mlx");
     finds(
         &scratch,
         &named,
         "prefix",
         Error,
-        &["MLX_OVERLAY_PREFIX names /opt/no-such-mlx"],
+        &["MLX_OVERLAY_PREFIX", "/opt/no-such-mlx", "unset"],
     );
 }
 

@@ -1,12 +1,10 @@
 //! A stamp to put into a prefix that nothing was built into.
 
-use xtask::build::Backend;
-use xtask::build::stamp::{FORMAT, Stamp};
+use mlx_prefix::{Backend, Stamp};
 
 /// The stamp of a prefix of MLX `version`, built from `tree` and no other.
 pub(crate) fn stamp(version: &str, tree: &str, backend: Backend) -> Stamp {
     Stamp {
-        format: FORMAT,
         version: version.to_owned(),
         base_tree: String::new(),
         final_tree: tree.to_owned(),

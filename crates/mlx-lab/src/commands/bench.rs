@@ -8,7 +8,7 @@ use mlx_lab::machine::Machine;
 use mlx_lab::product::{Product, parse_format};
 use mlx_overlay::{Quantization, RowPolicy};
 
-use super::{Numbers, Outcome, Progress};
+use super::{Numbers, Outcome};
 
 /// Measure chains of dependent products, kernel by kernel
 ///
@@ -65,7 +65,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Outcome {
     fs_err::create_dir_all(&args.out)?;
-    super::check_writable(&args.out.join("bench.json"))?;
+    cli::file::check_writable(&args.out.join("bench.json"))?;
     let simulated = Machine::here()?.simulated;
     let options = options(&args, simulated)?;
     let mut workers: Vec<Box<dyn Worker>> = match &args.against {
@@ -83,8 +83,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let report = {
-        let progress = Progress::new("bench");
-        let mut show = |done, total| progress.show(done, total);
+        let progress = cli::Progress::counted("bench");
+        let mut show = |done, total| progress.count(done, total);
         bench::run(&options, &mut workers, command, &mut show)?
     };
     write(&args.out, &report, args.bandwidth)?;
@@ -166,10 +166,10 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
 
 fn write(folder: &Path, report: &Report, bandwidth: Option<f64>) -> Result<()> {
     let json = serde_json::to_string_pretty(report).context("JSON")?;
-    super::write(&folder.join("bench.json"), &format!("{json}\n"))?;
-    super::write(&folder.join("bench.md"), &bench::markdown(report))?;
+    cli::file::write(&folder.join("bench.json"), format!("{json}\n"))?;
+    cli::file::write(&folder.join("bench.md"), bench::markdown(report))?;
     for (name, svg) in bench::plots(report, bandwidth) {
-        super::write(&folder.join(format!("{name}.svg")), &svg)?;
+        cli::file::write(&folder.join(format!("{name}.svg")), &svg)?;
     }
     Ok(())
 }

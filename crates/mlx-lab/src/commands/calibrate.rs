@@ -11,7 +11,7 @@ use mlx_lab::probe::Layer;
 use mlx_lab::product::Product;
 use mlx_overlay::RowPolicy;
 
-use super::{Numbers, Outcome, Progress};
+use super::{Numbers, Outcome};
 
 /// Find out which kernel wins for which shape, and write it down for the dispatch
 ///
@@ -82,7 +82,7 @@ fn chance(text: &str) -> Result<f64> {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    super::check_writable(&args.out)?;
+    cli::file::check_writable(&args.out)?;
     let model = args.model.as_deref().map(Model::read).transpose()?;
     if let (Some(model), Some(_)) = (&model, args.acceptance) {
         ensure!(
@@ -114,7 +114,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         args.margin,
         &mut sound,
     )?;
-    super::write(&args.out, &calibration.to_toml()?)?;
+    cli::file::write(&args.out, &calibration.to_toml()?)?;
     println!("{}", machine.line());
     if let Some(caveat) = machine.caveat() {
         println!("{caveat}");
@@ -160,9 +160,9 @@ fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {
         outputs: simulated.then_some(16),
     };
     let mut workers: Vec<Box<dyn Worker>> = vec![Box::new(Local::default())];
-    let progress = Progress::new("calibrate");
+    let progress = cli::Progress::counted("calibrate");
     let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let mut show = |done, total| progress.show(done, total);
+    let mut show = |done, total| progress.count(done, total);
     Ok(bench::run(&options, &mut workers, command, &mut show)?)
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use mlx_lab::decode::{self, Guesser, Options, Transformer};
 use mlx_overlay::RowPolicy;
 
-use super::{FOUND, Numbers, Outcome, Progress};
+use super::{FOUND, Numbers, Outcome};
 
 /// Decode texts one token at a time and in guessed blocks, and compare the tokens
 ///
@@ -96,9 +96,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         },
     };
     let report = {
-        let progress = Progress::new("decode");
+        let progress = cli::Progress::counted("decode");
         decode::run(&model, &options, &mut |done, total| {
-            progress.show(done, total)
+            progress.count(done, total)
         })?
     };
     super::print(&report, args.json.as_deref(), decode::render)?;

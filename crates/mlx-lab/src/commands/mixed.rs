@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use mlx_lab::mixed::{self, Options};
 use mlx_overlay::RowPolicy;
 
-use super::{FOUND, Outcome, Progress};
+use super::{FOUND, Outcome};
 
 /// Decode a batch under the default policy beside verify passes under an exact one
 ///
@@ -48,9 +48,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         steps: args.steps,
     };
     let report = {
-        let progress = Progress::new("mixed");
+        let progress = cli::Progress::counted("mixed");
         mixed::run(&model, &options, &mut |done, total| {
-            progress.show(done, total)
+            progress.count(done, total)
         })?
     };
     super::print(&report, args.json.as_deref(), mixed::render)?;

@@ -8,7 +8,7 @@ use mlx_lab::probe::{self, Layer, Options, Report};
 use mlx_lab::product::Product;
 use mlx_overlay::{Dtype, Quantization, RowPolicy};
 
-use super::{FOUND, Numbers, Outcome, Progress};
+use super::{FOUND, Numbers, Outcome};
 
 /// Compare each row of a block with the same row alone, bit for bit, policy by policy
 ///
@@ -102,8 +102,8 @@ pub(crate) fn run(args: Args) -> Outcome {
 }
 
 fn examine(args: &Args, options: &Options) -> Result<Report> {
-    let progress = Progress::new("probe");
-    let mut show = |done, total| progress.show(done, total);
+    let progress = cli::Progress::counted("probe");
+    let mut show = |done, total| progress.count(done, total);
     if let Some(folder) = &args.model {
         let model = Model::read(folder)?;
         return Ok(probe::model(&model, options, &mut show)?);

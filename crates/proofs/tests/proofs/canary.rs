@@ -64,8 +64,8 @@ pub(crate) fn same_bits() -> Result<()> {
         rows.insert(format!("{kernel} k {}", case.k), answer.alone.bits);
     }
     let found = Golden {
-        version: prefix.stamp.version.clone(),
-        base_tree: prefix.stamp.base_tree.clone(),
+        version: prefix.stamp().version.clone(),
+        base_tree: prefix.stamp().base_tree.clone(),
         rows,
     };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/one-row.toml");

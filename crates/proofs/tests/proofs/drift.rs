@@ -61,7 +61,7 @@ pub(crate) fn same_tokens() -> Result<()> {
         headers.insert(followed.header.to_owned(), hashes);
     }
     let found = Golden {
-        version: prefix.stamp.version.clone(),
+        version: prefix.stamp().version.clone(),
         headers,
     };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/upstream-text.toml");

@@ -10,7 +10,7 @@ const PREFIX: &str = "mlx_overlay_tree_";
 pub(crate) fn refused() -> Result<()> {
     let prefix = Prefix::patched()?;
     let own = prefix.metallib()?;
-    let tree = &prefix.stamp.final_tree;
+    let tree = &prefix.stamp().final_tree;
     let library = Library::read(&own)?;
     let fingerprints = library
         .names()

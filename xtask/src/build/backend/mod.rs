@@ -5,26 +5,25 @@ pub(crate) mod metal;
 mod sim;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use anyhow::Result;
 use camino::Utf8PathBuf;
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use mlx_prefix::Backend;
 
 use crate::Usage;
 use crate::host::{Host, Os};
 
-/// Which of MLX's back-ends is built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// The CPU back-end alone (Linux; BLAS and LAPACK of the system).
-    Cpu,
-    /// Apple's GPUs, with the CPU back-end (macOS).
-    Metal,
-    /// The Metal back-end on a simulated device (Linux).
-    Sim,
+/// Parses `--backend`.
+pub(crate) fn parser() -> impl TypedValueParser<Value = Backend> {
+    let values = Backend::ALL.map(|backend| {
+        PossibleValue::new(backend.name()).help(match backend {
+            Backend::Cpu => "The CPU back-end alone (Linux; BLAS and LAPACK of the system)",
+            Backend::Metal => "Apple's GPUs, with the CPU back-end (macOS)",
+            Backend::Sim => "The Metal back-end on a simulated device (Linux)",
+        })
+    });
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Backend>())
 }
 
 /// The choices of a build that change what comes out.
@@ -84,42 +83,37 @@ impl Configuration {
     }
 }
 
-impl Backend {
-    /// The back-end that `host` builds unless told otherwise.
-    pub fn default_for(host: &Host) -> Self {
-        match host.os {
-            Os::Linux => Self::Sim,
-            Os::MacOs => Self::Metal,
-        }
+/// The back-end that `host` builds unless another is asked for.
+pub fn default_for(host: &Host) -> Backend {
+    match host.os {
+        Os::Linux => Backend::Sim,
+        Os::MacOs => Backend::Metal,
     }
+}
 
-    /// The pinned inputs that MLX's build reads, by their names in `mlx.toml`.
-    fn inputs(self) -> &'static [&'static str] {
-        match self {
-            Self::Metal => &["fmt", "json", "metal-cpp"],
-            // The simulated device brings its own headers.
-            Self::Cpu | Self::Sim => &["fmt", "json"],
-        }
-    }
+/// The CMake variables that have the pinned inputs of a back-end's build taken from their unpacked folders, which `find`
+/// knows by their names in `mlx.toml`.
+pub(crate) fn input_folders(
+    backend: Backend,
+    find: &dyn Fn(&str) -> Result<Utf8PathBuf>,
+) -> Result<Vec<(String, String)>> {
+    let inputs: &[&str] = match backend {
+        Backend::Metal => &["fmt", "json", "metal-cpp"],
+        // The simulated device brings its own headers.
+        Backend::Cpu | Backend::Sim => &["fmt", "json"],
+    };
+    inputs
+        .iter()
+        .map(|name| Ok((folder_variable(name), find(name)?.into_string())))
+        .collect()
+}
 
-    /// The CMake variables that have the inputs taken from their unpacked folders, which `find` knows by name.
-    pub(crate) fn input_folders(
-        self,
-        find: &dyn Fn(&str) -> Result<Utf8PathBuf>,
-    ) -> Result<Vec<(String, String)>> {
-        let inputs = self.inputs().iter();
-        inputs
-            .map(|name| Ok((folder_variable(name), find(name)?.into_string())))
-            .collect()
-    }
-
-    /// What this back-end asks of CMake on `host`.
-    pub fn configure(self, host: &Host, options: Options) -> Result<Configuration> {
-        match self {
-            Self::Cpu => cpu::configure(host, options),
-            Self::Metal => metal::configure(host, options),
-            Self::Sim => sim::configure(host, options),
-        }
+/// What a back-end asks of CMake on `host`.
+pub(crate) fn configure(host: &Host, options: Options) -> Result<Configuration> {
+    match options.backend {
+        Backend::Cpu => cpu::configure(host, options),
+        Backend::Metal => metal::configure(host, options),
+        Backend::Sim => sim::configure(host, options),
     }
 }
 
@@ -138,15 +132,5 @@ pub fn with_deployment_target(host: Host) -> Result<Host> {
             let target = metal::deployment_target(&host)?;
             Ok(host.with("MACOSX_DEPLOYMENT_TARGET", target))
         }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cpu => "cpu",
-            Self::Metal => "metal",
-            Self::Sim => "sim",
-        })
     }
 }

@@ -8,7 +8,7 @@
 
 #include "mlx-overlay-sys/src/bridge.h"
 
-namespace mlx_overlay {
+namespace mlx_overlay::testing {
 
 rust::Vec<rust::String> probe_cases();
 std::int64_t
@@ -19,4 +19,4 @@ std::unique_ptr<Array> probe_imported(rust::Str file, RawStream stream);
 rust::String probe_on_another_thread(RawStream stream);
 std::int32_t probe_thread_local(RawStream stream);
 
-} // namespace mlx_overlay
+} // namespace mlx_overlay::testing

@@ -1,4 +1,4 @@
-#include "mlx-overlay-sys/src/probe.h"
+#include "bridge-testing/src/probe.h"
 
 #include <cstring>
 #include <functional>
@@ -20,7 +20,7 @@
 #include "mlx/backend/metal/qmv_dispatch.h"
 #endif
 
-namespace mlx_overlay {
+namespace mlx_overlay::testing {
 
 namespace {
 
@@ -451,4 +451,4 @@ std::int32_t probe_thread_local(RawStream stream) {
   return same.index;
 }
 
-} // namespace mlx_overlay
+} // namespace mlx_overlay::testing

@@ -6,7 +6,7 @@
 
 #include "mlx-overlay-sys/src/bridge.h"
 
-namespace mlx_overlay {
+namespace mlx_overlay::testing {
 
 void throw_int();
 void throw_text(rust::Str text);
@@ -16,4 +16,4 @@ void hook_answers(std::int32_t answer);
 void hook_throws();
 void hook_is_gone();
 
-} // namespace mlx_overlay
+} // namespace mlx_overlay::testing

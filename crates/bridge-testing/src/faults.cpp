@@ -1,4 +1,4 @@
-#include "mlx-overlay-sys/src/faults.h"
+#include "bridge-testing/src/faults.h"
 
 #include <atomic>
 #include <stdexcept>
@@ -13,7 +13,7 @@
 #include "mlx/row_policy.h"
 #endif
 
-namespace mlx_overlay {
+namespace mlx_overlay::testing {
 
 namespace {
 
@@ -112,4 +112,4 @@ void hook_is_gone() {
 
 #endif
 
-} // namespace mlx_overlay
+} // namespace mlx_overlay::testing

@@ -1,0 +1,60 @@
+//! What the tests of `mlx-overlay-sys` and `mlx-overlay` need and the bridge does not offer: failures on purpose, looks
+//! behind it, and products and ways around a stream that the safe interface lacks.
+
+pub use bridge::*;
+
+// The macro's own output has no SAFETY comments; each function below checks its arguments in C++.
+#[allow(clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc)]
+#[cxx::bridge(namespace = "mlx_overlay::testing")]
+mod bridge {
+    #[namespace = "mlx_overlay"]
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/bridge.h");
+        include!("mlx-overlay-sys/src/lib.rs.h");
+
+        /// An `mlx::core::array`.
+        type Array = mlx_overlay_sys::Array;
+        /// An MLX stream.
+        type RawStream = mlx_overlay_sys::RawStream;
+    }
+
+    unsafe extern "C++" {
+        include!("bridge-testing/src/faults.h");
+
+        /// Throws an `int`.
+        fn throw_int() -> Result<()>;
+        /// Throws a `std::runtime_error` with this text.
+        fn throw_text(text: &str) -> Result<()>;
+        /// Whether MLX owns the array's memory, and so may write a result over it.
+        fn memory_is_owned(array: &Array) -> Result<bool>;
+        /// An array like `input` whose evaluation fails on the stream's own thread, after it was
+        /// scheduled.
+        fn fails_when_run(input: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Registers a policy hook that always answers this.
+        fn hook_answers(answer: i32) -> Result<()>;
+        /// Registers a policy hook that throws.
+        fn hook_throws() -> Result<()>;
+        /// Takes the policy hook away.
+        fn hook_is_gone() -> Result<()>;
+
+        include!("bridge-testing/src/probe.h");
+
+        /// Names of products of several rows, of every kind that reaches a quantized kernel.
+        fn probe_cases() -> Result<Vec<String>>;
+        /// Computes such a product on a GPU stream, once together and once row by row, and counts
+        /// the outputs whose bits differ.
+        fn probe_rows_that_differ(name: &str, rows: i32, stream: RawStream) -> Result<i64>;
+        /// Computes such a product together only, so that [`mlx_overlay_sys::recorded_kernels`] tells what served it.
+        fn probe_together(name: &str, rows: i32, stream: RawStream) -> Result<()>;
+        /// Computes one product on two streams in one function, plain and compiled. Counts the outputs that differ
+        /// between plain and compiled, on the first stream and on the second, and between the streams.
+        fn probe_compiled(first: RawStream, second: RawStream) -> Result<Vec<i64>>;
+        /// Exports a product on a GPU stream to a file, imports it and gives its result, not evaluated.
+        fn probe_imported(file: &str, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Builds a product here and evaluates it on another thread. Gives the error's text; empty without one.
+        fn probe_on_another_thread(stream: RawStream) -> Result<String>;
+        /// Evaluates a product on a thread-local stream whose index is that of a GPU stream, if it can be had; the
+        /// index.
+        fn probe_thread_local(stream: RawStream) -> Result<i32>;
+    }
+}

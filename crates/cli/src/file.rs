@@ -1,0 +1,203 @@
+//! Files that people name on a command line, written whole or not at all.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// Writes a file. A regular file, or none, is replaced in one step, so that nobody reads half of it and a failure leaves
+/// the old one. Anything else (`/dev/null`, a fifo, a link) is written into and stays what it is.
+///
+/// # Errors
+///
+/// If the file cannot be written; the text names it.
+pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let content = content.as_ref();
+    let written = if is_replaceable(path) {
+        beside(path).and_then(|mut file| {
+            file.write_all(content)?;
+            Ok(file.persist(path).map(drop)?)
+        })
+    } else {
+        fs::File::create(path).and_then(|mut file| file.write_all(content))
+    };
+    written.map_err(|error| named(path, &error))
+}
+
+/// Fails if [`write()`] would, before there is anything to write. Changes nothing.
+///
+/// # Errors
+///
+/// Those of [`write()`].
+pub fn check_writable(path: &Path) -> io::Result<()> {
+    try_writing(path).map_err(|error| named(path, &error))
+}
+
+fn try_writing(path: &Path) -> io::Result<()> {
+    if is_replaceable(path) {
+        return beside(path).map(drop);
+    }
+    match fs::metadata(path) {
+        // Opening it would wait for its reader.
+        Ok(found) if found.file_type().is_fifo() => Ok(()),
+        Ok(_) => fs::OpenOptions::new().write(true).open(path).map(drop),
+        // A link to what is not there yet: writing makes it.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            try_writing(&folder(path).join(fs::read_link(path)?))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a rename over it loses nothing but the old content.
+fn is_replaceable(path: &Path) -> bool {
+    match fs::symlink_metadata(path) {
+        Ok(found) => found.is_file(),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
+}
+
+/// A file in the same folder, to be renamed.
+fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new()
+        // Others may read it: the umask decides, as for any new file.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder(path))
+}
+
+fn folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    let text = format!("cannot write {}: {error}", path.display());
+    io::Error::new(error.kind(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn read(path: &Path) -> String {
+        fs::read_to_string(path).unwrap()
+    }
+
+    fn names(folder: &Path) -> usize {
+        fs::read_dir(folder).unwrap().count()
+    }
+
+    #[test]
+    fn a_file_is_replaced_in_one_step_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("report.json");
+        write(&file, "old").unwrap();
+        let mut before = fs::File::open(&file).unwrap();
+        write(&file, "new").unwrap();
+        assert_eq!(read(&file), "new");
+        // Who has the old one open reads it to its end.
+        assert_eq!(io::read_to_string(&mut before).unwrap(), "old");
+        assert_eq!(names(folder.path()), 1);
+        let error = write(folder.path(), "text").unwrap_err().to_string();
+        let path = folder.path().display().to_string();
+        assert!(
+            error.contains("cannot write") && error.contains(&path),
+            "{error}"
+        );
+        assert!(write(&folder.path().join("none/report.json"), "").is_err());
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_its_target_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let [target, link] = ["target", "link"].map(|name| folder.path().join(name));
+        symlink("target", &link).unwrap();
+        // It makes the target, then replaces its content.
+        for text in ["a longer text", "text"] {
+            check_writable(&link).unwrap();
+            write(&link, text).unwrap();
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+            assert_eq!(read(&target), text);
+        }
+        assert_eq!(names(folder.path()), 2);
+    }
+
+    #[test]
+    fn a_device_stays_a_device() {
+        // A link to one, so that a fault costs no machine its /dev/null.
+        let null = Path::new("/dev/null");
+        assert!(!is_replaceable(null));
+        check_writable(null).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("null");
+        symlink(null, &link).unwrap();
+        write(&link, "text").unwrap();
+        assert!(fs::metadata(&link).unwrap().file_type().is_char_device());
+    }
+
+    #[test]
+    fn a_fifo_is_written_into_and_checked_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        let (send, receive) = mpsc::channel();
+        let [reader, writer] = [fifo.clone(), fifo.clone()];
+        // Threads that wait for ever must not keep the test from failing.
+        thread::spawn(move || {
+            check_writable(&writer).unwrap();
+            thread::spawn(move || send.send(read(&reader)));
+            write(&writer, "text").unwrap();
+        });
+        let said = receive.recv_timeout(Duration::from_secs(10));
+        assert_eq!(said.as_deref(), Ok("text"));
+        let kind = fs::symlink_metadata(&fifo).unwrap().file_type();
+        assert!(kind.is_fifo());
+    }
+
+    #[test]
+    fn a_check_leaves_files_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("routes.toml");
+        check_writable(&file).unwrap();
+        assert_eq!(names(folder.path()), 0);
+        fs::write(&file, "kept").unwrap();
+        check_writable(&file).unwrap();
+        assert_eq!(read(&file), "kept");
+        for (link, target) in [("to-file", "routes.toml"), ("to-nothing", "new")] {
+            let link = folder.path().join(link);
+            symlink(target, &link).unwrap();
+            check_writable(&link).unwrap();
+        }
+        assert_eq!(read(&file), "kept");
+        assert_eq!(names(folder.path()), 3);
+
+        for (link, target) in [("to-folder", "."), ("astray", "none/new"), ("loop", "loop")] {
+            let link = folder.path().join(link);
+            symlink(target, &link).unwrap();
+            assert!(check_writable(&link).is_err(), "{}", link.display());
+        }
+        assert!(check_writable(folder.path()).is_err());
+        assert!(check_writable(&folder.path().join("none/routes.toml")).is_err());
+    }
+
+    /// As a file has that was made without a temporary one: its readers may be other users.
+    #[test]
+    fn files_have_the_permissions_of_new_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, plain] = ["ours", "plain"].map(|name| folder.path().join(name));
+        write(&ours, "text").unwrap();
+        fs::write(&plain, "text").unwrap();
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&ours), mode(&plain));
+    }
+}

@@ -1,0 +1,104 @@
+//! Finds the MLX to link, and says what to do if there is none. In a checkout that is a command. Who has this crate from
+//! cargo lacks that command, and takes a bundle.
+
+use std::path::Path;
+
+use mlx_prefix::{Error, Found, Ids, Prefix, Search};
+
+/// Where a prefix is named once, for every build of a project.
+const CONFIG: &str = "`.cargo/config.toml`";
+
+/// The prefix to link.
+///
+/// # Errors
+///
+/// One line: what is missing or differs, and the remedy.
+pub(crate) fn find(search: &Search, lock: &Path) -> Result<Prefix, String> {
+    let ids =
+        Ids::read(lock).map_err(|error| format!("{error}: run `cargo xtask apply-overlay`"))?;
+    search
+        .resolve(&ids)
+        .map_err(|error| explain(search, &error))
+}
+
+fn explain(search: &Search, error: &Error) -> String {
+    let again = again(search);
+    match error {
+        Error::EmptyName => {
+            let unset = if in_checkout(search) {
+                ", or unset it to take this checkout's own"
+            } else {
+                " (docs/downstream.md)"
+            };
+            format!("{error}: name the folder of a bundle or prefix{unset}")
+        }
+        Error::PristineUnnamed => format!(
+            "{error}: name the prefix that `{}` printed",
+            command(search)
+        ),
+        Error::NoPrefix { found, .. } => nothing_built(search, error, *found),
+        Error::OtherTree { .. } if !in_checkout(search) => format!(
+            "{error}: the dependency's `rev` and the bundle's checkout must be the same: {again}"
+        ),
+        _ => format!("{error}: {again}"),
+    }
+}
+
+/// The command that makes what is asked for, in a checkout.
+fn command(search: &Search) -> &'static str {
+    if search.pristine {
+        "cargo xtask build --pristine"
+    } else {
+        "cargo xtask build"
+    }
+}
+
+/// Whether this crate lies in a checkout that can build MLX. Cargo's copy of the repository has all of it but is not for
+/// working in: cargo marks it, and its registry's packages, with `.cargo-ok`.
+fn in_checkout(search: &Search) -> bool {
+    let has = |name: &str| search.workspace.join(name).exists();
+    has("mlx.toml") && has("xtask") && !has(".cargo-ok")
+}
+
+/// How to make what was found anew.
+fn again(search: &Search) -> String {
+    if !in_checkout(search) {
+        return "bundle again, with `cargo xtask bundle` in a checkout of the same revision (docs/downstream.md)"
+            .to_owned();
+    }
+    let command = command(search);
+    match search.named {
+        Some(_) => format!("run `{command}`, and bundle again if it is a bundle"),
+        None => format!("run `{command}`"),
+    }
+}
+
+fn nothing_built(search: &Search, error: &Error, found: Found) -> String {
+    let unpack = match found {
+        Found::File => " (unpack an archive first)",
+        _ => "",
+    };
+    let remedy = if in_checkout(search) {
+        format!(
+            "run `{}`, or set MLX_OVERLAY_PREFIX to a prefix that it made, or to a bundle of the same revision",
+            command(search)
+        )
+    } else {
+        format!(
+            "set MLX_OVERLAY_PREFIX, for example in {CONFIG}, to a bundle that `cargo xtask bundle` made in a \
+             checkout of the same revision (docs/downstream.md)"
+        )
+    };
+    match &search.named {
+        None if !in_checkout(search) => {
+            format!("no built MLX: MLX_OVERLAY_PREFIX is not set: {remedy}")
+        }
+        Some(named) if named.is_relative() => format!(
+            "{error}{unpack}: `{}` is relative to this package's folder, where cargo runs build scripts: give an \
+             absolute path, or `MLX_OVERLAY_PREFIX = {{ value = \"…\", relative = true }}` in {CONFIG}, which is \
+             relative to the folder that `.cargo` is in",
+            named.display()
+        ),
+        _ => format!("{error}{unpack}: {remedy}"),
+    }
+}

@@ -1,0 +1,124 @@
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::search::{PREFIX_VARIABLE, PRISTINE_VARIABLE};
+use crate::stamp::Stamp;
+
+/// A `Result` of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a prefix cannot be used, or its files cannot be read or written. Each is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The variable that names a prefix is set to nothing.
+    #[error("{PREFIX_VARIABLE} is empty")]
+    EmptyName,
+    /// An MLX without the overlay is linked by name only.
+    #[error("{PRISTINE_VARIABLE}=1 needs {PREFIX_VARIABLE}")]
+    PristineUnnamed,
+    /// There is no stamp.
+    #[error("no built MLX in `{}`, which {found}", root.display())]
+    NoPrefix {
+        /// The folder that was looked at.
+        root: PathBuf,
+        /// What is there.
+        found: Found,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// A stamp or lock does not hold what it must.
+    #[error("{}: {message}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A stamp of another format.
+    #[error("`{}` has format {found}, expected {}", path.display(), Stamp::FORMAT)]
+    OtherFormat {
+        /// The stamp.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The prefix was built from another tree.
+    #[error("the MLX in `{}` was built from tree {found}, but {name} in mlx.lock is {wanted}", root.display())]
+    OtherTree {
+        /// The prefix.
+        root: PathBuf,
+        /// Its tree.
+        found: String,
+        /// The lock's name for the tree that is wanted.
+        name: &'static str,
+        /// That tree.
+        wanted: String,
+    },
+    /// A part of the prefix that its stamp lists is missing, or an empty file.
+    #[error("`{}` is missing or empty, which belongs to the built MLX", .0.display())]
+    Incomplete(PathBuf),
+    /// A list of sums with a line that is no sum and name.
+    #[error("{} is not a list of sums", .0.display())]
+    NotAList(PathBuf),
+    /// A link or device: the list of sums describes files alone.
+    #[error("{} is neither a file nor a folder", .0.display())]
+    NeitherFileNorFolder(PathBuf),
+    /// A name that cannot stand in a list of sums.
+    #[error("the name of {} is not UTF-8", .0.display())]
+    NotUtf8(PathBuf),
+}
+
+impl Error {
+    pub(crate) fn file(path: &Path, error: io::Error) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            error,
+        }
+    }
+}
+
+/// What is where a prefix was expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// A link whose target is gone.
+    DeadLink,
+    /// A file, such as a bundle's archive.
+    File,
+    /// A folder without a stamp.
+    NoStamp,
+}
+
+impl Found {
+    pub(crate) fn at(root: &Path) -> Self {
+        if root.is_file() {
+            Self::File
+        } else if root.exists() {
+            Self::NoStamp
+        } else if root.is_symlink() {
+            Self::DeadLink
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("does not exist"),
+            Self::DeadLink => f.write_str("is a link to a folder that does not exist"),
+            Self::File => f.write_str("is a file"),
+            Self::NoStamp => write!(f, "has no {}", Stamp::FILE_NAME),
+        }
+    }
+}

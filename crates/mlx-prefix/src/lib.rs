@@ -1,0 +1,37 @@
+//! What a built MLX says of itself, and where it is looked for.
+//!
+//! `cargo xtask build` of mlx-overlay installs MLX into a *prefix*; `cargo xtask bundle` makes a copy that can be moved.
+//! Both hold a [`Stamp`] (`mlx-overlay.toml`) and a list of sums (`MANIFEST.sha256`, module `sums`). A prefix may be linked only if
+//! it was built from the tree that `mlx.lock` names ([`Ids`]) and if everything that its stamp lists is there.
+//! [`Search`] finds it.
+//!
+//! Errors name what was expected and found. The remedy depends on the program, which adds it.
+
+mod error;
+mod lock;
+mod search;
+mod stamp;
+#[cfg(feature = "sums")]
+pub mod sums;
+
+pub use error::{Error, Found, Result};
+pub use lock::Ids;
+pub use search::{BUILDS, CURRENT, PREFIX_VARIABLE, PRISTINE_VARIABLE, Prefix, Search, built};
+pub use stamp::{Backend, Stamp, UnknownBackend};
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+/// Reads a whole file as text.
+fn text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| Error::file(path, error))
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| Error::Invalid {
+        path: path.to_owned(),
+        // The message alone: the full text draws the line over several lines.
+        message: error.message().replace('\n', " "),
+    })
+}

@@ -1,0 +1,173 @@
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Ids, Result, Stamp};
+
+/// The environment variable that names a prefix or bundle to link.
+pub const PREFIX_VARIABLE: &str = "MLX_OVERLAY_PREFIX";
+
+/// Set to 1: link upstream's MLX without the overlay, as a reference.
+pub const PRISTINE_VARIABLE: &str = "MLX_OVERLAY_PRISTINE";
+
+/// The folder of all builds, in a checkout. It does not follow `CARGO_TARGET_DIR`: build scripts look for it there.
+pub const BUILDS: &str = "target/mlx";
+
+/// The link to the last build with the overlay, in a checkout.
+pub const CURRENT: &str = "target/mlx/current";
+
+/// What was asked for, by the environment and by the place of the program that asks.
+#[derive(Debug, Clone)]
+pub struct Search {
+    /// The value of [`PREFIX_VARIABLE`].
+    pub named: Option<PathBuf>,
+    /// Whether upstream's MLX without the overlay is wanted.
+    pub pristine: bool,
+    /// The checkout, whose own build is taken if none is named.
+    pub workspace: PathBuf,
+    /// Where a relative name starts.
+    pub base: PathBuf,
+}
+
+/// An installed MLX.
+#[derive(Debug, Clone)]
+pub struct Prefix {
+    /// Its folder, absolute, with links resolved.
+    pub root: PathBuf,
+    /// What the build wrote into it.
+    pub stamp: Stamp,
+}
+
+impl Search {
+    /// What the environment asks for, by [`PREFIX_VARIABLE`] and [`PRISTINE_VARIABLE`].
+    pub fn from_environment(workspace: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
+        Self {
+            named: env::var_os(PREFIX_VARIABLE).map(PathBuf::from),
+            pristine: env::var_os(PRISTINE_VARIABLE).is_some_and(|value| value == "1"),
+            workspace: workspace.into(),
+            base: base.into(),
+        }
+    }
+
+    /// The folder that is looked at.
+    pub fn root(&self) -> PathBuf {
+        match &self.named {
+            Some(named) => self.base.join(named),
+            None => self.workspace.join(CURRENT),
+        }
+    }
+
+    /// The prefix that may be linked: of the tree that the lock names, and whole.
+    ///
+    /// # Errors
+    ///
+    /// What is missing or differs.
+    pub fn resolve(&self, ids: &Ids) -> Result<Prefix> {
+        match &self.named {
+            Some(named) if named.as_os_str().is_empty() => return Err(Error::EmptyName),
+            None if self.pristine => return Err(Error::PristineUnnamed),
+            _ => {}
+        }
+        let prefix = Prefix::open(self.root())?;
+        prefix.check_tree(ids, self.pristine)?;
+        prefix.check_parts()?;
+        Ok(prefix)
+    }
+}
+
+impl Prefix {
+    /// Reads the stamp of the prefix at `root`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stamp::read`].
+    pub fn open(root: impl AsRef<Path>) -> Result<Self> {
+        let root = root.as_ref();
+        let stamp = Stamp::read(root)?;
+        let root = fs::canonicalize(root).map_err(|error| Error::file(root, error))?;
+        Ok(Self { root, stamp })
+    }
+
+    /// Compares the tree that it was built from with the lock's final tree, or with its base tree if a pristine MLX is
+    /// wanted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherTree`].
+    pub fn check_tree(&self, ids: &Ids, pristine: bool) -> Result<()> {
+        let (name, wanted) = ids.wanted(pristine);
+        if self.stamp.final_tree == wanted {
+            return Ok(());
+        }
+        Err(Error::OtherTree {
+            root: self.root.clone(),
+            found: self.stamp.final_tree.clone(),
+            name,
+            wanted: wanted.to_owned(),
+        })
+    }
+
+    /// Checks that the libraries, kernels and include folders that the stamp lists are there, and no file of them is
+    /// empty. Otherwise a compiler or linker would complain at length, and a program would take its kernels from where
+    /// MLX was built, if they are still there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Incomplete`] with the first that is not.
+    pub fn check_parts(&self) -> Result<()> {
+        let whole =
+            |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
+        let mut files = self.libraries().into_iter().chain(self.metallib());
+        let missing = files
+            .find(|path| !whole(path))
+            .or_else(|| self.include().into_iter().find(|path| !path.is_dir()));
+        missing.map_or(Ok(()), |path| Err(Error::Incomplete(path)))
+    }
+
+    /// Include folders, absolute.
+    pub fn include(&self) -> Vec<PathBuf> {
+        let folders = self.stamp.include.iter();
+        folders.map(|folder| self.root.join(folder)).collect()
+    }
+
+    /// Library folder, absolute.
+    pub fn lib(&self) -> PathBuf {
+        self.root.join(&self.stamp.lib)
+    }
+
+    /// Static libraries, absolute.
+    pub fn libraries(&self) -> Vec<PathBuf> {
+        let names = self.stamp.static_libs.iter();
+        names
+            .map(|name| self.lib().join(format!("lib{name}.a")))
+            .collect()
+    }
+
+    /// Compiled Metal kernels, absolute, if this build has any.
+    pub fn metallib(&self) -> Option<PathBuf> {
+        let file = self.stamp.metallib.as_ref();
+        file.map(|file| self.root.join(file))
+    }
+}
+
+/// The prefixes of all builds in a checkout, in the order of their folders' names. Builds that did not finish, and those
+/// of another version of this program, are left out.
+///
+/// # Errors
+///
+/// If the folder of builds cannot be listed.
+pub fn built(workspace: impl AsRef<Path>) -> Result<Vec<Prefix>> {
+    let folder = workspace.as_ref().join(BUILDS);
+    let failed = |error| Error::file(&folder, error);
+    let mut builds = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // A link, as that to the last build is, leads to one of the others.
+        if entry.file_type().map_err(failed)?.is_dir() {
+            builds.push(entry.path().join("prefix"));
+        }
+    }
+    builds.sort();
+    let prefixes = builds.iter().filter_map(|root| Prefix::open(root).ok());
+    Ok(prefixes.collect())
+}

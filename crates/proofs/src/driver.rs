@@ -1,0 +1,187 @@
+//! The program that evaluates products on the simulated device, linked to one build.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use camino::Utf8Path;
+use metal_sim::{Device, trace};
+use patchset::{Manifest, Workspace};
+use serde::Deserialize;
+
+use crate::case::Case;
+use crate::prefix::{Prefix, workspace};
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/driver/driver.cpp");
+
+/// The evaluating program, linked to one build.
+#[derive(Debug)]
+pub struct Driver {
+    program: PathBuf,
+    compiler: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Driver {
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// The compiler's.
+    pub fn build(prefix: &Prefix) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let program = folder.path().join("driver");
+        let stamp = prefix.stamp();
+        let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+        command
+            .arg(format!("-std={}", stamp.cxx_std))
+            .args(["-O2", "-Wall", "-Wextra", "-Werror"])
+            .args(stamp.defines.iter().map(|define| format!("-D{define}")));
+        for include in prefix.built.include().into_iter().chain([json()?]) {
+            command.arg("-isystem").arg(include);
+        }
+        command.arg(SOURCE).arg("-o").arg(&program);
+        command.arg("-L").arg(prefix.built.lib());
+        let libraries = stamp.static_libs.iter().chain(&stamp.system_libs);
+        command.args(libraries.map(|library| format!("-l{library}")));
+        let output = command
+            .output()
+            .with_context(|| format!("cannot start {command:?}"))?;
+        if !output.status.success() {
+            bail!(
+                "{SOURCE} does not compile\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(Self {
+            program,
+            compiler: prefix.built.root.join("bin/metal-simc"),
+            _folder: folder,
+        })
+    }
+
+    /// Evaluates cases on a device, in a process of their own.
+    ///
+    /// # Errors
+    /// What the process says, with the case at which it stopped.
+    pub fn run(&self, how: &How, cases: &[Case]) -> Result<Vec<Answer>> {
+        let mut command = Command::new(&self.program);
+        // What the caller's environment says of the device is not what is proven.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("MTL_SIM_") && !text.starts_with("MTL_SIM_CXX") {
+                command.env_remove(&name);
+            }
+        }
+        how.device.apply(&mut command);
+        command
+            .env("MTL_SIM_COMPILER", &self.compiler)
+            .env("MLX_QMV_POLICY", how.policy.name())
+            .args(&how.metallib)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start the driver")?;
+        let text: String = cases.iter().map(|case| format!("{case}\n")).collect();
+        let mut input = child.stdin.take().context("no standard input")?;
+        // From a thread: the answers may fill their pipe before all cases are read.
+        let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
+        let output = child.wait_with_output()?;
+        let written = writer.join();
+        if !output.status.success() {
+            bail!(
+                "{:?}, policy {}: {}\n{}",
+                how.device,
+                how.policy,
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        written.map_err(|_| anyhow::anyhow!("the writer of cases panicked"))??;
+        let answers: Vec<Answer> = String::from_utf8(output.stdout)?
+            .lines()
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()
+            .context("the driver's answer is not what driver.rs expects")?;
+        if answers.len() != cases.len() {
+            bail!("{} answers to {} cases", answers.len(), cases.len());
+        }
+        Ok(answers)
+    }
+}
+
+/// The include folder of the pinned JSON library, which MLX is built with and does not install.
+fn json() -> Result<PathBuf> {
+    let root = Utf8Path::from_path(workspace()).context("the path of the checkout is not UTF-8")?;
+    let workspace = Workspace::at(root);
+    let mut inputs = Manifest::load(&workspace.manifest_path())?.inputs;
+    inputs.retain(|input| input.name == "json");
+    let unpacked = patchset::inputs::fetch(&workspace, &inputs, false, &|_| {})?;
+    let input = unpacked.first().context("mlx.toml has no input json")?;
+    Ok(input.folder.join("single_include").into())
+}
+
+/// The device and the process that cases run in.
+#[derive(Debug, Clone)]
+pub struct How {
+    /// The device's settings.
+    pub device: Device,
+    /// The process's policy. Pristine MLX does not read it.
+    pub policy: dispatch_plan::Policy,
+    /// Kernels in place of the build's own.
+    pub metallib: Option<PathBuf>,
+}
+
+/// What a case came to.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The rows one by one.
+    pub alone: Alone,
+    /// The same rows in one product, for each number of rows asked for.
+    pub together: Vec<Together>,
+}
+
+/// Dispatches by kernel, without those that round the x of a product that quantizes it.
+pub fn products(kernels: &BTreeMap<String, u64>) -> BTreeMap<&str, u64> {
+    let rounds = |name: &str| name.contains("_quantize_dequantize_");
+    kernels
+        .iter()
+        .filter(|(name, _)| !rounds(name))
+        .map(|(name, &count)| (name.as_str(), count))
+        .collect()
+}
+
+/// Rows evaluated one by one.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alone {
+    /// Dispatches by kernel.
+    pub kernels: BTreeMap<String, u64>,
+    /// Largest error against float64, as a part of the sum of magnitudes.
+    pub error: f64,
+    /// All outputs, in hex.
+    pub bits: String,
+}
+
+/// Rows in one product.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Together {
+    /// Rows.
+    pub m: u32,
+    /// Dispatches by kernel.
+    pub kernels: BTreeMap<String, u64>,
+    /// Outputs.
+    pub outputs: u64,
+    /// Outputs whose bits are not those of the row alone.
+    pub differing: u64,
+    /// As for [`Alone`].
+    pub error: f64,
+    /// All outputs, in hex, where recorded.
+    pub bits: Option<String>,
+    /// The dispatches in full, where recorded.
+    #[serde(default)]
+    pub dispatches: Vec<trace::Dispatch>,
+}
