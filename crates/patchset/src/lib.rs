@@ -16,38 +16,31 @@
 )]
 
 pub mod apply;
-pub mod bump;
-pub mod edit;
+pub mod check;
 pub mod error;
 pub mod fetch;
-pub mod inputs;
-pub mod lint;
-pub mod lock;
-pub mod manifest;
-pub mod patch;
-pub mod path;
 pub mod place;
 pub mod progress;
-pub mod series;
-pub mod source;
+pub mod project;
+pub mod sources;
 pub mod state;
-pub mod store;
 pub mod tree;
-pub mod upstream;
 pub mod watch;
-pub mod workspace;
 
-mod fs;
-mod journal;
+mod model;
 mod process;
-mod step;
-mod swap;
-mod workbench;
+mod read;
+mod work;
 
 pub use error::{Error, Result};
 pub use git2::Oid;
-pub use manifest::Manifest;
-pub use workspace::Workspace;
+pub use model::manifest::Manifest;
+pub use model::{lock, manifest, patch, series};
+pub use place::workspace::Workspace;
+pub use project::Project;
+pub use sources::{inputs, store};
+pub use tree::path;
+pub use work::{bump, edit, upstream};
 
 #[cfg(test)]
 mod tests;

@@ -7,13 +7,12 @@ mod package;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use cli::println;
-use patchset::lock::Lock;
-use patchset::series::Series;
-use patchset::{Manifest, Workspace};
+use patchset::{Project, Workspace};
 
+use crate::build::prefix;
 use crate::build::stamp::{self, Stamp};
-use crate::build::{self, prefix};
 use crate::host::Host;
+use crate::progress::Line;
 use crate::sums;
 
 /// Make a built MLX a folder or archive that can be moved to another place or machine
@@ -59,7 +58,10 @@ pub fn run(args: Args) -> Result<()> {
     let _lock = prefix::hold(workspace.root(), &prefix)?;
     // Again: a build may have ended while this run waited.
     let stamp = read_stamp(&prefix)?;
-    check(&workspace, &prefix, &stamp)?;
+    let line = Line::new();
+    let project = Project::open(&workspace, &|event| line.show(event))?;
+    drop(line);
+    check(&project, &prefix, &stamp)?;
     let mend = format!("`{}` makes it anew", stamp.command(&host));
     if let Some(fault) = sums::check(&prefix).with_context(|| mend.clone())? {
         bail!("{prefix}: {fault}; {mend}");
@@ -91,7 +93,7 @@ pub fn run(args: Args) -> Result<()> {
     files::copy_prefix(&prefix, &bundle)?;
     package::relocate(&bundle, &stamp)?;
     package::write_guide(&bundle, &stamp)?;
-    licences::collect(&host, &workspace, &stamp, &bundle.join("licences"))?;
+    licences::collect(&host, &project, &stamp, &bundle.join("licences"))?;
     files::refuse_traces(&bundle, &prefix)?;
     let count = sums::write(&bundle)?;
     let (size, replaced) = if files::is_archive(&output) {
@@ -129,10 +131,8 @@ fn read_stamp(prefix: &Utf8Path) -> Result<Stamp> {
 }
 
 /// What goes to other people is what the lock names, or the pin itself.
-fn check(workspace: &Workspace, prefix: &Utf8Path, stamp: &Stamp) -> Result<()> {
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    let series = Series::load(&workspace.patches())?;
-    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
+fn check(project: &Project, prefix: &Utf8Path, stamp: &Stamp) -> Result<()> {
+    let lock = project.lock()?;
     let (wanted, command) = if stamp.pristine {
         (lock.base_tree, "cargo xtask build --pristine")
     } else {
@@ -158,10 +158,4 @@ fn name(host: &Host, stamp: &Stamp) -> String {
         name += "-jit";
     }
     name + &format!("-{}", host.target)
-}
-
-/// The source that the licence texts come from.
-fn source(workspace: &Workspace, stamp: &Stamp) -> Result<Utf8PathBuf> {
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    Ok(build::source(workspace, &manifest, stamp.pristine)?.path)
 }

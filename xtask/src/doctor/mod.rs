@@ -15,7 +15,7 @@ use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use cli::println;
 use patchset::Workspace;
-use patchset::lock::Lock;
+use patchset::project::Parts;
 use serde::Serialize;
 
 use crate::Reported;
@@ -151,7 +151,7 @@ pub fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let lock = if findings.iter().any(|finding| finding.id == "lock") {
         None
     } else {
-        Lock::load(&Workspace::at(root).lock_path()).ok().flatten()
+        Parts::read(&Workspace::at(root)).lock.ok().flatten()
     };
     findings.extend(builds::examine(host, root, lock.as_ref()));
     findings

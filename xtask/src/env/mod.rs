@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::ValueEnum;
 use cli::print;
-use patchset::lock::Lock;
-use patchset::{Manifest, Workspace};
+use patchset::{Project, Workspace};
 
 use crate::Usage;
 use crate::build::backend::folder_variable;
@@ -140,17 +139,16 @@ pub fn run(args: Args) -> Result<()> {
     args.check()?;
     let host = Host::current();
     let workspace = Workspace::discover()?;
-    let manifest = Manifest::load(&workspace.manifest_path())?;
     let line = Line::new();
     // While the tree is hashed and copied no other run may swap it.
-    let _held = patchset::state::hold(&workspace, &|event| line.show(event))?;
+    let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
     let folder = args
         .prefix
         .unwrap_or_else(|| prefix::builds_dir(workspace.root()).join("current"));
     let stamp = Stamp::read(&folder)
         .with_context(|| format!("no built MLX in {folder}; `cargo xtask build` makes one"))?;
-    let lock = Lock::load(&workspace.lock_path())?.context("mlx.lock is missing")?;
+    let lock = project.lock()?;
     if stamp.final_tree != lock.final_tree.to_string() {
         bail!(
             "{folder} was built from tree {}, and mlx.lock says {}; run `cargo xtask build` first",
@@ -161,11 +159,11 @@ pub fn run(args: Args) -> Result<()> {
     let overlay = Overlay {
         host: &host,
         root: workspace.root(),
-        version: &manifest.mlx.version,
+        version: &project.manifest.mlx.version,
         prefix: &folder.canonicalize_utf8()?,
         stamp: &stamp,
-        tree: &|| Ok(build::source(&workspace, &manifest, false)?.path),
-        input: &|name| build::input(&workspace, &manifest, name),
+        tree: &|| Ok(build::source(&project, false)?.path),
+        input: &|name| build::input(&project, name),
         accept: args.accept.as_deref(),
     };
     print!(

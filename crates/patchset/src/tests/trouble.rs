@@ -9,9 +9,9 @@ use fs_err as fs;
 use super::fixture::Fixture;
 use super::kills::{child_command, tree_in_place};
 use crate::apply::{Options, Target, apply};
+use crate::place::vendor::Vendor;
 use crate::progress::{Event, QUIET};
 use crate::state::{State, status};
-use crate::swap::Vendor;
 
 #[test]
 fn a_second_run_waits_and_says_so() {
