@@ -187,6 +187,7 @@ mod tests {
             series_text(before, &names)
         };
         assert_eq!(text(&["two"]), "# top\n\n# about two\ntwo\n");
+        assert_eq!(text(&["one"]), "# top\n\none # why\n# about two\n");
         assert_eq!(
             text(&["two", "new", "one"]),
             "# top\n\ntwo\nnew\none # why\n"
