@@ -1,11 +1,14 @@
 //! The engine of mlx-overlay: a pinned MLX, verified by its git tree id, and a strict series of patches on it.
 //!
-//! The way through the modules is the way of the data: [`manifest`] says what is pinned and who may bring it,
-//! [`source`] fetches it into a [`store`], [`series`] turns the patches into a chain of trees, [`state`] says what
-//! `vendor/mlx` holds now, [`apply`] builds the wanted tree beside it and swaps the two. [`bump`] moves the pin, and
-//! [`watch`] tells what upstream did to the code that the patches rest on.
+//! The modules follow the data. [`manifest`] says what is pinned and which sources may provide it, [`sources`] fetches
+//! it into a [`store`], [`series`] turns the patches into a chain of trees, [`lock`] holds their ids, [`state`] reports
+//! what `vendor/mlx` holds, and [`apply`] builds the wanted tree beside it and swaps the two. [`edit`] and [`bump`] change
+//! the patches and the pin, [`watch`] reports what upstream did to the code that the patches rest on, [`check`] whether
+//! all of it is in order. Whoever needs pin, patches and lock opens a [`Project`].
 //!
-//! Nothing here prints: errors are typed ([`Error`]), progress goes to a callback ([`progress`]).
+//! In folders: `tree` (files and their ids), `place` (where things lie and how they change), `model` (what the project's
+//! files say), `sources`, `work` (on the patches). Nothing here prints: errors are typed ([`Error`]) and name facts,
+//! progress goes to a callback ([`progress`]).
 
 #![cfg_attr(
     test,

@@ -19,7 +19,7 @@ use crate::{Reported, Usage, remedy};
 
 /// Check that the pin, the patches, the lock and the patched sources are in order
 ///
-/// Without names, all checks; every failure is told, and one is enough for exit code 1.
+/// Without names, all checks. Every failure is reported; the exit code is 1 if there is any.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,13 +40,13 @@ pub struct Args {
     /// The clang-format for `lint`; the one on PATH without this
     #[arg(long, value_name = "PROGRAM")]
     clang_format: Option<Utf8PathBuf>,
-    /// Take the watched definitions as they are for those that the patches were checked against; with `watch` alone
+    /// Accept the watched definitions as they are: the patches were checked against them (only with `watch`)
     #[arg(long, conflicts_with = "json")]
     accept: bool,
     /// Print one JSON object with stable fields: format, checks (each with check, found, faults, notes)
     #[arg(long)]
     json: bool,
-    // How `verify`, this command's earlier name, was asked.
+    // The flags of `verify`, as this command was called before.
     #[arg(long, hide = true)]
     lock: bool,
     #[arg(long, hide = true)]
@@ -137,7 +137,7 @@ impl Outcome {
     }
 }
 
-/// Makes the checks that were asked for, tells every failure, and fails once.
+/// Makes the checks that were asked for, reports every failure, and fails once.
 pub fn run(args: Args) -> Result<()> {
     let names = args.names();
     let workspace = Workspace::discover()?;
@@ -205,14 +205,13 @@ fn check_kernels(
 
 fn accept(names: &BTreeSet<Name>, workspace: &Workspace) -> Result<()> {
     if *names != BTreeSet::from([Name::Watch]) {
-        let message =
-            "--accept is about the watched definitions: `cargo xtask check watch --accept`";
+        let message = "--accept belongs to `watch`: run `cargo xtask check watch --accept`";
         return Err(Usage(message.to_owned()).into());
     }
     let line = Line::new();
     check::accept_watched(workspace, &|event| line.show(event))?;
     drop(line);
-    println!("patches/watched.toml is written; commit it with what was checked");
+    println!("patches/watched.toml is written; commit it with the patches");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use patchset::project::Parts;
 use patchset::store::Store;
 use patchset::{Manifest, Workspace};
 
-use super::Finding;
+use super::finding::{Finding, Status};
 use crate::host::Host;
 use crate::requirements;
 
@@ -208,12 +208,12 @@ fn sources(
             findings.extend(reach(host, manifest, source));
         }
     }
-    let failed = |finding: &Finding| finding.status != super::Status::Ok;
+    let failed = |finding: &Finding| finding.status != Status::Ok;
     // One source is enough.
     if findings[1..].iter().any(|finding| !failed(finding)) {
         for finding in &mut findings[1..] {
             if failed(finding) {
-                finding.status = super::Status::Warning;
+                finding.status = Status::Warning;
             }
         }
     }

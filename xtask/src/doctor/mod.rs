@@ -6,10 +6,9 @@
 mod apple;
 mod builds;
 mod checkout;
+mod finding;
 mod tools;
 mod variables;
-
-use std::fmt;
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -21,6 +20,8 @@ use serde::Serialize;
 use crate::Reported;
 use crate::build::Backend;
 use crate::host::{Host, Os};
+
+pub use finding::{Finding, Status};
 
 /// Look for what keeps MLX from being built, linked or run here, and say what to do
 #[derive(Debug, clap::Args)]
@@ -38,58 +39,6 @@ pub struct Args {
 
 /// Version of the JSON output.
 const FORMAT: u32 = 1;
-
-/// How a check ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// As it should be.
-    Ok,
-    /// Something works less well, or may fail later.
-    Warning,
-    /// Building, linking or running fails.
-    Error,
-}
-
-/// The outcome of one check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The check's name; stable.
-    pub id: &'static str,
-    /// How it ended.
-    pub status: Status,
-    /// What is there.
-    pub found: String,
-    /// What to do; none where nothing is amiss.
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    fn ok(id: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            id,
-            status: Status::Ok,
-            found: found.into(),
-            remedy: None,
-        }
-    }
-
-    fn warning(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            id,
-            status: Status::Warning,
-            found: found.into(),
-            remedy: Some(remedy.into()),
-        }
-    }
-
-    fn error(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            status: Status::Error,
-            ..Self::warning(id, found, remedy)
-        }
-    }
-}
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -173,21 +122,6 @@ fn counted(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
         _ => format!("{count} {what}s"),
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = match self.status {
-            Status::Ok => "ok",
-            Status::Warning => "WARNING",
-            Status::Error => "ERROR",
-        };
-        write!(f, "{mark:<8} {:<18} {}", self.id, self.found)?;
-        if let Some(remedy) = &self.remedy {
-            write!(f, "\n         {:<18} -> {remedy}", "")?;
-        }
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::build::Backend;
 use crate::build::flags::UnsafeFlag;
 use crate::host::{Host, Os};

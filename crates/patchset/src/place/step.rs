@@ -1,4 +1,4 @@
-//! A place to stop: the file-system calls of [`crate::fs`] announce themselves here, and the unit tests kill the process
+//! A place to stop: the file-system calls of [`super::disk`] announce themselves here, and the unit tests kill the process
 //! at the one they chose. Outside of them nothing is left of it.
 
 #[cfg(test)]
