@@ -8,7 +8,7 @@ use fs_err as fs;
 
 use crate::error::Result;
 use crate::place::step::{may_exchange, step};
-use crate::tree::{File, Mode};
+use crate::tree::{File, Mode, Snapshot};
 
 pub(crate) fn create_dir_all(path: &Utf8Path) -> Result<()> {
     step();
@@ -36,6 +36,19 @@ pub(crate) fn write_new(path: &Utf8Path, file: &File) -> Result<()> {
     let mut out = options.open(path)?;
     step();
     Ok(out.write_all(&file.bytes)?)
+}
+
+/// Writes the files of a tree below a folder that has none of them.
+///
+/// # Errors
+/// A file is there already, or cannot be written.
+pub fn write_tree(folder: &Utf8Path, files: &Snapshot) -> Result<()> {
+    for (path, file) in &files.0 {
+        let path = folder.join(path);
+        path.parent().map_or(Ok(()), create_dir_all)?;
+        write_new(&path, file)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn hard_link(from: &Utf8Path, to: &Utf8Path) -> Result<()> {

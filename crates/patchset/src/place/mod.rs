@@ -7,4 +7,5 @@ pub(crate) mod step;
 pub(crate) mod vendor;
 pub(crate) mod workspace;
 
+pub use disk::write_tree;
 pub use exchange::{put, recover};

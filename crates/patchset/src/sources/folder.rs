@@ -8,7 +8,7 @@ use super::archive;
 use super::carrier::Package;
 use crate::error::{Error, Result};
 use crate::model::manifest::{Pin, Source};
-use crate::tree::{File, Listing, Snapshot};
+use crate::tree::Snapshot;
 
 /// Reads the files; of a repository the pinned tree, whichever commit is checked out.
 pub(super) fn bring(path: &Utf8Path, pin: &Pin, expected: Oid) -> Result<Snapshot> {
@@ -24,7 +24,7 @@ pub(super) fn bring(path: &Utf8Path, pin: &Pin, expected: Oid) -> Result<Snapsho
     if let Ok(repo) = Repository::open(path)
         && repo.find_tree(expected).is_ok()
     {
-        return snapshot_of_tree(&repo, expected);
+        return Snapshot::of_tree(&repo, expected);
     }
     Snapshot::of_dir(path)
 }
@@ -44,25 +44,4 @@ fn bring_archive(path: &Utf8Path, pin: &Pin) -> Result<Snapshot> {
         }
         None => archive::unpack(path.as_str(), &bytes, None),
     }
-}
-
-/// All files of a tree.
-pub(crate) fn snapshot_of_tree(repo: &Repository, tree: Oid) -> Result<Snapshot> {
-    let files = Listing::of_tree(repo, tree)?
-        .0
-        .into_iter()
-        .map(|(path, entry)| {
-            let bytes = repo.find_blob(entry.blob)?.content().to_vec();
-            Ok((
-                path,
-                File {
-                    mode: entry.mode,
-                    bytes,
-                },
-            ))
-        })
-        .collect::<Result<_>>()?;
-    let snapshot = Snapshot(files);
-    snapshot.check_paths(&format!("tree {tree}"))?;
-    Ok(snapshot)
 }

@@ -11,7 +11,7 @@ use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
 use crate::sources::archive::{check_sum, download, unpack};
 use crate::sources::carrier::Package;
-use crate::tree::{Listing, Snapshot};
+use crate::tree::Listing;
 
 /// An unpacked build input.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ fn fetch_one(
     let beside = Utf8Path::from_path(beside.path())
         .map(|path| path.join(&input.name))
         .ok_or_else(|| Error::source(all.as_str(), "the path is not UTF-8"))?;
-    write(&beside, &snapshot)?;
+    disk::write_tree(&beside, &snapshot)?;
     disk::remove_tree(&folder)?;
     disk::rename(&beside, &folder)?;
     let stamp =
@@ -167,15 +167,4 @@ fn bring(
         name: input.name.clone(),
         failures,
     })
-}
-
-fn write(folder: &Utf8Path, snapshot: &Snapshot) -> Result<()> {
-    for (path, file) in &snapshot.0 {
-        let path = folder.join(path);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        disk::write_new(&path, file)?;
-    }
-    Ok(())
 }

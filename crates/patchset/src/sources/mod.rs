@@ -23,7 +23,6 @@ use crate::tree::{Listing, Snapshot};
 use archive::download;
 use carrier::Package;
 
-pub(crate) use folder::snapshot_of_tree;
 pub(crate) use git::fetch_name;
 
 pub use crate::error::SourceFailure;

@@ -13,6 +13,7 @@ use crate::model::lock::Lock;
 use crate::model::manifest::Manifest;
 use crate::model::patch::{self, Header, Patch};
 use crate::model::series::Series;
+use crate::place::write_tree;
 use crate::progress::QUIET;
 use crate::sources::Fetched;
 use crate::sources::store::Store;
@@ -247,9 +248,5 @@ pub(crate) fn export(name: &str, header: &Header, before: &Snapshot, after: &Sna
 }
 
 pub(crate) fn write_snapshot(folder: &Utf8Path, snapshot: &Snapshot) {
-    for (path, file) in &snapshot.0 {
-        let path = folder.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        crate::place::disk::write_new(&path, file).unwrap();
-    }
+    write_tree(folder, snapshot).unwrap();
 }

@@ -105,6 +105,21 @@ impl Snapshot {
         Ok(snapshot)
     }
 
+    /// The files of a tree object.
+    ///
+    /// # Errors
+    /// Missing objects, and paths that no tree may hold.
+    pub fn of_tree(repo: &Repository, tree: Oid) -> Result<Self> {
+        let files = Listing::of_tree(repo, tree)?.0.into_iter();
+        let files = files.map(|(path, Entry { mode, blob })| {
+            let bytes = repo.find_blob(blob)?.content().to_vec();
+            Ok((path, File { mode, bytes }))
+        });
+        let snapshot = Self(files.collect::<Result<_>>()?);
+        snapshot.check_paths(&format!("tree {tree}"))?;
+        Ok(snapshot)
+    }
+
     /// Checks every path and link.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use crate::read::hex;
 use crate::sources::store::Store;
 use crate::work::merge::{Merged, merge};
 use crate::work::rewrite::Rewritten;
-use crate::work::workbench::{Desk, Workbench};
+use crate::work::workbench::{BRANCH, Desk, Workbench};
 
 /// What a new commit's message begins with.
 const TEMPLATE: &str = "\
@@ -110,7 +110,7 @@ pub fn open(
     for (patch, tree) in series.patches.iter().zip(&resolved.trees).take(count) {
         head = bench.commit(&message(&patch.name, &patch.header), *tree, Some(head))?;
     }
-    bench.check_out(head)?;
+    bench.check_out(BRANCH, head)?;
     bench.set_template(TEMPLATE)?;
     let later = names[count..].to_vec();
     let state = State {

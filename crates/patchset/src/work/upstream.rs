@@ -153,14 +153,7 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
     let base = bench.commit("MLX\n", onto, None)?;
     let first = bench.commit_as(&who, &read("message-change.txt")?, change, Some(base))?;
     let last = bench.commit_as(&who, &read("message-test.txt")?, with_test, Some(first))?;
-    repo.reference(
-        &format!("refs/heads/{}", recipe.branch),
-        last,
-        true,
-        "mlx-overlay",
-    )?;
-    repo.set_head(&format!("refs/heads/{}", recipe.branch))?;
-    repo.checkout_head(Some(git2::build::CheckoutBuilder::new().force()))?;
+    bench.check_out(&recipe.branch, last)?;
 
     write_mails(&folder, base)?;
     fs::copy(

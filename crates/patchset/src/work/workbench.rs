@@ -129,11 +129,11 @@ impl Workbench {
             .commit(None, &who, &who, message, &tree, &parents)?)
     }
 
-    /// Puts the branch at a commit and its files into the folder.
-    pub(crate) fn check_out(&self, commit: Oid) -> Result<()> {
-        self.repo
-            .reference(&format!("refs/heads/{BRANCH}"), commit, true, "mlx-overlay")?;
-        self.repo.set_head(&format!("refs/heads/{BRANCH}"))?;
+    /// Puts a branch at a commit and its files into the folder.
+    pub(crate) fn check_out(&self, branch: &str, commit: Oid) -> Result<()> {
+        let name = format!("refs/heads/{branch}");
+        self.repo.reference(&name, commit, true, "mlx-overlay")?;
+        self.repo.set_head(&name)?;
         Ok(self
             .repo
             .checkout_head(Some(CheckoutBuilder::new().force()))?)

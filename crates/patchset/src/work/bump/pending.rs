@@ -13,7 +13,7 @@ use crate::read::hex;
 use crate::sources::store::Store;
 use crate::tree::Listing;
 use crate::work::merge::MARKERS;
-use crate::work::workbench::{Desk, Workbench};
+use crate::work::workbench::{BRANCH, Desk, Workbench};
 
 /// `target/bump/state.toml`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -146,6 +146,6 @@ pub(super) fn lay_out(bench: &Workbench, stop: &Stop<'_>) -> Result<()> {
     )?;
     let message = format!("{}\n\n{}", patch.name, patch.header.to_text());
     let theirs = bench.commit(&message, after, Some(parent))?;
-    bench.check_out(ours)?;
+    bench.check_out(BRANCH, ours)?;
     bench.cherry_pick(theirs, "the new pin", &patch.name, "the old pin")
 }

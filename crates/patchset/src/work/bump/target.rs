@@ -231,7 +231,7 @@ fn from_repository(
         })?;
     let tree = commit.tree_id();
     check_tree(repo, tree, path.as_str())?;
-    let snapshot = sources::snapshot_of_tree(repo, tree)?;
+    let snapshot = Snapshot::of_tree(repo, tree)?;
     store.insert(&snapshot, &snapshot.listing()?)?;
     let source = format!("{path}, commit {}", commit.id());
     store.adopt(tree, &source)?;
