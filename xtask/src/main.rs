@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    Reported, Usage, apply_overlay, build, bump_pin, bundle, doctor, env, fetch, kernels, patch,
-    plan, quickstart, status, test, upstream, verify,
+    Reported, Usage, apply_overlay, build, bump_pin, bundle, check, doctor, env, fetch, kernels,
+    patch, plan, quickstart, remedy, status, test, upstream,
 };
 
 #[derive(Parser)]
@@ -31,6 +31,9 @@ enum Command {
     Upstream(upstream::Args),
     /// Say what vendor/mlx holds, patch by patch
     Status(status::Args),
+    /// Check that the pin, the patches, the lock and the patched sources are in order
+    #[command(alias = "verify")]
+    Check(check::Args),
     /// Build MLX with the overlay and install it below target/mlx
     Build(build::Args),
     /// Make a built MLX a folder or archive that can be moved
@@ -47,8 +50,6 @@ enum Command {
     Quickstart(quickstart::Args),
     /// Build, check and test everything on this machine
     Test(test::Args),
-    /// Check the lock, the budget, and properties of the patched sources that no build shows
-    Verify(verify::Args),
     #[command(hide = true)]
     RunCmake(build::cmake::Args),
 }
@@ -69,14 +70,14 @@ fn main() -> ExitCode {
         Command::Kernels(args) => kernels::run(args),
         Command::Quickstart(args) => quickstart::run(args),
         Command::Test(args) => test::run(args),
-        Command::Verify(args) => verify::run(args),
+        Command::Check(args) => check::run(args),
         Command::RunCmake(args) => build::cmake::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !error.is::<Reported>() {
-                eprintln!("error: {error:#}");
+                eprintln!("error: {}", remedy::shown(&error));
             }
             if error.is::<Usage>() {
                 ExitCode::from(2)

@@ -6,12 +6,12 @@ use clap::Subcommand;
 use cli::println;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use patchset::Workspace;
 use patchset::edit::{self, Opened};
-use patchset::lint;
 use patchset::series::Series;
+use patchset::{Project, Workspace, check};
 
 use crate::progress::Line;
+use crate::remedy;
 
 /// Edit, export, list and check the patches.
 #[derive(Debug, clap::Args)]
@@ -77,21 +77,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
         }
         Command::List => {
+            let project = Project::open(&workspace, progress)?;
             drop(line);
-            println!("{}", table(&Series::load(&workspace.patches())?));
+            println!("{}", table(&project.series));
         }
         Command::Lint { clang_format } => {
             let program = clang_format.or_else(self::clang_format);
-            let findings = lint::lint(&workspace, program.as_deref(), progress)?;
+            let findings = check::patches(&workspace, program.as_deref(), progress);
             drop(line);
             for note in &findings.notes {
                 println!("note: {note}");
             }
             if !findings.faults.is_empty() {
-                bail!(
-                    "patches/ is not in order:\n  - {}",
-                    findings.faults.join("\n  - ")
-                );
+                let faults: Vec<_> = findings.faults.iter().map(remedy::told).collect();
+                bail!("patches/ is not in order:\n  - {}", faults.join("\n  - "));
             }
             println!("patches/ is in order");
         }

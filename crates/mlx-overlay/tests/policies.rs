@@ -468,8 +468,9 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
             table += &format!("| {name} | {rows} |");
             for stream in &streams {
                 let differ = bridge_testing::probe_rows_that_differ(&name, rows, raw(stream))?;
-                let (_, kernel) =
-                    product_kernel(|| Ok(bridge_testing::probe_together(&name, rows, raw(stream))?))?;
+                let (_, kernel) = product_kernel(|| {
+                    Ok(bridge_testing::probe_together(&name, rows, raw(stream))?)
+                })?;
                 // mxfp4_qmv_fast_float_gs_32_.. is qmv_fast of mxfp4 on float.
                 let function = ["_float_", "_float16_t_", "_bfloat16_t_"]
                     .iter()

@@ -7,8 +7,8 @@ mod support;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{
-    Array, Device, Error, Quantization, RowPolicy, Stream, quantize, quantized_matmul,
-    record_kernels,
+    Array, Device, Error, Quantization, QuantizationMode, RowPolicy, Stream, quantize,
+    quantized_matmul, record_kernels,
 };
 use mlx_overlay_sys::{self as sys, ArrayRef, ElementKind};
 
@@ -138,7 +138,7 @@ fn plans_are_of_floats_that_can_be_indexed() -> Outcome {
             n: 64,
             k: 64,
             format: sys::WeightFormat {
-                mode: sys::WeightMode::Affine,
+                mode: QuantizationMode::Affine as i32,
                 bits: 4,
                 group_size: 32,
             },

@@ -6,17 +6,16 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::fetch::next_lock;
-use crate::fs as steps;
-use crate::lock::Lock;
-use crate::manifest::Manifest;
+use crate::model::lock::Lock;
+use crate::place::disk;
+use crate::place::vendor::Vendor;
+use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
-use crate::series::Series;
-use crate::source::{self, Request};
-use crate::state::{Inspection, State, inspect};
-use crate::store::Store;
-use crate::swap::Vendor;
+use crate::project::Project;
+use crate::sources::store::Store;
+use crate::sources::{self, Request};
+use crate::state::{Inspection, State, applied, inspect};
 use crate::tree::{File, Listing};
-use crate::workspace::Workspace;
 
 /// Which tree is wanted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,19 +65,16 @@ pub struct Outcome {
 /// No source, a patch that does not apply exactly, a lock that belongs to something else, files edited by hand, a
 /// full or read-only disk. In every case `vendor/mlx` is as it was.
 pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Outcome> {
-    let vendor = Vendor::lock(workspace, progress)?;
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    let series = Series::load(&workspace.patches())?;
-    let pin = &manifest.mlx;
-    let old = Lock::load(&workspace.lock_path())?;
+    let (vendor, project) = Project::open_to_change(workspace, progress)?;
+    let (pin, series) = (&project.manifest.mlx, &project.series);
+    let old = project.locked.as_ref();
 
     progress(Event::Working("comparing vendor/mlx with the lock"));
-    if let Some(lock) = &old
+    if let Ok(lock) = project.lock()
         && !options.update_lock
         && options.source.is_none()
-        && lock.differences(pin, &series).is_empty()
     {
-        let found = inspect(workspace, lock, &series)?;
+        let found = inspect(workspace, lock, series)?;
         let wanted = wanted_tree(options.target, lock);
         if found.tree == Some(wanted) {
             return Ok(Outcome::unchanged(found.state, wanted));
@@ -90,21 +86,14 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     let source = options.source.as_deref();
     let request = Request {
         pin,
-        lock: old.as_ref(),
+        lock: old,
         offline: options.offline,
         refresh: false,
         source,
     };
-    let fetched = source::fetch(workspace, &store, request, progress)?;
-    let lock = next_lock(
-        &repo,
-        pin,
-        &series,
-        old.as_ref(),
-        &fetched,
-        options.update_lock,
-    )?;
-    let found = inspect(workspace, &lock, &series)?;
+    let fetched = sources::fetch(workspace, &store, request, progress)?;
+    let lock = next_lock(&repo, pin, series, old, &fetched, options.update_lock)?;
+    let found = inspect(workspace, &lock, series)?;
     let wanted = wanted_tree(options.target, &lock);
     let listing = Listing::of_tree(&repo, wanted)?;
 
@@ -113,7 +102,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     if found.tree != Some(wanted) {
         replace(&vendor, &repo, &found.listing, &listing, wanted)?;
     }
-    let lock_written = old.as_ref() != Some(&lock);
+    let lock_written = old != Some(&lock);
     if lock_written {
         lock.save(&workspace.lock_path())?;
     }
@@ -141,16 +130,11 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
 /// Says whether the overlay is applied, changing nothing.
 ///
 /// # Errors
-/// [`Error::NotApplied`] with the state; a lock that does not belong to the pin and the patches.
+/// See [`applied`]; a lock that does not belong to the pin and the patches.
 pub fn check(workspace: &Workspace, progress: Progress<'_>) -> Result<Oid> {
-    let _lock = Vendor::lock_to_read(workspace, progress)?;
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    let series = Series::load(&workspace.patches())?;
-    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
-    match inspect(workspace, &lock, &series)?.state {
-        State::Applied => Ok(lock.final_tree),
-        state => Err(Error::NotApplied(state.to_string())),
-    }
+    let project = Project::open(workspace, progress)?;
+    let lock = project.lock()?;
+    applied(workspace, lock, &project.series)
 }
 
 impl Outcome {
@@ -187,8 +171,8 @@ fn keep_edits(vendor: &Vendor, found: &Inspection, discard: bool) -> Result<Opti
             continue;
         }
         let to = folder.join(&path);
-        to.parent().map_or(Ok(()), steps::create_dir_all)?;
-        steps::copy_with_time(&vendor.tree().join(&path), &to)?;
+        to.parent().map_or(Ok(()), disk::create_dir_all)?;
+        disk::copy_with_time(&vendor.tree().join(&path), &to)?;
     }
     Ok(Some(folder))
 }
@@ -206,7 +190,7 @@ fn replace(
         .and_then(|()| vendor.swap());
     if replaced.is_err() {
         // What was begun is of no use; if it cannot be removed now, the next run does it.
-        let _ = steps::remove_tree(&vendor.next());
+        let _ = disk::remove_tree(&vendor.next());
         return replaced;
     }
     // The new tree is in place, and an error would say that it is not; an old listing that stays does no harm.
@@ -241,7 +225,7 @@ fn build(
         })
         .collect::<Result<Vec<_>>>()?;
 
-    steps::create_dir_all(&next)?;
+    disk::create_dir_all(&next)?;
     let mut folders: Vec<_> = new
         .0
         .keys()
@@ -249,13 +233,13 @@ fn build(
         .collect();
     folders.dedup();
     for folder in folders {
-        steps::create_dir_all(&next.join(folder))?;
+        disk::create_dir_all(&next.join(folder))?;
     }
     same.par_iter()
         .try_for_each(|(path, _)| link_or_copy(&tree.join(path), &next.join(path)))?;
     changed
         .par_iter()
-        .try_for_each(|(path, file)| steps::write_new(&next.join(path), file))?;
+        .try_for_each(|(path, file)| disk::write_new(&next.join(path), file))?;
 
     let found = Listing::of_dir(&next)?;
     if found != *new {
@@ -270,9 +254,9 @@ fn build(
 }
 
 fn link_or_copy(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
-    match steps::hard_link(from, to) {
+    match disk::hard_link(from, to) {
         Ok(()) => Ok(()),
         // Some file systems have no hard links.
-        Err(_) => steps::copy_with_time(from, to),
+        Err(_) => disk::copy_with_time(from, to),
     }
 }

@@ -1,4 +1,5 @@
-//! One error type for the engine. Each message says what was expected, what was found and what to do.
+//! One error type for the engine. A message says what was expected and what was found; what to do about it the command
+//! line knows.
 
 use std::fmt;
 use std::io;
@@ -6,8 +7,7 @@ use std::io;
 use camino::Utf8PathBuf;
 use git2::Oid;
 
-use crate::source::SourceFailure;
-use crate::tree::Difference;
+use crate::tree::difference::Difference;
 
 /// A result of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -21,14 +21,11 @@ pub enum Error {
     Io(#[from] io::Error),
 
     /// libgit2 failed.
-    #[error(
-        "git objects: {}; if those below target/overlay are damaged, delete that folder, and they are fetched anew",
-        .0.message()
-    )]
+    #[error("git objects: {}", .0.message())]
     Git(#[from] git2::Error),
 
     /// No `mlx.toml` in this folder or above.
-    #[error("no mlx.toml in {0} or a folder above it; run this inside a checkout of mlx-overlay")]
+    #[error("no mlx.toml in {0} or a folder above it")]
     NoWorkspace(Utf8PathBuf),
 
     /// `mlx.toml` or `mlx.lock` does not read as what it should be.
@@ -41,6 +38,10 @@ pub enum Error {
         /// What is wrong and what was expected.
         message: String,
     },
+
+    /// A program is not on this machine.
+    #[error("`{0}` could not be started: there is no such program")]
+    NoProgram(String),
 
     /// A program could not be started or failed.
     #[error("`{command}` {outcome}{}", indented(.stderr))]
@@ -138,31 +139,67 @@ pub enum Error {
     Series(Vec<String>),
 
     /// The lock was made from other patches or another pin.
-    #[error(
-        "mlx.lock does not belong to what is here: {}; if the change is meant, run `cargo xtask apply-overlay --update-lock`",
-        .0.join("; ")
-    )]
+    #[error("mlx.lock does not belong to what is here: {}", .0.join("; "))]
     LockDiffers(Vec<String>),
 
+    /// The patches change more of upstream than `mlx.toml` allows.
+    #[error("the patches change {changed} upstream lines, the budget in mlx.toml is {most}")]
+    OverBudget {
+        /// Lines added plus lines removed.
+        changed: usize,
+        /// The most they may be.
+        most: usize,
+    },
+
+    /// A patch that an export would write otherwise.
+    #[error("patches/{0}.patch is not in its canonical form")]
+    NotCanonical(String),
+
+    /// A line of the overlay is not formatted as MLX's own.
+    #[error("{path}:{line}: not as MLX's clang-format would have it")]
+    Layout {
+        /// The file, in MLX's tree.
+        path: String,
+        /// The line, counted from 1.
+        line: usize,
+    },
+
+    /// Watched definitions are not those that the patches were checked against.
+    #[error(
+        "{file}: {} {} not as in MLX {version}{}",
+        .names.join(", "),
+        if .names.len() == 1 { "is" } else { "are" },
+        .followed_by.as_ref().map(|file| format!(", which {file} follows")).unwrap_or_default()
+    )]
+    WatchedChanged {
+        /// The file, in MLX's tree.
+        file: String,
+        /// The names.
+        names: Vec<String>,
+        /// The MLX that the patches were checked against.
+        version: String,
+        /// The file of the overlay that repeats the definitions.
+        followed_by: Option<String>,
+    },
+
+    /// No sums of the watched definitions were written yet.
+    #[error("patches/watched.toml is missing; mlx.toml watches upstream definitions")]
+    WatchedMissing,
+
     /// There is no lock yet.
-    #[error("mlx.lock is missing; `cargo xtask apply-overlay --update-lock` writes it")]
+    #[error("mlx.lock is missing")]
     LockMissing,
 
     /// Files of `vendor/mlx` were edited by hand.
-    #[error(
-        "vendor/mlx was edited by hand: {}; move the edits into a patch, or run `cargo xtask apply-overlay --discard-edits`, which keeps a copy",
-        edits(.0)
-    )]
+    #[error("vendor/mlx was edited by hand: {}", edits(.0))]
     Tampered(Box<Difference>),
 
     /// A file or a link lies where `vendor/mlx` should be.
-    #[error(
-        "{0} is a file or a link, expected a folder that xtask makes; move it away, then run `cargo xtask apply-overlay`"
-    )]
+    #[error("{0} is a file or a link, expected a folder")]
     NotAFolder(Utf8PathBuf),
 
     /// `--check`: the overlay is not applied.
-    #[error("vendor/mlx is {0}, expected applied; run `cargo xtask apply-overlay`")]
+    #[error("vendor/mlx is {0}, expected applied")]
     NotApplied(String),
 
     /// Nobody has the pin that a bump asks for.
@@ -177,9 +214,7 @@ pub enum Error {
     },
 
     /// A bump waits for a person.
-    #[error(
-        "a bump waits for a decision on {patch} in {worktree}; finish it with `cargo xtask bump-pin --continue` or give it up with `cargo xtask bump-pin --abort`"
-    )]
+    #[error("a bump waits for a decision on {patch} in {worktree}")]
     BumpPending {
         /// The patch that does not fit.
         patch: String,
@@ -188,12 +223,12 @@ pub enum Error {
     },
 
     /// There is no bump to go on with or to give up.
-    #[error("no bump waits; `cargo xtask bump-pin <version|tag|commit>` begins one")]
+    #[error("no bump waits")]
     NoBump,
 
     /// The project changed while a bump waited.
     #[error(
-        "mlx.toml, mlx.lock or patches/ changed since the bump stopped, so it would undo that change; run `cargo xtask bump-pin --abort` and begin anew"
+        "mlx.toml, mlx.lock or patches/ changed since the bump stopped, so it would undo that change"
     )]
     BumpStale,
 
@@ -207,18 +242,16 @@ pub enum Error {
     },
 
     /// Nothing is laid out for editing.
-    #[error("no patches are laid out; `cargo xtask patch edit` does that")]
+    #[error("no patches are laid out")]
     NoEdit,
 
     /// The worktree holds work that was not exported.
-    #[error(
-        "{0} holds work that was not exported; run `cargo xtask patch export`, or lay it out anew with `cargo xtask patch edit --discard`"
-    )]
+    #[error("{0} holds work that was not exported")]
     EditOpen(Utf8PathBuf),
 
     /// The project changed since the patches were laid out.
     #[error(
-        "mlx.toml, mlx.lock or patches/ changed since the patches were laid out, so exporting would undo that change; keep your commits as files with `git format-patch`, then run `cargo xtask patch edit --discard`"
+        "mlx.toml, mlx.lock or patches/ changed since the patches were laid out, so exporting would undo that change"
     )]
     EditStale,
 
@@ -226,8 +259,21 @@ pub enum Error {
     #[error("target/patches/worktree: {0}")]
     Edit(String),
 
+    /// Nothing is left of a patch that comes after the edited one.
+    #[error("target/patches/worktree: nothing is left of {0}, which comes later")]
+    LaterEmpty(String),
+
+    /// A patch that comes after the edited one no longer fits.
+    #[error("target/patches/worktree: {patch}, which comes later, no longer fits in {}", .paths.join(", "))]
+    LaterConflict {
+        /// The patch.
+        patch: String,
+        /// The files in which it does not fit.
+        paths: Vec<String>,
+    },
+
     /// The worktree of a bump is not ready.
-    #[error("{worktree} is not resolved yet:{}\nthen run `cargo xtask bump-pin --continue`", .faults.iter().map(|fault| format!("\n  - {fault}")).collect::<String>())]
+    #[error("{worktree} is not resolved yet:{}", .faults.iter().map(|fault| format!("\n  - {fault}")).collect::<String>())]
     Unresolved {
         /// The worktree.
         worktree: Utf8PathBuf,
@@ -251,6 +297,21 @@ impl Error {
             patch: patch.to_owned(),
             reason: reason.to_string(),
         }
+    }
+}
+
+/// A source that did not do.
+#[derive(Debug, Clone)]
+pub struct SourceFailure {
+    /// The source, in words.
+    pub source: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for SourceFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.source, self.reason)
     }
 }
 

@@ -4,15 +4,16 @@ use camino::Utf8PathBuf;
 use git2::Repository;
 
 use crate::error::{Error, Result};
-use crate::inputs::{self, Unpacked};
-use crate::lock::Lock;
-use crate::manifest::{Manifest, Pin};
+use crate::model::lock::Lock;
+use crate::model::manifest::Pin;
+use crate::model::series::Series;
+use crate::place::vendor::Vendor;
+use crate::place::workspace::Workspace;
 use crate::progress::Progress;
-use crate::series::Series;
-use crate::source::{self, Fetched, Request};
-use crate::store::Store;
-use crate::swap::Vendor;
-use crate::workspace::Workspace;
+use crate::project::Parts;
+use crate::sources::inputs::{self, Unpacked};
+use crate::sources::store::Store;
+use crate::sources::{self, Fetched, Request};
 
 /// How to fetch.
 #[derive(Debug, Clone, Default)]
@@ -44,9 +45,14 @@ pub struct Outcome {
 /// No source brings the pinned tree, or an input; git moved the base and a patch no longer applies to it.
 pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Outcome> {
     let _vendor = Vendor::lock(workspace, progress)?;
-    let manifest = Manifest::load(&workspace.manifest_path())?;
+    // Patches that cannot be read are no reason not to fetch.
+    let Parts {
+        manifest,
+        series,
+        lock,
+    } = Parts::read(workspace);
+    let (manifest, old) = (manifest?, lock?);
     let pin = &manifest.mlx;
-    let old = Lock::load(&workspace.lock_path())?;
     let store = Store::open(workspace)?;
     let request = Request {
         pin,
@@ -55,11 +61,10 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         refresh: options.refresh,
         source: options.source.as_deref(),
     };
-    let mlx = source::fetch(workspace, &store, request, progress)?;
+    let mlx = sources::fetch(workspace, &store, request, progress)?;
     let mut lock_written = false;
     if let (Some(old), Some(_)) = (&old, &mlx.confirmed) {
-        let series = Series::load(&workspace.patches())?;
-        let lock = next_lock(&store.overlay()?, pin, &series, Some(old), &mlx, false)?;
+        let lock = next_lock(&store.overlay()?, pin, &series?, Some(old), &mlx, false)?;
         lock_written = lock != *old;
         if lock_written {
             lock.save(&workspace.lock_path())?;
@@ -87,10 +92,7 @@ pub(crate) fn next_lock(
     update: bool,
 ) -> Result<Lock> {
     if !update {
-        let differences = old.ok_or(Error::LockMissing)?.differences(pin, series);
-        if !differences.is_empty() {
-            return Err(Error::LockDiffers(differences));
-        }
+        Lock::of(old, pin, series)?;
     }
     let resolved = series.resolve(repo, fetched.tree)?;
     // What git says about a reconstructed pin counts from now on, and may move the base: all trees follow.

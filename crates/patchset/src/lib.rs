@@ -1,11 +1,14 @@
 //! The engine of mlx-overlay: a pinned MLX, verified by its git tree id, and a strict series of patches on it.
 //!
-//! The way through the modules is the way of the data: [`manifest`] says what is pinned and who may bring it,
-//! [`source`] fetches it into a [`store`], [`series`] turns the patches into a chain of trees, [`state`] says what
-//! `vendor/mlx` holds now, [`apply`] builds the wanted tree beside it and swaps the two. [`bump`] moves the pin, and
-//! [`watch`] tells what upstream did to the code that the patches rest on.
+//! The modules follow the data. [`manifest`] says what is pinned and which sources may provide it, [`sources`] fetches
+//! it into a [`store`], [`series`] turns the patches into a chain of trees, [`lock`] holds their ids, [`state`] reports
+//! what `vendor/mlx` holds, and [`apply`] builds the wanted tree beside it and swaps the two. [`edit`] and [`bump`] change
+//! the patches and the pin, [`watch`] reports what upstream did to the code that the patches rest on, [`check`] whether
+//! all of it is in order. Whoever needs pin, patches and lock opens a [`Project`].
 //!
-//! Nothing here prints: errors are typed ([`Error`]), progress goes to a callback ([`progress`]).
+//! In folders: `tree` (files and their ids), `place` (where things lie and how they change), `model` (what the project's
+//! files say), `sources`, `work` (on the patches). Nothing here prints: errors are typed ([`Error`]) and name facts,
+//! progress goes to a callback ([`progress`]).
 
 #![cfg_attr(
     test,
@@ -16,38 +19,31 @@
 )]
 
 pub mod apply;
-pub mod bump;
-pub mod edit;
+pub mod check;
 pub mod error;
 pub mod fetch;
-pub mod inputs;
-pub mod lint;
-pub mod lock;
-pub mod manifest;
-pub mod patch;
-pub mod path;
 pub mod place;
 pub mod progress;
-pub mod series;
-pub mod source;
+pub mod project;
+pub mod sources;
 pub mod state;
-pub mod store;
 pub mod tree;
-pub mod upstream;
 pub mod watch;
-pub mod workspace;
 
-mod fs;
-mod journal;
+mod model;
 mod process;
-mod step;
-mod swap;
-mod workbench;
+mod read;
+mod work;
 
 pub use error::{Error, Result};
 pub use git2::Oid;
-pub use manifest::Manifest;
-pub use workspace::Workspace;
+pub use model::manifest::Manifest;
+pub use model::{lock, manifest, patch, series};
+pub use place::workspace::Workspace;
+pub use project::Project;
+pub use sources::{inputs, store};
+pub use tree::path;
+pub use work::{bump, edit, upstream};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! What `vendor/mlx` holds. Every file is hashed; times are never trusted.
 
 use std::fmt;
-use std::fs::File;
 use std::io::ErrorKind;
 
 use camino::Utf8Path;
@@ -10,15 +9,15 @@ use git2::Oid;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::lock::Lock;
-use crate::manifest::Manifest;
-use crate::patch::Patch;
+use crate::model::lock::Lock;
+use crate::model::patch::Patch;
+use crate::model::series::Series;
+use crate::place::vendor;
+use crate::place::workspace::Workspace;
 use crate::progress::Progress;
-use crate::series::Series;
-use crate::store::Store;
-use crate::swap::{self, Vendor};
+use crate::project::Project;
+use crate::sources::store::Store;
 use crate::tree::{Difference, Listing};
-use crate::workspace::Workspace;
 
 /// The state of `vendor/mlx`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,15 +94,6 @@ pub struct Inspection {
     pub patches: Vec<PatchState>,
 }
 
-/// Holds off runs that would change `vendor/mlx`, until the guard is dropped. A guard of nothing where no run ever
-/// changed it.
-///
-/// # Errors
-/// The lock's file cannot be opened or locked.
-pub fn hold(workspace: &Workspace, progress: Progress<'_>) -> Result<Option<File>> {
-    Vendor::lock_to_read(workspace, progress)
-}
-
 /// Hashes `vendor/mlx` and compares it with the lock.
 ///
 /// # Errors
@@ -128,6 +118,18 @@ pub fn inspect(workspace: &Workspace, lock: &Lock, series: &Series) -> Result<In
         tree: Some(tree),
         patches,
     })
+}
+
+/// The tree in `vendor/mlx`, which is the lock's final one.
+///
+/// # Errors
+/// [`Error::Tampered`] with the edits, or [`Error::NotApplied`] with another state.
+pub fn applied(workspace: &Workspace, lock: &Lock, series: &Series) -> Result<Oid> {
+    match inspect(workspace, lock, series)?.state {
+        State::Applied => Ok(lock.final_tree),
+        State::Tampered(edits) => Err(Error::Tampered(Box::new(edits))),
+        state => Err(Error::NotApplied(state.to_string())),
+    }
 }
 
 /// Whether the folder is there. What else may lie in its place is not ours to replace.
@@ -176,7 +178,7 @@ fn classify(
         ));
     }
 
-    let placed = swap::placed(workspace);
+    let placed = vendor::placed(workspace);
     let unknown = vec![PatchState::Unknown; of];
     if placed.iter().any(|(known, _)| *known == tree) {
         return Ok((State::Stale, unknown));
@@ -353,11 +355,12 @@ pub struct PatchStatus {
 /// # Errors
 /// No lock or one that does not belong to the pin and the patches; unreadable files.
 pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, Status)> {
-    let _lock = Vendor::lock_to_read(workspace, progress)?;
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    let series = Series::load(&workspace.patches())?;
-    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
-    let found = inspect(workspace, &lock, &series)?;
+    let project = Project::open(workspace, progress)?;
+    let Project {
+        manifest, series, ..
+    } = &project;
+    let lock = project.lock()?;
+    let found = inspect(workspace, lock, series)?;
     let patches = series
         .patches
         .iter()

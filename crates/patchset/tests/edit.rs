@@ -5,8 +5,8 @@ mod support;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
+use patchset::check;
 use patchset::edit::{self, Exported};
-use patchset::lint::{self, Findings};
 use patchset::progress::QUIET;
 use patchset::{Error, Workspace};
 use proptest::prelude::*;
@@ -294,15 +294,17 @@ fn patches_that_changed_since_are_not_overwritten() {
     );
 }
 
-fn findings(workspace: &Workspace) -> Findings {
-    lint::lint(workspace, None, QUIET).unwrap()
+/// The faults that the checks of the patches find.
+fn faults(workspace: &Workspace, clang_format: Option<&Utf8Path>) -> Vec<String> {
+    let found = check::patches(workspace, clang_format, QUIET);
+    found.faults.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn lint_finds_what_is_wrong_and_nothing_else() {
     let upstream = Upstream::new();
     let project = Project::new(&upstream, &[WIDEN, ADD]);
-    assert_eq!(findings(&project.workspace).faults, Vec::<String>::new());
+    assert_eq!(faults(&project.workspace, None), Vec::<String>::new());
     type Spoil = fn(&Utf8Path);
     let cases: [(Spoil, &str); 7] = [
         (
@@ -338,7 +340,7 @@ fn lint_finds_what_is_wrong_and_nothing_else() {
     for (spoil, expected) in cases {
         let project = Project::new(&upstream, &[WIDEN, ADD]);
         spoil(project.root());
-        let faults = findings(&project.workspace).faults;
+        let faults = faults(&project.workspace, None);
         assert!(
             faults.iter().any(|fault| fault.contains(expected)),
             "expected {expected:?} in {faults:?}"
@@ -374,7 +376,7 @@ fn lint_has_the_added_lines_formatted() {
     fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
 
     let good = Project::new(&upstream, &[WIDEN, ADD]);
-    let found = lint::lint(&good.workspace, Some(&program), QUIET).unwrap();
+    let found = check::patches(&good.workspace, Some(&program), QUIET);
     assert_eq!(
         found.notes,
         ["the format was checked with clang-format 1.2.3; MLX asks for 9.9.9"]
@@ -389,9 +391,8 @@ fn lint_has_the_added_lines_formatted() {
         ..ADD
     };
     let bad = Project::new(&upstream, &[bad]);
-    let found = lint::lint(&bad.workspace, Some(&program), QUIET).unwrap();
     assert_eq!(
-        found.faults,
+        faults(&bad.workspace, Some(&program)),
         ["src/new.h:2: not as MLX's clang-format would have it"]
     );
 }
@@ -419,6 +420,6 @@ proptest! {
         open(&project, None);
         prop_assert_eq!(export(&project).unwrap().changed, Vec::<String>::new());
         prop_assert_eq!(project.files(), before);
-        prop_assert_eq!(findings(&project.workspace).faults, Vec::<String>::new());
+        prop_assert_eq!(faults(&project.workspace, None), Vec::<String>::new());
     }
 }

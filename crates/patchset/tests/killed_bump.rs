@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fs_err as fs;
-use patchset::Workspace;
 use patchset::bump::{self, Options, Outcome};
 use patchset::progress::QUIET;
+use patchset::{Project as Opened, Workspace};
 use rustix::process::{Pid, Signal, kill_process_group};
 use support::{Change, Project, Upstream, WIDEN, kernel};
 
@@ -38,6 +38,7 @@ fn options() -> Options {
 fn bump_in(folder: OsString) {
     std::env::set_current_dir(folder).unwrap();
     let workspace = Workspace::discover().unwrap();
+    drop(Opened::open(&workspace, QUIET).unwrap());
     if std::env::var_os(ONLY_RECOVER).is_none() {
         bump::start(&workspace, &options(), QUIET).unwrap();
     }

@@ -21,7 +21,7 @@ use patchset::bump::{self, Fate, Options, Outcome, Report};
 use patchset::lock::Lock;
 use patchset::progress::QUIET;
 use patchset::series::Series;
-use patchset::source::{self, Request};
+use patchset::sources::{self, Request};
 use patchset::store::Store;
 use patchset::watch::Change;
 use patchset::{Manifest, Workspace};
@@ -76,8 +76,8 @@ fn history() -> &'static History {
                 source: None,
             };
             // From cargo's own cache where it has the package.
-            let fetched = source::fetch(&workspace, &store, request(true), QUIET)
-                .or_else(|_| source::fetch(&workspace, &store, request(false), QUIET))
+            let fetched = sources::fetch(&workspace, &store, request(true), QUIET)
+                .or_else(|_| sources::fetch(&workspace, &store, request(false), QUIET))
                 .unwrap();
             let message = format!("MLX {version} ({name})");
             let commit = commit(&repo, &message, fetched.tree, parent);
@@ -243,6 +243,7 @@ fn from_0_32_0_to_0_32_4_names_exactly_what_changed() {
         "qmv_fast_impl",
         "fp_qmv_fast_impl",
         "fp_qmv_impl",
+        "Dequantize",
         "get_qmv_batch_limit",
         "qmv",
         "dispatch_qmv",

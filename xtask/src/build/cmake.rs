@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Result<()> {
     let run: Run = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a CMake run of this program", args.request))?;
     // As the parent does: where that one is killed, no other run may swap the tree under CMake.
-    let _held = patchset::state::hold(&Workspace::at(&run.workspace), &|_| {})?;
+    let _held = patchset::project::hold(&Workspace::at(&run.workspace), &|_| {})?;
     // The panic's text goes into the error below; a backtrace of the crate's inside helps nobody.
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(|| {

@@ -18,9 +18,8 @@ use clap::builder::RangedU64ValueParser;
 use cli::println;
 use mlx_prefix::{Backend, CURRENT, Ids, Stamp};
 use patchset::lock::Lock;
-use patchset::series::Series;
 use patchset::state::{self, State};
-use patchset::{Manifest, Workspace};
+use patchset::{Project, Workspace};
 
 pub use backend::Options;
 use prefix::{Job, Source};
@@ -66,18 +65,17 @@ pub fn run(args: Args) -> Result<()> {
     };
     options.check()?;
     let workspace = Workspace::discover()?;
-    let manifest = Manifest::load(&workspace.manifest_path())?;
     let line = Line::new();
-    // Until the end: a tree that another run swaps while it compiles would get the stamp of this one.
-    let _held = patchset::state::hold(&workspace, &|event| line.show(event))?;
+    // Open until the end: a tree that another run swaps while it compiles would get the stamp of this one.
+    let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
-    let source = source(&workspace, &manifest, args.pristine)?;
+    let source = source(&project, args.pristine)?;
     let built = prefix::build(&Job {
         host: &host,
         xtask: &crate::this_program()?,
         root: workspace.root(),
         source: &source,
-        input: &|name| input(&workspace, &manifest, name),
+        input: &|name| input(&project, name),
         options,
         jobs: args.jobs,
     })?;
@@ -102,9 +100,8 @@ pub fn run(args: Args) -> Result<()> {
 
 /// The tree to build. What is built is exactly the lock's final tree, or its base tree: a program may
 /// link nothing else.
-pub(crate) fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool) -> Result<Source> {
-    let series = Series::load(&workspace.patches())?;
-    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
+pub(crate) fn source(project: &Project, pristine: bool) -> Result<Source> {
+    let (workspace, lock) = (&project.workspace, project.lock()?);
     let base_tree = lock.base_tree.to_string();
     let (path, final_tree) = if pristine {
         (
@@ -113,7 +110,7 @@ pub(crate) fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool)
         )
     } else {
         let path = workspace.tree();
-        let found = state::inspect(workspace, &lock, &series)?;
+        let found = state::inspect(workspace, lock, &project.series)?;
         match found.state {
             State::Applied => {}
             State::Absent => bail!("{path} is missing; `cargo xtask apply-overlay` makes it"),
@@ -132,7 +129,7 @@ pub(crate) fn source(workspace: &Workspace, manifest: &Manifest, pristine: bool)
     };
     Ok(Source {
         path,
-        version: manifest.mlx.version.clone(),
+        version: project.manifest.mlx.version.clone(),
         base_tree,
         final_tree,
         pristine,
@@ -167,15 +164,17 @@ pub(crate) fn command(stamp: &Stamp, host: &Host) -> String {
 }
 
 /// The unpacked folder of a pinned input, fetched and checked by the engine.
-pub(crate) fn input(workspace: &Workspace, manifest: &Manifest, name: &str) -> Result<Utf8PathBuf> {
-    let wanted: Vec<_> = manifest
+pub(crate) fn input(project: &Project, name: &str) -> Result<Utf8PathBuf> {
+    let wanted: Vec<_> = project
+        .manifest
         .inputs
         .iter()
         .filter(|input| input.name == name)
         .cloned()
         .collect();
     let line = Line::new();
-    let unpacked = patchset::inputs::fetch(workspace, &wanted, false, &|event| line.show(event))?;
+    let show = |event: patchset::progress::Event<'_>| line.show(event);
+    let unpacked = patchset::inputs::fetch(&project.workspace, &wanted, false, &show)?;
     let input = unpacked.into_iter().next();
     input
         .map(|input| input.folder)

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use mlx_prefix::{Backend, Stamp};
-use patchset::{Manifest, Workspace};
+use patchset::Project;
 use serde::Deserialize;
 
 use crate::build;
@@ -12,26 +12,25 @@ use crate::host::Host;
 /// Copies the texts into `folder`. One that is missing is an error.
 pub(super) fn collect(
     host: &Host,
-    workspace: &Workspace,
+    project: &Project,
     stamp: &Stamp,
     folder: &Utf8Path,
 ) -> Result<()> {
-    let root = workspace.root();
+    let root = project.workspace.root();
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&root.join(name), &folder.join("mlx-overlay"))?;
     }
-    let mlx = super::source(workspace, stamp)?;
+    let mlx = build::source(project, stamp.pristine)?.path;
     // MLX's list of acknowledgments has the licences of the code that it took in.
     for name in ["LICENSE", "ACKNOWLEDGMENTS.md"] {
         copy(&mlx.join(name), &folder.join("mlx"))?;
     }
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    for input in &manifest.inputs {
+    for input in &project.manifest.inputs {
         // The simulated device has headers of its own in place of metal-cpp, and the CPU back-end needs none.
         if input.name == "metal-cpp" && stamp.backend != Backend::Metal {
             continue;
         }
-        let from = build::input(workspace, &manifest, &input.name)?;
+        let from = build::input(project, &input.name)?;
         copy_all(&from, &folder.join(&input.name))?;
     }
     if stamp.backend == Backend::Sim {

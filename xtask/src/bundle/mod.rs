@@ -8,12 +8,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use cli::println;
 use mlx_prefix::{BUILDS, CURRENT, Prefix, Stamp, sums};
-use patchset::lock::Lock;
-use patchset::series::Series;
-use patchset::{Manifest, Workspace};
+use patchset::{Project, Workspace};
 
 use crate::build::{self, prefix};
 use crate::host::Host;
+use crate::progress::Line;
 
 /// Make a built MLX a folder or archive that can be moved to another place or machine
 #[derive(Debug, clap::Args)]
@@ -58,7 +57,10 @@ pub fn run(args: Args) -> Result<()> {
     let _lock = prefix::hold(workspace.root(), &prefix)?;
     // Again: a build may have ended while this run waited.
     let found = open(&prefix)?;
-    check_tree(&workspace, &found)?;
+    let line = Line::new();
+    let project = Project::open(&workspace, &|event| line.show(event))?;
+    drop(line);
+    check_tree(&project, &found)?;
     let stamp = found.stamp;
     let mend = format!("`{}` makes it anew", build::command(&stamp, &host));
     if let Some(fault) = sums::check(&prefix).with_context(|| mend.clone())? {
@@ -91,7 +93,7 @@ pub fn run(args: Args) -> Result<()> {
     files::copy_prefix(&prefix, &bundle)?;
     package::relocate(&bundle, &stamp)?;
     package::write_guide(&bundle, &stamp)?;
-    licences::collect(&host, &workspace, &stamp, &bundle.join("licences"))?;
+    licences::collect(&host, &project, &stamp, &bundle.join("licences"))?;
     files::refuse_traces(&bundle, &prefix)?;
     let count = sums::write(&bundle)?;
     let (size, replaced) = if files::is_archive(&output) {
@@ -123,10 +125,8 @@ fn open(prefix: &Utf8Path) -> Result<Prefix> {
 }
 
 /// What goes to other people is what the lock names, or the pin itself.
-fn check_tree(workspace: &Workspace, prefix: &Prefix) -> Result<()> {
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    let series = Series::load(&workspace.patches())?;
-    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
+fn check_tree(project: &Project, prefix: &Prefix) -> Result<()> {
+    let lock = project.lock()?;
     let pristine = prefix.stamp.pristine;
     let command = if pristine {
         "cargo xtask build --pristine"
@@ -149,10 +149,4 @@ fn name(host: &Host, stamp: &Stamp) -> String {
         name += "-jit";
     }
     name + &format!("-{}", host.target)
-}
-
-/// The source that the licence texts come from.
-fn source(workspace: &Workspace, stamp: &Stamp) -> Result<Utf8PathBuf> {
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    Ok(build::source(workspace, &manifest, stamp.pristine)?.path)
 }

@@ -3,7 +3,7 @@
 use camino::Utf8Path;
 use metallib::Version;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::build::backend::metal;
 use crate::host::Host;
 use crate::requirements::{self, Remedy};

@@ -7,7 +7,7 @@ use mlx_prefix::sums::{self, Fault};
 use mlx_prefix::{BUILDS, Backend, CURRENT, Error, Found, PREFIX_VARIABLE, Prefix, Stamp};
 use patchset::lock::Lock;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::build;
 use crate::build::backend::metal;
 use crate::host::{Host, Os};

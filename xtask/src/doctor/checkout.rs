@@ -6,13 +6,15 @@ use std::io;
 use camino::{Utf8Path, Utf8PathBuf};
 use dispatch_plan::Policy;
 use mlx_prefix::BUILDS;
+use patchset::check::{Check, check};
 use patchset::lock::{Lock, base_tree};
-use patchset::manifest::{Pin, Source};
-use patchset::series::Series;
+use patchset::manifest::Source;
+use patchset::progress::QUIET;
+use patchset::project::Parts;
 use patchset::store::Store;
 use patchset::{Manifest, Workspace};
 
-use super::Finding;
+use super::finding::{Finding, Status};
 use crate::host::Host;
 use crate::requirements;
 
@@ -28,7 +30,14 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         target(&workspace),
         policy(host),
     ];
-    let manifest = match Manifest::load(&workspace.manifest_path()) {
+    // A change that a killed run decided is finished first; what keeps it from that, the tree's check tells.
+    drop(patchset::project::hold(&workspace, QUIET));
+    let Parts {
+        manifest,
+        series,
+        lock,
+    } = Parts::read(&workspace);
+    let manifest = match manifest {
         Ok(manifest) => manifest,
         Err(error) => {
             let remedy = "restore mlx.toml: `git checkout mlx.toml`";
@@ -36,8 +45,18 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
             return findings;
         }
     };
-    let broken = lock(&workspace, &manifest).err();
-    findings.extend(sources(host, &workspace, &manifest));
+    let broken = match (&lock, &series) {
+        (Err(error), _) => Some(error.to_string()),
+        (Ok(None), _) => Some("mlx.lock is missing".to_owned()),
+        // What is wrong with the patches is not the lock's fault.
+        (_, Err(_)) => None,
+        _ => {
+            let faults = check(&workspace, Check::Lock, None, QUIET).faults;
+            faults.first().map(ToString::to_string)
+        }
+    };
+    let lock = lock.ok().flatten();
+    findings.extend(sources(host, &workspace, &manifest, lock.as_ref()));
     findings.push(match broken {
         // Whether the tree is the right one, only a sound lock can say.
         Some(message) => Finding::error(
@@ -46,45 +65,9 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
             "`git checkout mlx.lock`; then, where mlx.toml or the patches were changed on purpose, \
              `cargo xtask apply-overlay --update-lock`",
         ),
-        None => tree(&workspace),
+        None => tree(&workspace, series.is_ok()),
     });
     findings
-}
-
-/// Whether `mlx.lock` is that of this pin and these patches, if they can be read; the error says in what it is not.
-fn lock(workspace: &Workspace, manifest: &Manifest) -> Result<(), String> {
-    let pin = &manifest.mlx;
-    let lock = Lock::load(&workspace.lock_path())
-        .map_err(|error| error.to_string())?
-        .ok_or("mlx.lock is missing")?;
-    let Ok(series) = Series::load(&workspace.patches()) else {
-        return Ok(());
-    };
-    let differences = lock.differences(pin, &series);
-    if !differences.is_empty() {
-        return Err(format!(
-            "mlx.lock does not belong to what is here: {}",
-            differences.join("; ")
-        ));
-    }
-    // A patch that does not apply is not the lock's fault.
-    match computed(workspace, pin, &lock, &series) {
-        Some(right) if right != lock => Err(format!(
-            "mlx.lock does not have the trees that the patches come to, {} at last",
-            right.final_tree
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// The lock as the patches make it, where MLX is here.
-fn computed(workspace: &Workspace, pin: &Pin, lock: &Lock, series: &Series) -> Option<Lock> {
-    let store = Store::open_existing(workspace)?;
-    store.source_of(lock.base_tree)?;
-    let resolved = series
-        .resolve(&store.overlay().ok()?, lock.base_tree)
-        .ok()?;
-    Some(Lock::new(pin, lock.confirmed.clone(), series, &resolved))
 }
 
 fn disk(host: &Host, workspace: &Workspace) -> Finding {
@@ -188,10 +171,14 @@ fn policy(host: &Host) -> Finding {
 }
 
 /// Whether MLX and its inputs are here; if not, whether they can be had.
-fn sources(host: &Host, workspace: &Workspace, manifest: &Manifest) -> Vec<Finding> {
+fn sources(
+    host: &Host,
+    workspace: &Workspace,
+    manifest: &Manifest,
+    lock: Option<&Lock>,
+) -> Vec<Finding> {
     let id = "sources";
-    let lock = Lock::load(&workspace.lock_path()).ok().flatten();
-    let base = base_tree(&manifest.mlx, lock.as_ref());
+    let base = base_tree(&manifest.mlx, lock);
     let here = Store::open_existing(workspace).and_then(|store| store.source_of(base));
     if let Some(source) = here {
         let found = format!(
@@ -222,12 +209,12 @@ fn sources(host: &Host, workspace: &Workspace, manifest: &Manifest) -> Vec<Findi
             findings.extend(reach(host, manifest, source));
         }
     }
-    let failed = |finding: &Finding| finding.status != super::Status::Ok;
+    let failed = |finding: &Finding| finding.status != Status::Ok;
     // One source is enough.
     if findings[1..].iter().any(|finding| !failed(finding)) {
         for finding in &mut findings[1..] {
             if failed(finding) {
-                finding.status = super::Status::Warning;
+                finding.status = Status::Warning;
             }
         }
     }
@@ -297,9 +284,9 @@ fn reached(
     }
 }
 
-fn tree(workspace: &Workspace) -> Finding {
+fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
     let id = "tree";
-    match patchset::state::status(workspace, &|_| ()) {
+    match patchset::state::status(workspace, QUIET) {
         Ok((state, status)) => match status.state {
             "applied" => Finding::ok(id, format!("vendor/mlx: {state}")),
             "tampered" => Finding::error(
@@ -314,7 +301,7 @@ fn tree(workspace: &Workspace) -> Finding {
                 "cargo xtask apply-overlay",
             ),
         },
-        Err(error) if Series::load(&workspace.patches()).is_err() => Finding::error(
+        Err(error) if !patches_can_be_read => Finding::error(
             id,
             error.to_string(),
             "`git checkout patches`, or mend what was changed on purpose (docs/write-a-patch.md)",

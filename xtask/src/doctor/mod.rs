@@ -6,22 +6,23 @@
 mod apple;
 mod builds;
 mod checkout;
+mod finding;
 mod tools;
 mod variables;
-
-use std::fmt;
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use cli::println;
 use mlx_prefix::Backend;
 use patchset::Workspace;
-use patchset::lock::Lock;
+use patchset::project::Parts;
 use serde::Serialize;
 
 use crate::Reported;
 use crate::build::backend;
 use crate::host::{Host, Os};
+
+pub use finding::{Finding, Status};
 
 /// Look for what keeps MLX from being built, linked or run here, and say what to do
 #[derive(Debug, clap::Args)]
@@ -39,58 +40,6 @@ pub struct Args {
 
 /// Version of the JSON output.
 const FORMAT: u32 = 1;
-
-/// How a check ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// As it should be.
-    Ok,
-    /// Something works less well, or may fail later.
-    Warning,
-    /// Building, linking or running fails.
-    Error,
-}
-
-/// The outcome of one check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The check's name; stable.
-    pub id: &'static str,
-    /// How it ended.
-    pub status: Status,
-    /// What is there.
-    pub found: String,
-    /// What to do; none where nothing is amiss.
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    fn ok(id: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            id,
-            status: Status::Ok,
-            found: found.into(),
-            remedy: None,
-        }
-    }
-
-    fn warning(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            id,
-            status: Status::Warning,
-            found: found.into(),
-            remedy: Some(remedy.into()),
-        }
-    }
-
-    fn error(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            status: Status::Error,
-            ..Self::warning(id, found, remedy)
-        }
-    }
-}
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -152,7 +101,7 @@ pub fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let lock = if findings.iter().any(|finding| finding.id == "lock") {
         None
     } else {
-        Lock::load(&Workspace::at(root).lock_path()).ok().flatten()
+        Parts::read(&Workspace::at(root)).lock.ok().flatten()
     };
     findings.extend(builds::examine(host, root, lock.as_ref()));
     findings
@@ -174,21 +123,6 @@ fn counted(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
         _ => format!("{count} {what}s"),
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = match self.status {
-            Status::Ok => "ok",
-            Status::Warning => "WARNING",
-            Status::Error => "ERROR",
-        };
-        write!(f, "{mark:<8} {:<18} {}", self.id, self.found)?;
-        if let Some(remedy) = &self.remedy {
-            write!(f, "\n         {:<18} -> {remedy}", "")?;
-        }
-        Ok(())
     }
 }
 

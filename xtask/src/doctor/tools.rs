@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use mlx_prefix::Backend;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::build::backend;
 use crate::build::flags::UnsafeFlag;
 use crate::host::{Host, Os};

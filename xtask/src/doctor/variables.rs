@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use metal_sim::Architecture;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::host::{Host, Os};
 
 /// Why a value is of no use; `None` where nothing is amiss.

@@ -9,8 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::ValueEnum;
 use cli::print;
 use mlx_prefix::{BUILDS, Backend, CURRENT, PREFIX_VARIABLE, Prefix, Stamp};
-use patchset::lock::Lock;
-use patchset::{Manifest, Workspace};
+use patchset::{Project, Workspace};
 
 use crate::Usage;
 use crate::build;
@@ -140,28 +139,26 @@ pub fn run(args: Args) -> Result<()> {
     args.check()?;
     let host = Host::current();
     let workspace = Workspace::discover()?;
-    let manifest = Manifest::load(&workspace.manifest_path())?;
     let line = Line::new();
     // While the tree is hashed and copied no other run may swap it.
-    let _held = patchset::state::hold(&workspace, &|event| line.show(event))?;
+    let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
     let folder = args
         .prefix
         .unwrap_or_else(|| workspace.root().join(CURRENT));
     let found =
         Prefix::open(&folder).map_err(|error| anyhow!("{error}; `cargo xtask build` makes one"))?;
-    let lock = Lock::load(&workspace.lock_path())?.context("mlx.lock is missing")?;
     found
-        .check_tree(&build::ids(&lock), false)
+        .check_tree(&build::ids(&project.lock()?), false)
         .map_err(|error| anyhow!("{error}; run `cargo xtask build` first"))?;
     let overlay = Overlay {
         host: &host,
         root: workspace.root(),
-        version: &manifest.mlx.version,
+        version: &project.manifest.mlx.version,
         prefix: &Utf8PathBuf::try_from(found.root)?,
         stamp: &found.stamp,
-        tree: &|| Ok(build::source(&workspace, &manifest, false)?.path),
-        input: &|name| build::input(&workspace, &manifest, name),
+        tree: &|| Ok(build::source(&project, false)?.path),
+        input: &|name| build::input(&project, name),
         accept: args.accept.as_deref(),
     };
     print!(

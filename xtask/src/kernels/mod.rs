@@ -11,9 +11,7 @@ use camino::Utf8PathBuf;
 use cli::println;
 use metallib::Version;
 use mlx_prefix::{CURRENT, Stamp};
-use patchset::lock::Lock;
-use patchset::series::Series;
-use patchset::{Manifest, Workspace};
+use patchset::{Project, Workspace};
 use serde::Serialize;
 
 pub(crate) use file::File;
@@ -22,6 +20,7 @@ pub(crate) use sets::{instantiations, is_nax};
 
 use crate::Reported;
 use crate::build::backend::metal;
+use crate::progress::Line;
 use file::{Container, Names, first_macos};
 use group::{Group, groups};
 use sets::{Set, Sets, Target};
@@ -108,9 +107,10 @@ struct Groups {
 /// Prints the report.
 pub fn run(args: Args) -> Result<()> {
     let workspace = Workspace::discover()?;
-    let manifest = Manifest::load(&workspace.manifest_path())?;
-    let series = Series::load(&workspace.patches())?;
-    let lock = Lock::load_for(&workspace.lock_path(), &manifest.mlx, &series)?;
+    let line = Line::new();
+    let project = Project::open(&workspace, &|event| line.show(event))?;
+    drop(line);
+    let lock = project.lock()?;
     let file = args.metallib.as_deref().map(File::read).transpose()?;
     let host = match args.deployment_target {
         Some(version) => Some(version),
@@ -118,7 +118,7 @@ pub fn run(args: Args) -> Result<()> {
     };
     let sets = Sets {
         workspace: &workspace,
-        lock: &lock,
+        lock,
         target: target(file.as_ref(), host),
         read: RefCell::default(),
         jit: file

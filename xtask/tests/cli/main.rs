@@ -5,6 +5,7 @@
 mod build;
 mod bump_pin;
 mod bundle;
+mod check;
 mod doctor;
 mod edits;
 mod env;

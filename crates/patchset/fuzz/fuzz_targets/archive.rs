@@ -6,7 +6,7 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use libfuzzer_sys::fuzz_target;
-use patchset::source::unpack;
+use patchset::sources::unpack;
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, data)) = data.split_first() else {

@@ -14,7 +14,8 @@ use super::fixture::{Fixture, upstream};
 use crate::Error;
 use crate::fetch::{Options, fetch};
 use crate::progress::QUIET;
-use crate::source::{check_sum, unpack};
+use crate::sources::archive::check_sum;
+use crate::sources::unpack;
 use crate::tree::{File, Mode, Snapshot};
 
 /// A tar; the names are written as they are, also those that the builder would refuse.

@@ -7,12 +7,12 @@ use camino::Utf8PathBuf;
 use fs_err as fs;
 
 use super::fixture::{Fixture, edit, upstream, write_snapshot};
-use crate::bump::{self, Options, Outcome};
-use crate::journal;
+use crate::place::journal;
+use crate::place::step;
+use crate::place::vendor::Vendor;
 use crate::progress::QUIET;
-use crate::step;
-use crate::swap::Vendor;
 use crate::tree::{File, Mode};
+use crate::work::bump::{self, Options, Outcome};
 use crate::{Error, Workspace};
 
 /// The folder in which a child process bumps. It runs this one test, which then does that and nothing else.

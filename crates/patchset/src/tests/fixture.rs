@@ -9,14 +9,15 @@ use tempfile::TempDir;
 
 use crate::apply::{Options, Outcome, Target, apply};
 use crate::fetch::next_lock;
-use crate::lock::Lock;
-use crate::manifest::Manifest;
-use crate::patch::{self, Header, Patch};
+use crate::model::lock::Lock;
+use crate::model::manifest::Manifest;
+use crate::model::patch::{self, Header, Patch};
+use crate::model::series::Series;
+use crate::place::write_tree;
 use crate::progress::QUIET;
-use crate::series::Series;
-use crate::source::Fetched;
+use crate::sources::Fetched;
+use crate::sources::store::Store;
 use crate::state::{Inspection, State, inspect};
-use crate::store::Store;
 use crate::tree::{File, Mode, Snapshot};
 use crate::{Result, Workspace};
 
@@ -247,9 +248,5 @@ pub(crate) fn export(name: &str, header: &Header, before: &Snapshot, after: &Sna
 }
 
 pub(crate) fn write_snapshot(folder: &Utf8Path, snapshot: &Snapshot) {
-    for (path, file) in &snapshot.0 {
-        let path = folder.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        crate::fs::write_new(&path, file).unwrap();
-    }
+    write_tree(folder, snapshot).unwrap();
 }

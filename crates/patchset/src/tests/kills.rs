@@ -10,10 +10,10 @@ use git2::Oid;
 use super::fixture::Fixture;
 use crate::Workspace;
 use crate::apply::{Options, Target, apply};
+use crate::place::step;
+use crate::place::vendor::{self, Vendor};
 use crate::progress::QUIET;
 use crate::state::State;
-use crate::step;
-use crate::swap::{self, Vendor};
 use crate::tree::Listing;
 
 /// The folder in which a child process applies or reverts. It runs this one test, which then does that and nothing else.
@@ -136,7 +136,7 @@ fn reset(fixture: &Fixture, start: Option<Target>) {
         "left: {left:?}"
     );
     // The listing of a tree that never came into place may stay until the next change.
-    assert!(swap::placed(&fixture.workspace).len() <= 2);
+    assert!(vendor::placed(&fixture.workspace).len() <= 2);
 }
 
 #[test]

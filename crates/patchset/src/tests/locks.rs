@@ -6,10 +6,10 @@ use git2::{Oid, Repository, Signature};
 use super::fixture::{Fixture, edit, upstream};
 use crate::Error;
 use crate::fetch::{Options, fetch};
-use crate::lock::Lock;
+use crate::model::lock::Lock;
 use crate::progress::QUIET;
+use crate::sources::store::Store;
 use crate::state::State;
-use crate::store::Store;
 use crate::tree::Snapshot;
 
 #[test]
@@ -40,9 +40,9 @@ fn a_lock_of_other_things_is_refused() {
     ];
     for (from, to, expected) in cases {
         fs::write(fixture.workspace.lock_path(), good.replace(from, to)).unwrap();
-        let error = fixture.apply().unwrap_err().to_string();
+        let error = fixture.apply().unwrap_err();
         assert!(
-            error.contains(expected) && error.contains("--update-lock"),
+            matches!(&error, Error::LockDiffers(_)) && error.to_string().contains(expected),
             "{error}"
         );
         assert_eq!(fixture.state_of_tree(), None, "nothing may be written");
@@ -200,14 +200,14 @@ fn another_commit_at_the_tag_is_refused() {
 
 /// A merge leaves such a file behind; even `--update-lock` reads it first.
 #[test]
-fn a_lock_that_does_not_read_says_how_to_get_another() {
+fn a_lock_that_does_not_read_is_refused_with_its_line() {
     let fixture = Fixture::new();
     let file = fixture.workspace.lock_path();
     fs::write(&file, "<<<<<<< HEAD\n").unwrap();
-    let text = fixture.apply().unwrap_err().to_string();
+    let error = fixture.apply().unwrap_err();
     assert!(
-        text.contains("mlx.lock:1") && text.contains("delete it and run"),
-        "{text}"
+        matches!(&error, Error::Format { file, line: 1, .. } if file == "mlx.lock"),
+        "{error}"
     );
 }
 

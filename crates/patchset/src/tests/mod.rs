@@ -8,6 +8,7 @@ mod locks;
 mod manifests;
 mod oracles;
 mod patches;
+mod projects;
 mod real;
 mod sources;
 mod states;

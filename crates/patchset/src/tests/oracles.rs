@@ -9,9 +9,9 @@ use git2::Oid;
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, export, header, upstream, write_snapshot};
-use crate::patch::{self, Patch};
-use crate::path;
-use crate::store::Store;
+use crate::model::patch::{self, Patch};
+use crate::sources::store::Store;
+use crate::tree::path;
 use crate::tree::{File, Listing, Mode, Snapshot};
 
 /// Runs git in a folder, away from every configuration.

@@ -5,9 +5,9 @@ use fs_err as fs;
 use super::fixture::{ADDED, Fixture, edit, export, header, upstream};
 use crate::Error;
 use crate::apply::{Options, apply};
-use crate::patch::Patch;
+use crate::model::patch::Patch;
+use crate::model::series::Series;
 use crate::progress::QUIET;
-use crate::series::Series;
 use crate::state::State;
 
 /// What is wrong with a patch file, as the engine sees it.
@@ -105,7 +105,7 @@ fn context_that_fits_another_file_is_refused_by_its_id() {
 #[test]
 fn an_applied_patch_is_told_from_others() {
     let fixture = Fixture::new();
-    let store = crate::store::Store::open(&fixture.workspace).unwrap();
+    let store = crate::sources::store::Store::open(&fixture.workspace).unwrap();
     let repo = store.overlay().unwrap();
     let patch = fixture.parse("one");
     let once = patch.apply(&repo, fixture.base).unwrap();
@@ -254,7 +254,7 @@ fn an_added_file_must_not_be_there_already() {
     .unwrap();
     let text = patch_text(&fixture, "two").replace(ADDED, "b.txt");
     fs::write(fixture.patch_file("two"), text).unwrap();
-    let store = crate::store::Store::open(&fixture.workspace).unwrap();
+    let store = crate::sources::store::Store::open(&fixture.workspace).unwrap();
     let error = fixture
         .series()
         .resolve(&store.overlay().unwrap(), fixture.base)
@@ -323,12 +323,13 @@ fn export_refuses_what_a_diff_must_not_do() {
     after.0.remove("a.txt");
     let folder = tempfile::tempdir().unwrap();
     let workspace = crate::Workspace::at(camino::Utf8Path::from_path(folder.path()).unwrap());
-    let store = crate::store::Store::open(&workspace).unwrap();
+    let store = crate::sources::store::Store::open(&workspace).unwrap();
     let insert =
         |tree: &crate::tree::Snapshot| store.insert(tree, &tree.listing().unwrap()).unwrap();
     let (before, after) = (insert(&before), insert(&after));
     let error =
-        crate::patch::export(store.repo(), "bad", &header("none"), before, after, &[]).unwrap_err();
+        crate::model::patch::export(store.repo(), "bad", &header("none"), before, after, &[])
+            .unwrap_err();
     assert!(
         error
             .to_string()
@@ -338,7 +339,7 @@ fn export_refuses_what_a_diff_must_not_do() {
 }
 
 fn apply_to_base(fixture: &Fixture, patch: &Patch) -> crate::Result<git2::Oid> {
-    let store = crate::store::Store::open(&fixture.workspace).unwrap();
+    let store = crate::sources::store::Store::open(&fixture.workspace).unwrap();
     patch.apply(&store.overlay().unwrap(), fixture.base)
 }
 

@@ -13,13 +13,13 @@ use super::kills::{child_command, tree_in_place};
 use super::manifests::repository_manifest;
 use super::oracles::git_tree_id;
 use crate::apply::{Options, Target, apply};
-use crate::lock::Lock;
-use crate::manifest::{Pin, Source};
-use crate::patch;
+use crate::model::lock::Lock;
+use crate::model::manifest::{Pin, Source};
+use crate::model::patch;
+use crate::model::series::Series;
 use crate::progress::QUIET;
-use crate::series::Series;
-use crate::source::{Request, fetch};
-use crate::store::Store;
+use crate::sources::store::Store;
+use crate::sources::{Request, fetch};
 use crate::tree::{Listing, Mode};
 use crate::{Error, Workspace, inputs};
 
@@ -133,7 +133,7 @@ fn a_carrier_whose_patches_stay_in_is_refused() {
     let Source::Carrier(carrier) = &mut pin.sources[0] else {
         unreachable!()
     };
-    carrier.reverse.push(crate::manifest::PinnedFile {
+    carrier.reverse.push(crate::model::manifest::PinnedFile {
         sha256: "0".repeat(64),
         ..last
     });

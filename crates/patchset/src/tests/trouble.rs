@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use super::fixture::Fixture;
 use super::kills::{child_command, tree_in_place};
 use crate::apply::{Options, Target, apply};
+use crate::place::vendor::Vendor;
 use crate::progress::{Event, QUIET};
 use crate::state::{State, status};
-use crate::swap::Vendor;
 
 #[test]
 fn a_second_run_waits_and_says_so() {

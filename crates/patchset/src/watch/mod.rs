@@ -1,33 +1,17 @@
 //! The watch list: upstream functions that the overlay's claims rest on. A bump compares them token by token, comments
 //! and white space aside, and reports one that changed even where every hunk still applies.
 
-mod lex;
-
-use std::fmt;
+mod definitions;
+mod sums;
 
 use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
-use crate::manifest::Watch;
-use lex::Token;
+use crate::model::manifest::Watch;
+use definitions::{Definition, definitions, names, text_of};
 
-/// What a watched name is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A function; all definitions of that name in the file together.
-    Function,
-    /// A macro.
-    Macro,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Function => "function",
-            Self::Macro => "macro",
-        })
-    }
-}
+pub use definitions::Kind;
+pub(crate) use sums::{Sums, sums};
 
 /// What became of a watched name between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,30 +50,18 @@ pub fn compare(repo: &Repository, old: Oid, new: Oid, list: &[Watch]) -> Result<
     for entry in list {
         let before = text_of(repo, old, &entry.file)?;
         let after = text_of(repo, new, &entry.file)?;
-        let functions = entry.functions.iter().map(|name| (Kind::Function, name));
-        let macros = entry.macros.iter().map(|name| (Kind::Macro, name));
-        for (kind, name) in functions.chain(macros) {
+        for (kind, name) in names(entry) {
             let change = change(kind, name, before.as_deref(), after.as_deref())
                 .map_err(|message| Error::source(entry.file.as_str(), message))?;
             watched.push(Watched {
                 file: entry.file.clone(),
                 kind,
-                name: name.clone(),
+                name: name.to_owned(),
                 change,
             });
         }
     }
     Ok(watched)
-}
-
-/// A file of a tree; `None` where the tree has none.
-fn text_of(repo: &Repository, tree: Oid, path: &str) -> Result<Option<String>> {
-    let tree = repo.find_tree(tree)?;
-    let Ok(entry) = tree.get_path(path.as_ref()) else {
-        return Ok(None);
-    };
-    let blob = repo.find_blob(entry.id())?;
-    Ok(Some(String::from_utf8_lossy(blob.content()).into_owned()))
 }
 
 fn change(kind: Kind, name: &str, old: Option<&str>, new: Option<&str>) -> Result<Change, String> {
@@ -103,12 +75,6 @@ fn change(kind: Kind, name: &str, old: Option<&str>, new: Option<&str>) -> Resul
         (false, false) if same_tokens(&old, &new) => Change::Same,
         (false, false) => Change::Changed(unified(&old, &new)),
     })
-}
-
-/// One definition: its source text and its tokens.
-struct Definition {
-    text: String,
-    tokens: Vec<String>,
 }
 
 fn same_tokens(old: &[Definition], new: &[Definition]) -> bool {
@@ -132,127 +98,6 @@ fn unified(old: &[Definition], new: &[Definition]) -> String {
         .collect()
 }
 
-fn definitions(kind: Kind, name: &str, text: &str) -> Result<Vec<Definition>, String> {
-    let tokens = lex::tokens(text);
-    let ranges = match kind {
-        Kind::Function => functions(&tokens, name)?,
-        Kind::Macro => macros(&tokens, name),
-    };
-    Ok(ranges
-        .into_iter()
-        .map(|range| Definition {
-            text: text[tokens[range.start].start..tokens[range.end - 1].end()]
-                .trim_end()
-                .to_owned(),
-            tokens: tokens[range]
-                .iter()
-                .map(|token| token.text.to_owned())
-                .collect(),
-        })
-        .collect())
-}
-
-/// From `#` to the line end, for each `#define` of this name.
-fn macros(tokens: &[Token<'_>], name: &str) -> Vec<std::ops::Range<usize>> {
-    let with_arguments = format!("{name}(");
-    let defines = tokens.windows(3).enumerate().filter(|(_, three)| {
-        three[0].text == "#"
-            && three.iter().all(|token| token.directive)
-            && three[1].text == "define"
-            && (three[2].text == name || three[2].text == with_arguments)
-    });
-    defines
-        .map(|(start, _)| {
-            let length = tokens[start..].iter().position(|token| token.text == "\n");
-            start..length.map_or(tokens.len(), |length| start + length + 1)
-        })
-        .collect()
-}
-
-/// From the first word of the declaration (`template`, say) to the closing brace, for each definition.
-fn functions(tokens: &[Token<'_>], name: &str) -> Result<Vec<std::ops::Range<usize>>, String> {
-    let wanted: Vec<_> = lex::tokens(name)
-        .into_iter()
-        .map(|token| token.text)
-        .collect();
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at + wanted.len() < tokens.len() {
-        let here = &tokens[at..];
-        let named = here
-            .iter()
-            .zip(&wanted)
-            .all(|(token, wanted)| !token.directive && token.text == *wanted);
-        let whole = at == 0 || tokens[at - 1].text != "::";
-        if named
-            && whole
-            && here[wanted.len()].text == "("
-            && let Some(open) = body(tokens, at + wanted.len())
-        {
-            let end = closing(tokens, open, "{", "}")
-                .ok_or_else(|| format!("the braces of {name} do not close"))?;
-            found.push(declaration_start(tokens, at)..end + 1);
-            at = end;
-        }
-        at += 1;
-    }
-    Ok(found)
-}
-
-/// Where the body opens, if these arguments are those of a definition.
-fn body(tokens: &[Token<'_>], arguments: usize) -> Option<usize> {
-    let mut at = closing(tokens, arguments, "(", ")")? + 1;
-    loop {
-        match tokens.get(at)?.text {
-            "{" => return Some(at),
-            "(" => at = closing(tokens, at, "(", ")")? + 1,
-            "[" => at = closing(tokens, at, "[", "]")? + 1,
-            "const" | "noexcept" | "override" | "final" | "->" | "::" | "<" | ">" | "&" | "*" => {
-                at += 1
-            }
-            // The words of a trailing return type.
-            text if tokens[arguments..at].iter().any(|token| token.text == "->")
-                && is_name(text) =>
-            {
-                at += 1
-            }
-            _ => return None,
-        }
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    text.chars().all(|c| c.is_alphanumeric() || c == '_')
-}
-
-fn closing(tokens: &[Token<'_>], open: usize, opens: &str, closes: &str) -> Option<usize> {
-    let mut depth = 0_usize;
-    for (at, token) in tokens
-        .iter()
-        .enumerate()
-        .skip(open)
-        .filter(|(_, token)| !token.directive)
-    {
-        if token.text == opens {
-            depth += 1;
-        } else if token.text == closes {
-            depth -= 1;
-            if depth == 0 {
-                return Some(at);
-            }
-        }
-    }
-    None
-}
-
-fn declaration_start(tokens: &[Token<'_>], name: usize) -> usize {
-    let before = |token: &Token<'_>| token.directive || matches!(token.text, ";" | "}" | "{");
-    tokens[..name]
-        .iter()
-        .rposition(before)
-        .map_or(0, |end| end + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +113,9 @@ inline T f(const device T* x, /* why */ thread T* y) {
 }
 [[kernel]] void g(int a) { f<float, 4>(a, { 1 }); }
 void C::g(int b) {}
+struct S;
+template <int n>
+struct S : A<n> { int f; };
 #define M(a) \\
   f(a)
 }
@@ -293,6 +141,12 @@ void C::g(int b) {}
         assert_eq!(
             definitions(Kind::Function, "C::g", SOURCE).unwrap().len(),
             1
+        );
+        let structs = definitions(Kind::Struct, "S", SOURCE).unwrap();
+        assert_eq!(structs.len(), 1);
+        assert_eq!(
+            structs[0].text,
+            "template <int n>\nstruct S : A<n> { int f; }"
         );
         assert_eq!(
             definitions(Kind::Macro, "M", SOURCE).unwrap()[0].text,
@@ -342,6 +196,14 @@ void C::g(int b) {}
         }
         assert!(matches!(
             changed(Kind::Macro, "M", "f(a)\n", "f(a + 1)\n"),
+            Change::Changed(_)
+        ));
+        assert!(matches!(
+            changed(Kind::Macro, "M", "M(a)", "M (a)"),
+            Change::Changed(_)
+        ));
+        assert!(matches!(
+            changed(Kind::Struct, "S", "int f;", "long f;"),
             Change::Changed(_)
         ));
         assert_eq!(

@@ -1,5 +1,5 @@
 //! Every kernel that a policy can lead to is in the library that was built. That the sources instantiate them is
-//! `cargo xtask verify`'s to say.
+//! `cargo xtask check closure`'s to say.
 
 use anyhow::{Result, ensure};
 use dispatch_plan::Path;

@@ -8,7 +8,6 @@ mod canary;
 mod cap;
 mod closure;
 mod dispatch;
-mod drift;
 mod fingerprint;
 mod guard;
 mod identity;
@@ -47,10 +46,6 @@ fn main() {
         trial("rows_of_x_may_begin_anywhere", alignment::kept),
         trial("tiles_of_eight_keep_the_bits_of_five", cap::same_bits),
         trial("all_policies_are_as_accurate", accuracy::within_the_type),
-        trial(
-            "upstreams_text_is_as_the_kernels_follow_it",
-            drift::same_tokens,
-        ),
         trial("memory_beyond_the_buffers_is_left_alone", guard::kept),
         trial("weights_are_read_as_often_as_planned", traffic::counted),
         trial("one_row_has_the_bits_it_had", canary::same_bits),

@@ -1,0 +1,368 @@
+//! Whether the project is in order: one function a check. Commands that look at a part of it call the same functions.
+
+use std::collections::BTreeMap;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err as fs;
+use git2::{Oid, Repository};
+
+use crate::error::{Error, Result};
+use crate::model::lock::Lock;
+use crate::model::manifest::Manifest;
+use crate::model::patch;
+use crate::model::series::Series;
+use crate::place::workspace::Workspace;
+use crate::process;
+use crate::progress::{Progress, QUIET};
+use crate::project::{Parts, Project, hold};
+use crate::sources::store::Store;
+use crate::sources::{self, Request};
+use crate::state::applied;
+use crate::watch::{Sums, sums};
+use crate::work::hunks::between;
+
+/// What can be checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// `patches/series`, the patches with their headers, and the files that they add belong together.
+    Series,
+    /// `mlx.lock` is that of the pin and the patches, and names the trees that they come to.
+    Lock,
+    /// The patches change no more upstream lines than `mlx.toml` allows.
+    Budget,
+    /// The patches apply, are in canonical form, and their lines are formatted as MLX's.
+    Lint,
+    /// The upstream definitions that `mlx.toml` watches are those that the patches were checked against.
+    Watch,
+    /// `vendor/mlx` is the lock's final tree.
+    Tree,
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What is so, in a few words; empty if there are faults.
+    pub found: String,
+    /// What is wrong; nothing if all is well.
+    pub faults: Vec<Error>,
+    /// What could not be checked, or not as MLX would.
+    pub notes: Vec<String>,
+}
+
+/// Makes one check. Another run that changes the project is waited for. `clang_format` is the program for
+/// [`Check::Lint`]; without one, the format is not checked and a note says so.
+pub fn check(
+    workspace: &Workspace,
+    which: Check,
+    clang_format: Option<&Utf8Path>,
+    progress: Progress<'_>,
+) -> Findings {
+    let mut findings = Findings::default();
+    let found = hold(workspace, progress).and_then(|_held| {
+        let Parts {
+            manifest,
+            series,
+            lock,
+        } = Parts::read(workspace);
+        let series = series?;
+        if which == Check::Series {
+            let (patches, files) = (series.patches.len(), series.files.len());
+            return Ok(format!("{patches} patches, {files} added files"));
+        }
+        let project = Subject {
+            workspace,
+            manifest: manifest?,
+            series,
+            lock: lock?,
+            progress,
+        };
+        match which {
+            Check::Series | Check::Lock => project.lock(),
+            Check::Budget => project.budget(),
+            Check::Lint => project.lint(clang_format, &mut findings),
+            Check::Watch => project.watch(&mut findings.faults),
+            Check::Tree => project.tree(),
+        }
+    });
+    match found {
+        Ok(found) if findings.faults.is_empty() => findings.found = found,
+        Ok(_) => {}
+        Err(error) => findings.faults.push(error),
+    }
+    findings
+}
+
+/// Makes the checks that look at the patches, and gives what they found together. A fault that keeps several from being
+/// made is in it once.
+pub fn patches(
+    workspace: &Workspace,
+    clang_format: Option<&Utf8Path>,
+    progress: Progress<'_>,
+) -> Findings {
+    let mut all = Findings::default();
+    for which in [Check::Series, Check::Lock, Check::Budget, Check::Lint] {
+        let findings = check(workspace, which, clang_format, progress);
+        all.notes.extend(findings.notes);
+        for fault in findings.faults {
+            let text = fault.to_string();
+            if all.faults.iter().all(|known| known.to_string() != text) {
+                all.faults.push(fault);
+            }
+        }
+    }
+    all
+}
+
+/// A project whose files can be read; its lock may be that of another.
+struct Subject<'a> {
+    workspace: &'a Workspace,
+    manifest: Manifest,
+    series: Series,
+    lock: Option<Lock>,
+    progress: Progress<'a>,
+}
+
+impl Subject<'_> {
+    fn lock(&self) -> Result<String> {
+        let lock = Lock::of(self.lock.as_ref(), &self.manifest.mlx, &self.series)?;
+        match computed(self.workspace, &self.manifest, lock, &self.series) {
+            Some(right) if right != *lock => Err(Error::LockDiffers(vec![format!(
+                "the patches come to tree {}, it says {}",
+                right.final_tree, lock.final_tree
+            )])),
+            _ => Ok(format!("mlx.lock names tree {}", lock.final_tree)),
+        }
+    }
+
+    fn budget(&self) -> Result<String> {
+        let (changed, most) = (
+            self.series.changed_lines(),
+            self.manifest.overlay.budget_lines,
+        );
+        if changed > most {
+            return Err(Error::OverBudget { changed, most });
+        }
+        Ok(format!(
+            "{changed} of at most {most} upstream lines changed"
+        ))
+    }
+
+    fn tree(&self) -> Result<String> {
+        let lock = Lock::of(self.lock.as_ref(), &self.manifest.mlx, &self.series)?;
+        let tree = applied(self.workspace, lock, &self.series)?;
+        Ok(format!("vendor/mlx is tree {tree}"))
+    }
+
+    fn lint(&self, clang_format: Option<&Utf8Path>, findings: &mut Findings) -> Result<String> {
+        let (store, base) = self.base()?;
+        let repo = store.overlay()?;
+        let resolved = self.series.resolve(&repo, base)?;
+        for (at, patch) in self.series.patches.iter().enumerate() {
+            let (before, after) = resolved.around(at);
+            let adds: Vec<_> = patch.header.adds().collect();
+            let canonical = patch::export(&repo, &patch.name, &patch.header, before, after, &adds)?;
+            let file = self
+                .workspace
+                .patches()
+                .join(format!("{}.patch", patch.name));
+            if canonical != fs::read(file)? {
+                let name = patch.name.clone();
+                findings.faults.push(Error::NotCanonical(name));
+            }
+        }
+        match clang_format {
+            Some(program) => check_format(program, &repo, base, resolved.final_tree(), findings)?,
+            None => findings
+                .notes
+                .push("the format was not checked: there is no clang-format".to_owned()),
+        }
+        Ok("the patches apply and are in canonical form".to_owned())
+    }
+
+    fn watch(&self, faults: &mut Vec<Error>) -> Result<String> {
+        let list = &self.manifest.watch;
+        if list.is_empty() {
+            return Ok("mlx.toml watches nothing".to_owned());
+        }
+        let (store, base) = self.base()?;
+        let found = sums(store.repo(), base, list)?;
+        let known = Sums::load(self.workspace)?;
+        faults.extend(known.compare(&found, list));
+        let count: usize = found.values().map(BTreeMap::len).sum();
+        Ok(format!(
+            "{count} watched definitions are as in MLX {}",
+            known.version
+        ))
+    }
+
+    /// The cache with the pinned tree in it.
+    fn base(&self) -> Result<(Store, Oid)> {
+        let store = Store::open(self.workspace)?;
+        let request = Request::of(&self.manifest.mlx, self.lock.as_ref());
+        let base = sources::fetch(self.workspace, &store, request, self.progress)?.tree;
+        Ok((store, base))
+    }
+}
+
+/// Takes the watched definitions as they are now for those that the patches were checked against.
+///
+/// # Errors
+/// A part of the project cannot be read; no source brings the pinned tree.
+pub fn accept_watched(workspace: &Workspace, progress: Progress<'_>) -> Result<()> {
+    let (_vendor, project) = Project::open_to_change(workspace, progress)?;
+    let store = Store::open(workspace)?;
+    let base = project.fetch_base(&store, false, progress)?;
+    let definitions = sums(store.repo(), base, &project.manifest.watch)?;
+    Sums {
+        version: project.manifest.mlx.version.clone(),
+        definitions,
+    }
+    .save(workspace)
+}
+
+/// The lock as the patches make it. `None` if MLX is not here, or a patch does not apply: that is not the lock's fault.
+fn computed(
+    workspace: &Workspace,
+    manifest: &Manifest,
+    lock: &Lock,
+    series: &Series,
+) -> Option<Lock> {
+    let store = Store::open_existing(workspace)?;
+    store.source_of(lock.base_tree)?;
+    let resolved = series
+        .resolve(&store.overlay().ok()?, lock.base_tree)
+        .ok()?;
+    let confirmed = lock.confirmed.clone();
+    Some(Lock::new(&manifest.mlx, confirmed, series, &resolved))
+}
+
+/// Has clang-format look at the lines that the overlay adds, with MLX's own settings.
+pub(crate) fn check_format(
+    program: &Utf8Path,
+    repo: &Repository,
+    base: Oid,
+    patched: Oid,
+    findings: &mut Findings,
+) -> Result<()> {
+    const SETTINGS: &str = ".clang-format";
+    let Some(settings) = blob(repo, base, SETTINGS)? else {
+        findings
+            .notes
+            .push(format!("the format was not checked: MLX has no {SETTINGS}"));
+        return Ok(());
+    };
+    let version = process::run(process::command(program).arg("--version"), QUIET)?;
+    let wanted = blob(repo, base, ".pre-commit-config.yaml")?
+        .and_then(|text| wanted_version(&String::from_utf8_lossy(&text)));
+    if let Some(wanted) = wanted.filter(|wanted| !version.contains(wanted.as_str())) {
+        let found = version
+            .split("version ")
+            .last()
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        findings.notes.push(format!(
+            "the format was checked with clang-format {found}; MLX asks for {wanted}"
+        ));
+    }
+    let scratch = tempfile::tempdir()?;
+    let folder = Utf8PathBuf::from_path_buf(scratch.path().to_owned())
+        .map_err(|path| Error::source(path.display().to_string(), "the path is not UTF-8"))?;
+    fs::write(folder.join(SETTINGS), settings)?;
+    for (path, lines) in added_lines(repo, base, patched)? {
+        let Some(bytes) = blob(repo, patched, &path)? else {
+            continue;
+        };
+        let file = folder.join(Utf8Path::new(&path).file_name().unwrap_or(&path));
+        fs::write(&file, &bytes)?;
+        let mut command = process::command(program);
+        command
+            .arg("--style=file")
+            .args(
+                lines
+                    .iter()
+                    .map(|(first, last)| format!("--lines={first}:{last}")),
+            )
+            .arg(&file);
+        let formatted = process::run(&mut command, QUIET)?;
+        for line in differing_lines(&String::from_utf8_lossy(&bytes), &formatted) {
+            findings.faults.push(Error::Layout {
+                path: path.clone(),
+                line,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The first line of each place that the formatter would change.
+fn differing_lines(before: &str, after: &str) -> Vec<usize> {
+    let patch = diffy::DiffOptions::new()
+        .set_context_len(0)
+        .create_patch(before, after)
+        .to_string();
+    let start = |line: &str| {
+        line.strip_prefix("@@ -")?
+            .split([',', ' '])
+            .next()?
+            .parse()
+            .ok()
+    };
+    patch.lines().filter_map(start).collect()
+}
+
+/// First and last lines.
+type Ranges = Vec<(u32, u32)>;
+
+/// The files that MLX's pre-commit formats, and their lines that the overlay adds.
+fn added_lines(repo: &Repository, base: Oid, patched: Oid) -> Result<Vec<(String, Ranges)>> {
+    let files = between(repo, base, patched, 0)?.into_iter();
+    let formatted = files.filter(|(path, _)| path.ends_with(".h") || path.ends_with(".cpp"));
+    let lines = formatted.map(|(path, hunks)| {
+        let added = hunks.iter().filter(|hunk| hunk.new_lines > 0);
+        (
+            path,
+            added
+                .map(|hunk| (hunk.new_start, hunk.new_start + hunk.new_lines - 1))
+                .collect(),
+        )
+    });
+    Ok(lines
+        .filter(|(_, lines): &(_, Vec<_>)| !lines.is_empty())
+        .collect())
+}
+
+fn blob(repo: &Repository, tree: Oid, path: &str) -> Result<Option<Vec<u8>>> {
+    let tree = repo.find_tree(tree)?;
+    let Ok(entry) = tree.get_path(path.as_ref()) else {
+        return Ok(None);
+    };
+    Ok(Some(repo.find_blob(entry.id())?.content().to_vec()))
+}
+
+/// The version of clang-format in a pre-commit configuration.
+fn wanted_version(config: &str) -> Option<String> {
+    let after = config.split_once("mirrors-clang-format")?.1;
+    let rev = after
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("rev:"))?;
+    Some(rev.trim().trim_start_matches('v').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_version_that_pre_commit_pins() {
+        let config = "repos:\n- repo: https://x/pre-commit-hooks\n  rev: v6.0.0\n- repo: https://x/mirrors-clang-format\n  rev: v21.1.8\n  hooks:\n";
+        assert_eq!(wanted_version(config).as_deref(), Some("21.1.8"));
+        assert_eq!(wanted_version("repos:\n"), None);
+    }
+
+    #[test]
+    fn names_the_lines_that_a_formatter_changes() {
+        assert_eq!(differing_lines("a\nb\nc\nd\n", "a\nB\nc\nD\nd\n"), [2, 3]);
+        assert_eq!(differing_lines("a\n", "a\n"), [0_usize; 0]);
+    }
+}

@@ -1,0 +1,226 @@
+//! `mlx.lock`: what the pin and the patches come to, written by xtask and committed.
+
+use camino::Utf8Path;
+use git2::Oid;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::model::manifest::{Pin, TreeOrigin};
+use crate::model::series::{Resolved, Series};
+use crate::place::disk;
+use crate::read::{self, hex};
+
+const FORMAT: u32 = 1;
+const PREAMBLE: &str = "\
+# Written by `cargo xtask`; edit mlx.toml or patches/ instead.
+# Tree and blob ids are git's: `git write-tree` over the same files gives the same.
+
+";
+
+/// The whole of `mlx.lock`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    format: u32,
+    /// The pinned version.
+    pub version: String,
+    /// The tree before the first patch.
+    #[serde(with = "hex")]
+    pub base_tree: Oid,
+    /// The tree after the last one.
+    #[serde(with = "hex")]
+    pub final_tree: Oid,
+    /// What a git source said about a reconstructed pin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<Confirmed>,
+    /// The patches, in order.
+    #[serde(default, rename = "patch", skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<LockedPatch>,
+}
+
+/// The upstream commit that a git source delivered for a reconstructed pin, and its tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Confirmed {
+    /// The whole commit id.
+    #[serde(with = "hex")]
+    pub commit: Oid,
+    /// Its tree; where it differs from the pin's, this one counts.
+    #[serde(with = "hex")]
+    pub tree: Oid,
+}
+
+/// One patch of the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockedPatch {
+    /// Its name in the series.
+    pub name: String,
+    /// The blob id of the patch file.
+    #[serde(with = "hex")]
+    pub blob: Oid,
+    /// The tree after it.
+    #[serde(with = "hex")]
+    pub tree: Oid,
+    /// The files it adds whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adds: Vec<LockedFile>,
+}
+
+/// A file that the overlay adds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockedFile {
+    /// Its path in MLX's tree.
+    pub path: String,
+    /// The id of its content.
+    #[serde(with = "hex")]
+    pub blob: Oid,
+}
+
+impl Lock {
+    /// The lock of a resolved series.
+    pub fn new(
+        pin: &Pin,
+        confirmed: Option<Confirmed>,
+        series: &Series,
+        resolved: &Resolved,
+    ) -> Self {
+        let patches = series
+            .patches
+            .iter()
+            .zip(&resolved.trees)
+            .map(|(patch, tree)| LockedPatch {
+                name: patch.name.clone(),
+                blob: patch.blob,
+                tree: *tree,
+                adds: series
+                    .added_by(patch)
+                    .map(|(path, blob)| LockedFile {
+                        path: path.to_owned(),
+                        blob,
+                    })
+                    .collect(),
+            })
+            .collect();
+        Self {
+            format: FORMAT,
+            version: pin.version.clone(),
+            base_tree: resolved.base,
+            final_tree: resolved.final_tree(),
+            confirmed,
+            patches,
+        }
+    }
+
+    /// Reads `mlx.lock`; `None` where there is none.
+    ///
+    /// # Errors
+    /// Unknown keys, wrong types or another format, with the line.
+    pub fn load(file: &Utf8Path) -> Result<Option<Self>> {
+        if !file.exists() {
+            return Ok(None);
+        }
+        let lock: Self = read::toml(file)?;
+        if lock.format != FORMAT {
+            return Err(Error::Format {
+                file: file.file_name().unwrap_or_default().into(),
+                line: 1,
+                message: format!("expected format = {FORMAT}, found {}", lock.format),
+            });
+        }
+        Ok(Some(lock))
+    }
+
+    /// The lock, if it is that of this pin and these patches. The trees themselves are not computed.
+    ///
+    /// # Errors
+    /// There is none, or it was made from others.
+    pub fn of<'a>(lock: Option<&'a Self>, pin: &Pin, series: &Series) -> Result<&'a Self> {
+        let lock = lock.ok_or(Error::LockMissing)?;
+        match lock.differences(pin, series) {
+            differences if differences.is_empty() => Ok(lock),
+            differences => Err(Error::LockDiffers(differences)),
+        }
+    }
+
+    /// The text of `mlx.lock`.
+    pub fn to_text(&self) -> Result<String> {
+        let body = toml::to_string(self).map_err(|error| Error::source("mlx.lock", error))?;
+        Ok(format!("{PREAMBLE}{body}"))
+    }
+
+    /// Writes `mlx.lock` in one step.
+    pub fn save(&self, file: &Utf8Path) -> Result<()> {
+        disk::replace(file, self.to_text()?.as_bytes())
+    }
+
+    /// What the lock says about this pin: the commit and tree from git, where one was asked.
+    pub fn confirmed_for(&self, pin: &Pin) -> Option<&Confirmed> {
+        self.confirmed.as_ref().filter(|confirmed| {
+            pin.tree_origin == TreeOrigin::Reconstructed
+                && self.version == pin.version
+                && pin.is_commit(confirmed.commit)
+        })
+    }
+
+    /// Every tree of the lock, from the base to the final one.
+    pub fn trees(&self) -> impl DoubleEndedIterator<Item = Oid> {
+        std::iter::once(self.base_tree).chain(self.patches.iter().map(|patch| patch.tree))
+    }
+
+    /// In what this lock differs from the pin and the patches that are here.
+    fn differences(&self, pin: &Pin, series: &Series) -> Vec<String> {
+        let mut differences = Vec::new();
+        if self.version != pin.version {
+            differences.push(format!(
+                "it locks MLX {}, mlx.toml pins {}",
+                self.version, pin.version
+            ));
+        }
+        let base = base_tree(pin, Some(self));
+        if self.base_tree != base {
+            differences.push(format!(
+                "its base is tree {}, the pin's is {base}",
+                self.base_tree
+            ));
+        }
+        let locked: Vec<_> = self
+            .patches
+            .iter()
+            .map(|patch| patch.name.as_str())
+            .collect();
+        let names: Vec<_> = series
+            .patches
+            .iter()
+            .map(|patch| patch.name.as_str())
+            .collect();
+        if locked != names {
+            differences.push(format!(
+                "it locks the patches [{}], the series has [{}]",
+                locked.join(", "),
+                names.join(", ")
+            ));
+            return differences;
+        }
+        for (locked, patch) in self.patches.iter().zip(&series.patches) {
+            if locked.blob != patch.blob {
+                differences.push(format!("patches/{}.patch has changed", patch.name));
+            }
+            let adds = locked
+                .adds
+                .iter()
+                .map(|file| (file.path.as_str(), file.blob));
+            if !adds.eq(series.added_by(patch)) {
+                differences.push(format!("the files that {} adds have changed", patch.name));
+            }
+        }
+        differences
+    }
+}
+
+/// The tree to start from: what git confirmed, else the pin's.
+pub fn base_tree(pin: &Pin, lock: Option<&Lock>) -> Oid {
+    lock.and_then(|lock| lock.confirmed_for(pin))
+        .map_or(pin.tree, |confirmed| confirmed.tree)
+}

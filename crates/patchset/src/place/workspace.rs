@@ -1,0 +1,80 @@
+//! Where things lie in a checkout.
+
+use std::env;
+
+use camino::{Utf8Path, Utf8PathBuf};
+
+use crate::error::{Error, Result};
+
+/// A checkout of mlx-overlay: the folder that holds `mlx.toml`.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    root: Utf8PathBuf,
+}
+
+impl Workspace {
+    /// The checkout around the current folder. Nothing is read but names, and nothing is written.
+    ///
+    /// # Errors
+    /// No `mlx.toml` in it or a folder above it.
+    pub fn discover() -> Result<Self> {
+        let here = env::current_dir()?;
+        let here = Utf8PathBuf::from_path_buf(here)
+            .map_err(|path| Error::source(path.display().to_string(), "the path is not UTF-8"))?;
+        Self::around(&here)
+    }
+
+    /// The same for another folder.
+    ///
+    /// # Errors
+    /// See [`Workspace::discover`].
+    pub fn around(folder: &Utf8Path) -> Result<Self> {
+        folder
+            .ancestors()
+            .find(|folder| folder.join("mlx.toml").is_file())
+            .map(Self::at)
+            .ok_or_else(|| Error::NoWorkspace(folder.to_owned()))
+    }
+
+    /// The checkout at `root`, taken as it is.
+    pub fn at(root: impl AsRef<Utf8Path>) -> Self {
+        Self {
+            root: root.as_ref().to_owned(),
+        }
+    }
+
+    /// The checkout's own folder.
+    pub fn root(&self) -> &Utf8Path {
+        &self.root
+    }
+
+    /// `mlx.toml`: the pin, edited by people.
+    pub fn manifest_path(&self) -> Utf8PathBuf {
+        self.root.join("mlx.toml")
+    }
+
+    /// `mlx.lock`: the trees that the patches give, written by xtask.
+    pub fn lock_path(&self) -> Utf8PathBuf {
+        self.root.join("mlx.lock")
+    }
+
+    /// `patches/`: the series, the patches and the added files.
+    pub fn patches(&self) -> Utf8PathBuf {
+        self.root.join("patches")
+    }
+
+    /// `vendor/`: the tree, and beside it what is needed to change it safely.
+    pub fn vendor(&self) -> Utf8PathBuf {
+        self.root.join("vendor")
+    }
+
+    /// `vendor/mlx`: the pinned MLX with the overlay.
+    pub fn tree(&self) -> Utf8PathBuf {
+        self.vendor().join("mlx")
+    }
+
+    /// `target/overlay`: what was fetched. Safe to delete; it is fetched anew.
+    pub fn cache(&self) -> Utf8PathBuf {
+        self.root.join("target/overlay")
+    }
+}

@@ -1,0 +1,249 @@
+//! Archives: `.tar.gz`, `.tar.xz`, `.zip`, `.crate`. They are unpacked into memory, so a hostile name never touches
+//! the disk.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+use std::io::{Cursor, Read};
+
+use liblzma::stream::Stream;
+use sha2::{Digest, Sha256};
+use tar::EntryType;
+
+use crate::error::{Error, Result};
+use crate::tree::path;
+use crate::tree::{File, Mode, Snapshot};
+
+/// More than any source here unpacks to; what exceeds it is not one of them.
+const LARGEST: u64 = 1 << 30;
+
+/// The memory that an .xz may ask for before its first byte; `xz -9` asks for 65 MiB.
+const LARGEST_DICTIONARY: u64 = 256 << 20;
+
+/// The sum of some bytes, hexadecimal.
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Downloads a file and checks its sum.
+pub(crate) fn download(url: &str, expected: &str) -> Result<Vec<u8>> {
+    let bytes = ureq::get(url)
+        .call()
+        .and_then(|mut response| {
+            response
+                .body_mut()
+                .with_config()
+                .limit(LARGEST)
+                .read_to_vec()
+        })
+        .map_err(|error| Error::source(url, error))?;
+    check_sum(url, &bytes, expected)?;
+    Ok(bytes)
+}
+
+/// Checks the sum of a file.
+pub(crate) fn check_sum(file: &str, bytes: &[u8], expected: &str) -> Result<()> {
+    let found = sha256(bytes);
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::Sum {
+        file: file.to_owned(),
+        expected: expected.to_owned(),
+        found,
+    })
+}
+
+/// Unpacks an archive; its kind is read from its first bytes. Takes the files below `folder`, or, where none is
+/// given, those below the one folder that holds everything.
+///
+/// # Errors
+/// Damaged or cut-off archives, hostile or clashing names, anything that is neither file, link nor folder.
+pub fn unpack(origin: &str, bytes: &[u8], folder: Option<&str>) -> Result<Snapshot> {
+    let files = if bytes.starts_with(&[0x1f, 0x8b]) {
+        untar(
+            origin,
+            &decompress(origin, flate2::read::GzDecoder::new(bytes))?,
+        )?
+    } else if bytes.starts_with(b"\xfd7zXZ\0") {
+        let decoder = Stream::new_stream_decoder(LARGEST_DICTIONARY, 0)
+            .map_err(|error| Error::source(origin, error))?;
+        untar(
+            origin,
+            &decompress(origin, liblzma::read::XzDecoder::new_stream(bytes, decoder))?,
+        )?
+    } else if bytes.starts_with(b"PK\x03\x04") {
+        unzip(origin, bytes)?
+    } else {
+        return Err(Error::source(
+            origin,
+            "expected a .tar.gz, .tar.xz, .zip or .crate archive; it begins like none of them",
+        ));
+    };
+    let snapshot = Snapshot(files);
+    snapshot.check_paths(origin)?;
+    below(origin, snapshot, folder)
+}
+
+fn decompress(origin: &str, reader: impl Read) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader
+        .take(LARGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| {
+            Error::source(
+                origin,
+                format!("the archive is damaged or cut off: {error}"),
+            )
+        })?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(Error::source(
+            origin,
+            format!("the archive unpacks to more than {LARGEST} bytes"),
+        ));
+    }
+    Ok(bytes)
+}
+
+fn untar(origin: &str, bytes: &[u8]) -> Result<BTreeMap<String, File>> {
+    let damaged = |error: std::io::Error| {
+        Error::source(
+            origin,
+            format!("the archive is damaged or cut off: {error}"),
+        )
+    };
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(bytes).entries().map_err(damaged)? {
+        let mut entry = entry.map_err(damaged)?;
+        let name = String::from_utf8(entry.path_bytes().into_owned())
+            .map_err(|_| Error::source(origin, "a name is not UTF-8"))?;
+        let file = match entry.header().entry_type() {
+            EntryType::Directory | EntryType::XGlobalHeader => continue,
+            EntryType::Regular | EntryType::Continuous => {
+                let mode = Mode::from_permissions(entry.header().mode().map_err(damaged)?);
+                let mut bytes = Vec::new();
+                entry.read_to_end(&mut bytes).map_err(damaged)?;
+                if bytes.len() as u64 != entry.size() {
+                    return Err(Error::source(
+                        origin,
+                        format!("the archive is cut off in {name}"),
+                    ));
+                }
+                File { mode, bytes }
+            }
+            EntryType::Symlink => {
+                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
+                File {
+                    mode: Mode::Link,
+                    bytes: target,
+                }
+            }
+            other => {
+                return Err(Error::source(
+                    origin,
+                    format!("{name} is of kind {other:?}; only files and links are known"),
+                ));
+            }
+        };
+        add(origin, &mut files, name, file)?;
+    }
+    Ok(files)
+}
+
+fn unzip(origin: &str, bytes: &[u8]) -> Result<BTreeMap<String, File>> {
+    const KIND: u32 = 0o170_000;
+    const LINK: u32 = 0o120_000;
+    let damaged = |error: &dyn std::fmt::Display| {
+        Error::source(
+            origin,
+            format!("the archive is damaged or cut off: {error}"),
+        )
+    };
+    let mut files = BTreeMap::new();
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(&error))?;
+    let mut unpacked = 0;
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).map_err(|error| damaged(&error))?;
+        if entry.is_dir() {
+            continue;
+        }
+        let name = std::str::from_utf8(entry.name_raw())
+            .map_err(|_| Error::source(origin, "a name is not UTF-8"))?
+            .to_owned();
+        let bits = entry.unix_mode().unwrap_or(0o644);
+        let mode = if bits & KIND == LINK {
+            Mode::Link
+        } else {
+            Mode::from_permissions(bits)
+        };
+        let mut bytes = Vec::new();
+        entry
+            .by_ref()
+            .take(LARGEST)
+            .read_to_end(&mut bytes)
+            .map_err(|error| damaged(&error))?;
+        unpacked += bytes.len() as u64;
+        if unpacked >= LARGEST {
+            return Err(Error::source(
+                origin,
+                format!("the archive unpacks to more than {LARGEST} bytes"),
+            ));
+        }
+        add(origin, &mut files, name, File { mode, bytes })?;
+    }
+    Ok(files)
+}
+
+fn add(origin: &str, files: &mut BTreeMap<String, File>, name: String, file: File) -> Result<()> {
+    let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
+    path::check(&name, origin)?;
+    match files.entry(name) {
+        Slot::Vacant(slot) => {
+            slot.insert(file);
+            Ok(())
+        }
+        Slot::Occupied(slot) => Err(Error::source(
+            origin,
+            format!("{} is in it twice", slot.key()),
+        )),
+    }
+}
+
+/// The files below a folder, with paths relative to it.
+fn below(origin: &str, snapshot: Snapshot, folder: Option<&str>) -> Result<Snapshot> {
+    let top = |path: &str| path.split_once('/').map(|(top, _)| top.to_owned());
+    let folder = match folder {
+        Some(folder) => folder.to_owned(),
+        None => {
+            let Some(first) = snapshot.0.keys().next().and_then(|path| top(path)) else {
+                return Ok(snapshot);
+            };
+            if snapshot
+                .0
+                .keys()
+                .any(|path| top(path).as_ref() != Some(&first))
+            {
+                return Ok(snapshot);
+            }
+            first
+        }
+    };
+    let prefix = format!("{folder}/");
+    let files: BTreeMap<_, _> = snapshot
+        .0
+        .into_iter()
+        .filter_map(|(path, file)| Some((path.strip_prefix(&prefix)?.to_owned(), file)))
+        .collect();
+    if files.is_empty() {
+        return Err(Error::source(
+            origin,
+            format!("there is no folder {folder} in it"),
+        ));
+    }
+    let snapshot = Snapshot(files);
+    // A link may stay inside the archive and yet leave the folder.
+    snapshot.check_paths(origin)?;
+    Ok(snapshot)
+}

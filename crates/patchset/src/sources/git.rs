@@ -1,0 +1,95 @@
+//! A git repository. The `git` program transports (it knows the user's proxies, keys and certificates, and building
+//! xtask needs no TLS headers for it); libgit2 reads what came.
+
+use camino::Utf8Path;
+use git2::{Oid, Repository, RepositoryInitOptions};
+
+use crate::error::{Error, Result};
+use crate::model::manifest::Pin;
+use crate::process;
+use crate::progress::Progress;
+use crate::sources::store::Store;
+
+/// Set by git for its hooks; they would send us to another repository.
+const FOREIGN_VARIABLES: [&str; 7] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+];
+
+/// Fetches the pin's tag, or its commit where there is no tag, without history; gives the commit and its tree.
+///
+/// # Errors
+/// What `git` says, or that the name does not lead to a commit.
+pub(super) fn fetch(
+    store: &Store,
+    url: &str,
+    pin: &Pin,
+    progress: Progress<'_>,
+) -> Result<(Oid, Oid)> {
+    match (&pin.tag, pin.full_commit()) {
+        (Some(tag), _) => fetch_name(store, url, &format!("refs/tags/{tag}"), progress),
+        (None, Some(commit)) => fetch_name(store, url, &commit.to_string(), progress),
+        (None, None) => {
+            let message = format!(
+                "expected a tag or a whole commit id in the pin of {}; it has neither",
+                pin.version
+            );
+            Err(Error::source(url, message))
+        }
+    }
+}
+
+/// Fetches what a reference (`refs/tags/v1`) or a whole commit id leads to.
+///
+/// Git works in a repository of its own, which borrows the store's folder of objects: a git that was killed, or that
+/// outlives a run that was, holds locks there and not in the store.
+pub(crate) fn fetch_name(
+    store: &Store,
+    url: &str,
+    remote: &str,
+    progress: Progress<'_>,
+) -> Result<(Oid, Oid)> {
+    const LOCAL: &str = "refs/fetched";
+    let folder = tempfile::tempdir()?;
+    let folder = Utf8Path::from_path(folder.path()).ok_or_else(|| {
+        Error::source(folder.path().display().to_string(), "the path is not UTF-8")
+    })?;
+    let mut options = RepositoryInitOptions::new();
+    options.bare(true).external_template(false);
+    let landing = Repository::init_opts(folder, &options)?;
+    let mut command = process::command("git");
+    command
+        .arg(format!("--git-dir={folder}"))
+        .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
+        // A server that stops talking must not hold up the sources that come after it.
+        .args([
+            "-c",
+            "http.lowSpeedLimit=1000",
+            "-c",
+            "http.lowSpeedTime=30",
+        ])
+        .args([
+            "fetch",
+            "--depth=1",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--progress",
+            "--",
+        ])
+        .arg(url)
+        .arg(format!("+{remote}:{LOCAL}"))
+        .env("GIT_TERMINAL_PROMPT", "0");
+    for variable in FOREIGN_VARIABLES {
+        command.env_remove(variable);
+    }
+    command.env("GIT_OBJECT_DIRECTORY", store.folder().join("objects"));
+    process::run(&mut command, progress)?;
+    let name = landing.refname_to_id(LOCAL)?;
+    let commit = store.repo().find_object(name, None)?.peel_to_commit()?;
+    Ok((commit.id(), commit.tree_id()))
+}

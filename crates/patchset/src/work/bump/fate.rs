@@ -1,0 +1,122 @@
+//! What a bump did to a patch, in words a person can check.
+
+use git2::{Oid, Repository};
+
+use crate::error::Result;
+use crate::work::hunks::{Hunk, between};
+use crate::work::merge::Conflict;
+
+/// What became of a patch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// The same hunks at the same lines.
+    Clean,
+    /// It fits, but elsewhere or between other lines.
+    Moved(Vec<Moved>),
+    /// Upstream has all of it: nothing is left of the patch.
+    Absorbed,
+    /// A person resolved it.
+    Resolved,
+    /// It does not fit.
+    Conflict(Vec<Conflict>),
+    /// A patch before it does not fit, so it was not tried.
+    NotTried,
+}
+
+/// What moved a patch in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// The file.
+    pub path: String,
+    /// Each hunk that is at another line or has other lines around it.
+    pub hunks: Vec<MovedHunk>,
+    /// Hunks that the patch has no longer, or not whole: upstream has their lines.
+    pub absorbed: usize,
+    /// Upstream's own changes of the file, as far down as the last of these hunks.
+    pub upstream: Vec<Hunk>,
+}
+
+/// One moved hunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedHunk {
+    /// Its first line in the old file.
+    pub from: u32,
+    /// Its first line in the new file.
+    pub to: u32,
+    /// Lines that upstream changed among the lines around it: `-` and `+`.
+    pub context: Vec<String>,
+}
+
+/// Compares the patch before (`old.0` to `old.1`) and after (`new.0` to `new.1`).
+pub(super) fn fate(repo: &Repository, old: (Oid, Oid), new: (Oid, Oid)) -> Result<Fate> {
+    if new.0 == new.1 {
+        return Ok(Fate::Absorbed);
+    }
+    let (was, is) = (
+        between(repo, old.0, old.1, 3)?,
+        between(repo, new.0, new.1, 3)?,
+    );
+    if was == is {
+        return Ok(Fate::Clean);
+    }
+    let upstream = between(repo, old.0, new.0, 0)?;
+    let none = Vec::new();
+    let moved = was
+        .iter()
+        .filter(|(path, hunks)| is.get(*path) != Some(hunks))
+        .map(|(path, hunks)| {
+            let after = is.get(path).unwrap_or(&none);
+            moved(path, hunks, after, upstream.get(path).unwrap_or(&none))
+        })
+        .collect();
+    Ok(Fate::Moved(moved))
+}
+
+fn moved(path: &str, was: &[Hunk], is: &[Hunk], upstream: &[Hunk]) -> Moved {
+    let mut hunks = Vec::new();
+    let mut absorbed = 0;
+    let mut left = is;
+    for hunk in was {
+        // The same change, whatever stands around it now.
+        let Some(at) = left.iter().position(|now| same_change(hunk, now)) else {
+            absorbed += 1;
+            continue;
+        };
+        let now = &left[at];
+        left = &left[at + 1..];
+        if now != hunk {
+            let context = upstream
+                .iter()
+                .filter(|change| change.touches(hunk))
+                .flat_map(|change| change.lines.clone());
+            hunks.push(MovedHunk {
+                from: hunk.old_start,
+                to: now.old_start,
+                context: context.collect(),
+            });
+        }
+    }
+    let last = was.last().map_or(0, Hunk::old_end);
+    let upstream = upstream
+        .iter()
+        .filter(|change| change.old_start <= last)
+        .cloned()
+        .collect();
+    Moved {
+        path: path.to_owned(),
+        hunks,
+        absorbed,
+        upstream,
+    }
+}
+
+fn same_change(one: &Hunk, other: &Hunk) -> bool {
+    let changes = |hunk: &Hunk| {
+        hunk.lines
+            .iter()
+            .filter(|line| !line.starts_with(' '))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    changes(one) == changes(other)
+}

@@ -1,0 +1,418 @@
+//! Where a bump goes: a version, tag or commit becomes a tree in the store and a new `mlx.toml`.
+
+use camino::Utf8Path;
+use fs_err as fs;
+use git2::{Oid, Repository};
+use serde::{Deserialize, Serialize};
+
+use super::history;
+use super::pin::{self, NewPin};
+use crate::error::{Error, Result};
+use crate::model::lock::Confirmed;
+use crate::model::manifest::{GitSource, Manifest, Pin, Source, TreeOrigin};
+use crate::place::workspace::Workspace;
+use crate::progress::{Event, Progress};
+use crate::project::Project;
+use crate::read::hex;
+use crate::sources::store::Store;
+use crate::sources::{self, Request};
+use crate::tree::{Listing, Snapshot};
+
+/// Where to go, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// A version, tag or commit.
+    pub wanted: String,
+    /// A folder, repository, archive or the address of a repository to take it from.
+    pub source: Option<String>,
+    /// The tree id that it must have.
+    pub tree: Option<Oid>,
+    /// Take absorbed patches out of the series.
+    pub drop_absorbed: bool,
+    /// Write nothing but the cache of what was fetched.
+    pub dry_run: bool,
+    /// Use no network.
+    pub offline: bool,
+}
+
+/// The new pin, its tree in the store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Target {
+    /// `mlx.toml` with the new pin.
+    pub(super) manifest: String,
+    /// The new base.
+    #[serde(with = "hex")]
+    pub(super) tree: Oid,
+    /// Who brought it.
+    pub(super) source: String,
+    /// What a git source said about a reconstructed tree id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) confirmed: Option<Confirmed>,
+    /// Where upstream's history lies, if the source has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) history: Option<String>,
+}
+
+impl Target {
+    /// The new pin.
+    pub(super) fn pin(&self) -> Result<Pin> {
+        let manifest: Manifest = toml::from_str(&self.manifest)
+            .map_err(|error| Error::source("the new mlx.toml", error))?;
+        Ok(manifest.mlx)
+    }
+}
+
+/// Fetches and verifies what the bump asks for.
+///
+/// # Errors
+/// The pin is there already; no source brings it; a source without a tree id to hold it against; a tree that MLX could
+/// not be (submodules, LFS pointers, no version).
+pub(super) fn find(
+    project: &Project,
+    store: &Store,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Target> {
+    let (workspace, manifest) = (&project.workspace, &project.manifest);
+    let text = fs::read_to_string(workspace.manifest_path())?;
+    let history = options.source.as_deref().and_then(history::folder);
+    let target = match manifest.pin(&options.wanted) {
+        Ok(pin) => {
+            let (tree, source, confirmed) = fetch_known(workspace, store, pin, options, progress)?;
+            Target {
+                manifest: pin::to_known(&text, pin)?,
+                tree,
+                source,
+                confirmed,
+                history,
+            }
+        }
+        Err(_) => {
+            let (new, tree, source) = fetch_unknown(store, manifest, options, progress)?;
+            Target {
+                manifest: pin::to_new(&text, &new)?,
+                tree,
+                source,
+                confirmed: None,
+                history,
+            }
+        }
+    };
+    check_tree(store.repo(), target.tree, &target.source)?;
+    Ok(target)
+}
+
+fn fetch_known(
+    workspace: &Workspace,
+    store: &Store,
+    pin: &Pin,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<(Oid, String, Option<Confirmed>)> {
+    if let Some(tree) = options.tree.filter(|tree| *tree != pin.tree) {
+        let message = format!(
+            "expected tree {} for {} (from mlx.toml), asked for {tree}",
+            pin.tree,
+            pin.name()
+        );
+        return Err(Error::source("--tree", message));
+    }
+    let mut request = Request {
+        pin,
+        lock: None,
+        offline: options.offline,
+        refresh: false,
+        source: None,
+    };
+    let Some(url) = options
+        .source
+        .as_deref()
+        .filter(|source| !Utf8Path::new(source).exists())
+    else {
+        request.source = options.source.as_deref().map(Utf8Path::new);
+        let fetched = sources::fetch(workspace, store, request, progress)?;
+        return Ok((fetched.tree, fetched.source, fetched.confirmed));
+    };
+    let sources = vec![Source::Git(GitSource {
+        url: url.to_owned(),
+    })];
+    let from_url = Pin {
+        sources,
+        ..pin.clone()
+    };
+    let request = Request {
+        pin: &from_url,
+        refresh: true,
+        ..request
+    };
+    let fetched = sources::fetch(workspace, store, request, progress)?;
+    // Only the pin's own sources may overrule a reconstructed id; seven digits of a commit are quickly forged.
+    if fetched.tree != pin.tree {
+        return Err(Error::TreeMismatch {
+            expected: pin.tree,
+            found: fetched.tree,
+            difference: None,
+        });
+    }
+    Ok((fetched.tree, fetched.source, None))
+}
+
+fn fetch_unknown(
+    store: &Store,
+    manifest: &Manifest,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<(NewPin, Oid, String)> {
+    let from = options.source.as_deref();
+    if let Some(path) = from.map(Utf8Path::new).filter(|path| path.exists()) {
+        progress(Event::Trying(path.as_str()));
+        return match Repository::open(path) {
+            Ok(repo) => from_repository(store, &repo, path, options),
+            Err(_) => from_files(store, path, options),
+        };
+    }
+    let urls: Vec<_> = match from {
+        Some(url) => vec![url.to_owned()],
+        None => git_urls(&manifest.mlx),
+    };
+    let mut reasons = Vec::new();
+    for url in &urls {
+        if options.offline && sources::is_remote(url) {
+            reasons.push(format!("{url}: not asked: offline"));
+            continue;
+        }
+        match from_url(store, url, options, progress) {
+            Ok(found) => return Ok(found),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    let known: Vec<_> = std::iter::once(&manifest.mlx)
+        .chain(&manifest.known)
+        .map(Pin::name)
+        .collect();
+    Err(Error::NoSuchPin {
+        wanted: options.wanted.clone(),
+        known,
+        reasons,
+    })
+}
+
+fn git_urls(pin: &Pin) -> Vec<String> {
+    let url = |source: &Source| match source {
+        Source::Git(source) => Some(source.url.clone()),
+        _ => None,
+    };
+    pin.sources.iter().filter_map(url).collect()
+}
+
+/// A repository on this machine: its objects are copied, whatever of its history is there.
+fn from_repository(
+    store: &Store,
+    repo: &Repository,
+    path: &Utf8Path,
+    options: &Options,
+) -> Result<(NewPin, Oid, String)> {
+    let wanted = &options.wanted;
+    let tag = tag_names(wanted)
+        .into_iter()
+        .find(|tag| repo.find_reference(&format!("refs/tags/{tag}")).is_ok());
+    let name = tag
+        .clone()
+        .map_or_else(|| wanted.clone(), |tag| format!("refs/tags/{tag}"));
+    let commit = repo
+        .revparse_single(&name)
+        .and_then(|object| object.peel_to_commit())
+        .map_err(|error| {
+            Error::source(
+                path.as_str(),
+                format!("expected a tag or commit {wanted}: {}", error.message()),
+            )
+        })?;
+    let tree = commit.tree_id();
+    check_tree(repo, tree, path.as_str())?;
+    let snapshot = Snapshot::of_tree(repo, tree)?;
+    store.insert(&snapshot, &snapshot.listing()?)?;
+    let source = format!("{path}, commit {}", commit.id());
+    store.adopt(tree, &source)?;
+    let new = new_pin(store, options, tree, tag, Some(commit.id()), None)?;
+    Ok((new, tree, source))
+}
+
+fn from_url(
+    store: &Store,
+    url: &str,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<(NewPin, Oid, String)> {
+    let wanted = &options.wanted;
+    let is_hex = wanted.len() >= 7 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_hex && wanted.len() < 40 {
+        let message = format!(
+            "expected a whole commit id of 40 digits, found {wanted}; a server knows no short ones"
+        );
+        return Err(Error::source(url, message));
+    }
+    let names = if is_hex {
+        vec![None]
+    } else {
+        tag_names(wanted).into_iter().map(Some).collect()
+    };
+    let mut last = None;
+    for tag in names {
+        let name = tag
+            .as_ref()
+            .map_or_else(|| wanted.clone(), |tag| format!("refs/tags/{tag}"));
+        progress(Event::Trying(&format!("git {url} {name}")));
+        match sources::fetch_name(store, url, &name, progress) {
+            Ok((commit, tree)) => {
+                check_tree(store.repo(), tree, url)?;
+                let source = format!("git {url}, commit {commit}");
+                store.adopt(tree, &source)?;
+                let new = new_pin(store, options, tree, tag, Some(commit), Some(url))?;
+                return Ok((new, tree, source));
+            }
+            // The first name is the one that was asked for; its failure tells more.
+            Err(error) => last = last.or(Some(error)),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::source(url, "nothing to ask for")))
+}
+
+/// Files without a commit: the tree id is the one that was given, or else it is computed and marked so.
+fn from_files(store: &Store, path: &Utf8Path, options: &Options) -> Result<(NewPin, Oid, String)> {
+    let snapshot = if path.is_dir() {
+        Snapshot::of_dir(path)?
+    } else {
+        sources::unpack(path.as_str(), &fs::read(path)?, None)?
+    };
+    let listing = snapshot.listing()?;
+    let tree = listing.tree_id()?;
+    if let Some(expected) = options.tree.filter(|expected| *expected != tree) {
+        return Err(Error::TreeMismatch {
+            expected,
+            found: tree,
+            difference: None,
+        });
+    }
+    store.insert(&snapshot, &listing)?;
+    store.adopt(tree, path.as_str())?;
+    let tag = options
+        .wanted
+        .starts_with(|c: char| c.is_ascii_digit() || c == 'v');
+    let tag = tag.then(|| tag_names(&options.wanted).pop()).flatten();
+    let new = new_pin(store, options, tree, tag, None, None)?;
+    Ok((new, tree, path.to_string()))
+}
+
+/// The tags that a person may mean: what was said, and for a version upstream's `v` before it.
+fn tag_names(wanted: &str) -> Vec<String> {
+    let mut names = vec![wanted.to_owned()];
+    if wanted.starts_with(|c: char| c.is_ascii_digit()) {
+        names.insert(0, format!("v{wanted}"));
+    }
+    names
+}
+
+fn new_pin(
+    store: &Store,
+    options: &Options,
+    tree: Oid,
+    tag: Option<String>,
+    commit: Option<Oid>,
+    url: Option<&str>,
+) -> Result<NewPin> {
+    if let Some(expected) = options.tree.filter(|expected| *expected != tree) {
+        return Err(Error::TreeMismatch {
+            expected,
+            found: tree,
+            difference: None,
+        });
+    }
+    let version = version(store.repo(), tree)?;
+    if let Some(tag) = tag
+        .as_deref()
+        .filter(|tag| tag.trim_start_matches('v') != version && is_release(tag))
+    {
+        let message = format!("expected version {tag}, mlx/version.h says {version}");
+        return Err(Error::source(options.wanted.as_str(), message));
+    }
+    let origin = if commit.is_some() {
+        TreeOrigin::Upstream
+    } else {
+        TreeOrigin::Reconstructed
+    };
+    // A folder of this machine means nothing to others.
+    let url = url.filter(|url| sources::is_remote(url)).map(str::to_owned);
+    Ok(NewPin {
+        version,
+        tag,
+        commit,
+        tree,
+        origin,
+        url,
+    })
+}
+
+fn is_release(tag: &str) -> bool {
+    tag.trim_start_matches('v')
+        .split('.')
+        .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The version that `mlx/version.h` gives.
+fn version(repo: &Repository, tree: Oid) -> Result<String> {
+    const FILE: &str = "mlx/version.h";
+    let none = || {
+        Error::source(
+            format!("tree {tree}"),
+            format!("expected MLX's version in {FILE}; is this MLX?"),
+        )
+    };
+    let entry = repo
+        .find_tree(tree)?
+        .get_path(FILE.as_ref())
+        .map_err(|_| none())?;
+    let blob = repo.find_blob(entry.id())?;
+    let text = String::from_utf8_lossy(blob.content()).into_owned();
+    let part = |name: &str| {
+        let line = text.lines().find_map(|line| {
+            line.strip_prefix("#define ")?
+                .trim_start()
+                .strip_prefix(name)
+        })?;
+        line.trim().parse::<u32>().ok()
+    };
+    let parts = [
+        "MLX_VERSION_MAJOR",
+        "MLX_VERSION_MINOR",
+        "MLX_VERSION_PATCH",
+    ]
+    .map(part);
+    match parts {
+        [Some(major), Some(minor), Some(patch)] => Ok(format!("{major}.{minor}.{patch}")),
+        _ => Err(none()),
+    }
+}
+
+/// A tree that can be pinned: files and links only, and the files themselves, not stand-ins for them.
+fn check_tree(repo: &Repository, tree: Oid, origin: &str) -> Result<()> {
+    const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+    const LONGEST_POINTER: usize = 1024;
+    let odb = repo.odb()?;
+    let mut pointers = Vec::new();
+    for (path, entry) in Listing::of_tree(repo, tree)?.0 {
+        let (size, _) = odb.read_header(entry.blob)?;
+        if size < LONGEST_POINTER && repo.find_blob(entry.blob)?.content().starts_with(POINTER) {
+            pointers.push(path);
+        }
+    }
+    if pointers.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "expected the files themselves, found Git LFS pointers for {}",
+        pointers.join(", ")
+    );
+    Err(Error::source(origin, message))
+}

@@ -1,0 +1,361 @@
+//! Edits patches as commits: [`open`] lays the series out in a git worktree, one commit a patch, with the files it adds;
+//! [`export`] turns what a person made of it back into `patches/`, canonically.
+//!
+//! A commit's message is the patch's name, an empty line, and its header. Exporting what was just laid out changes not
+//! one byte.
+
+use camino::Utf8PathBuf;
+use git2::{Commit, Delta, DiffOptions, Oid, Repository, RepositoryState, StatusOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::model::patch::Header;
+use crate::model::series::{Resolved, Series, is_patch_name};
+use crate::place::journal;
+use crate::place::workspace::Workspace;
+use crate::progress::Progress;
+use crate::project::{Project, fingerprint};
+use crate::read::hex;
+use crate::sources::store::Store;
+use crate::work::merge::{Merged, merge};
+use crate::work::rewrite::Rewritten;
+use crate::work::workbench::{BRANCH, Desk, Workbench};
+
+/// What a new commit's message begins with.
+const TEMPLATE: &str = "\
+name-of-the-patch
+
+Subject: what it does, in a line
+Why: what it is for
+ (a line that begins with a space continues the field)
+Upstream: where it stands upstream
+Drop-When: what makes it unnecessary
+Adds: none
+Test: what shows that it works
+";
+
+/// `target/patches/state.toml`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    /// The project's files when the worktree was laid out or last exported.
+    project: String,
+    /// The pristine commit.
+    #[serde(with = "hex")]
+    pristine: Oid,
+    /// The last commit that `patches/` knows.
+    #[serde(with = "hex")]
+    head: Oid,
+    /// Patches that come after the one to edit; they are put onto it again by the export.
+    #[serde(default)]
+    later: Vec<String>,
+}
+
+/// A worktree to edit in.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Where it lies.
+    pub worktree: Utf8PathBuf,
+    /// The patches in it, one commit each, in order.
+    pub patches: Vec<String>,
+    /// The patches that wait outside until the export.
+    pub later: Vec<String>,
+}
+
+/// What an export changed.
+#[derive(Debug, Clone)]
+pub struct Exported {
+    /// The series now.
+    pub patches: Vec<String>,
+    /// The files of the project that changed; none where the patches are what they were.
+    pub changed: Vec<String>,
+}
+
+fn desk(workspace: &Workspace) -> Desk {
+    Desk::below_target(workspace, "patches")
+}
+
+/// Lays the series out, up to and with the patch `name`, or all of it.
+///
+/// # Errors
+/// No such patch; a lock that does not belong to the patches; a worktree that holds work which was not exported, unless
+/// `discard` says that it may go.
+pub fn open(
+    workspace: &Workspace,
+    name: Option<&str>,
+    discard: bool,
+    progress: Progress<'_>,
+) -> Result<Opened> {
+    let (_vendor, project) = Project::open_to_change(workspace, progress)?;
+    project.lock()?;
+    let series = &project.series;
+    let store = Store::open(workspace)?;
+    let base = project.fetch_base(&store, false, progress)?;
+    let names = series.names();
+    let count = match name {
+        None => names.len(),
+        Some(name) => series.position(name)? + 1,
+    };
+    let desk = desk(workspace);
+    if !discard {
+        refuse_to_lose_work(&desk)?;
+    }
+    desk.clear()?;
+
+    let worktree = desk.worktree();
+    let bench = Workbench::create(&worktree, &store)?;
+    let resolved = series.resolve(bench.repo(), base)?;
+    let pristine = bench.commit("MLX as it is pinned\n", base, None)?;
+    let mut head = pristine;
+    for (patch, tree) in series.patches.iter().zip(&resolved.trees).take(count) {
+        head = bench.commit(&message(&patch.name, &patch.header), *tree, Some(head))?;
+    }
+    bench.check_out(BRANCH, head)?;
+    bench.set_template(TEMPLATE)?;
+    let later = names[count..].to_vec();
+    let state = State {
+        project: fingerprint(workspace)?,
+        pristine,
+        head,
+        later: later.clone(),
+    };
+    desk.save(&state)?;
+    Ok(Opened {
+        worktree,
+        patches: names[..count].to_vec(),
+        later,
+    })
+}
+
+/// Turns the commits of the worktree into `patches/`, and the lock with them.
+///
+/// # Errors
+/// Nothing is laid out; `patches/` changed since; uncommitted changes; a merge or an empty commit; a message without a
+/// header; an added binary; a later patch that no longer fits. Nothing is written then.
+pub fn export(workspace: &Workspace, progress: Progress<'_>) -> Result<Exported> {
+    let (_vendor, project) = Project::open_to_change(workspace, progress)?;
+    let desk = desk(workspace);
+    let mut state: State = desk.load()?.ok_or(Error::NoEdit)?;
+    if state.project != fingerprint(workspace)? {
+        return Err(Error::EditStale);
+    }
+    let lock = project.lock()?;
+    let store = Store::open(workspace)?;
+    let base = project.fetch_base(&store, false, progress)?;
+    let bench = Workbench::open(&desk.worktree())?;
+    let repo = bench.repo();
+    refuse_unfinished(repo)?;
+    let commits = commits(repo, state.pristine)?;
+
+    let mut edited = Edited(Rewritten::new(base));
+    for commit in &commits {
+        edited.add_commit(repo, commit)?;
+    }
+    let resolved = project.series.resolve(repo, base)?;
+    for name in &state.later {
+        edited.add_later(repo, &project.series, &resolved, name)?;
+    }
+    let patches = edited.0.names();
+    let pin = &project.manifest.mlx;
+    let changes = edited
+        .0
+        .changes(&project, repo, pin, lock.confirmed.clone())?;
+    if !changes.is_empty() {
+        journal::commit(workspace, &changes)?;
+    }
+    state.project = fingerprint(workspace)?;
+    state.head = commits.last().map_or(state.pristine, Commit::id);
+    desk.save(&state)?;
+    Ok(Exported {
+        patches,
+        changed: changes.into_keys().collect(),
+    })
+}
+
+fn message(name: &str, header: &Header) -> String {
+    format!("{name}\n\n{}\n", header.to_text().trim_end())
+}
+
+fn refuse_to_lose_work(desk: &Desk) -> Result<()> {
+    let Some(state) = desk.load::<State>()? else {
+        return Ok(());
+    };
+    let worktree = desk.worktree();
+    let Ok(repo) = Repository::open(&worktree) else {
+        return Ok(());
+    };
+    let head = repo.head().ok().and_then(|head| head.target());
+    if head == Some(state.head) && refuse_unfinished(&repo).is_ok() {
+        return Ok(());
+    }
+    Err(Error::EditOpen(worktree))
+}
+
+/// The commits above the pristine one, oldest first.
+fn commits(repo: &Repository, pristine: Oid) -> Result<Vec<Commit<'_>>> {
+    let mut commits = Vec::new();
+    let mut commit = repo.head()?.peel_to_commit()?;
+    while commit.id() != pristine {
+        let short = short(&commit);
+        let parent = match commit.parent_count() {
+            1 => commit.parent(0)?,
+            0 => {
+                return Err(Error::Edit(format!(
+                    "commit {short} does not stand on the pristine commit {pristine}; rebase onto it"
+                )));
+            }
+            _ => {
+                return Err(Error::Edit(format!(
+                    "commit {short} is a merge; a patch is one commit after another, so rebase instead"
+                )));
+            }
+        };
+        if parent.tree_id() == commit.tree_id() {
+            return Err(Error::Edit(format!("commit {short} is empty; drop it")));
+        }
+        commits.push(commit);
+        commit = parent;
+    }
+    commits.reverse();
+    Ok(commits)
+}
+
+fn short(commit: &Commit<'_>) -> String {
+    let id = commit.id().to_string();
+    let subject = String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default()).into_owned();
+    format!("{} ({subject})", &id[..7])
+}
+
+/// A rebase, merge or cherry-pick under way, or changes that no commit holds.
+fn refuse_unfinished(repo: &Repository) -> Result<()> {
+    if repo.state() != RepositoryState::Clean {
+        return Err(Error::Edit(
+            "a rebase, merge or cherry-pick is under way in the worktree; finish it".to_owned(),
+        ));
+    }
+    let mut options = StatusOptions::new();
+    options
+        .include_untracked(true)
+        .recurse_untracked_dirs(true)
+        .include_ignored(false);
+    let statuses = repo.statuses(Some(&mut options))?;
+    if statuses.is_empty() {
+        return Ok(());
+    }
+    let paths: Vec<_> = statuses
+        .iter()
+        .map(|entry| String::from_utf8_lossy(entry.path_bytes()).into_owned())
+        .collect();
+    Err(Error::Edit(format!(
+        "no commit holds the changes of {}; commit or remove them",
+        paths.join(", ")
+    )))
+}
+
+/// The series as the commits have it.
+struct Edited(Rewritten);
+
+impl Edited {
+    fn add_commit(&mut self, repo: &Repository, commit: &Commit<'_>) -> Result<()> {
+        let fail = |reason: String| Err(Error::Edit(format!("commit {}: {reason}", short(commit))));
+        let text = std::str::from_utf8(commit.message_raw_bytes()).unwrap_or_default();
+        let (name, header) = text.split_once("\n\n").unwrap_or((text.trim_end(), ""));
+        if !is_patch_name(name) {
+            return fail(format!(
+                "expected the patch's name (a-z, 0-9 and -) as the first line of the message, found {name:?}"
+            ));
+        }
+        if self.0.has_patch(name) {
+            return fail(format!(
+                "{name} is there already; squash the two, or give one another name"
+            ));
+        }
+        let header = match Header::parse(name, &format!("{}\n\n", header.trim_end())) {
+            Ok(header) => header,
+            Err(error) => return fail(format!("its message is no header of a patch: {error}")),
+        };
+        let tree = commit.tree_id();
+        let adds = match self.added(repo, tree)? {
+            Ok(adds) => adds,
+            Err(reason) => return fail(reason),
+        };
+        let header = keep_order(header, adds);
+        self.0.push(repo, name, &header, tree)
+    }
+
+    /// The files that the commit adds. Everything else it does must be an edit of a text file of upstream's.
+    fn added(&self, repo: &Repository, tree: Oid) -> Result<Result<Vec<String>, String>> {
+        let (old, new) = (repo.find_tree(self.0.tree())?, repo.find_tree(tree)?);
+        let mut options = DiffOptions::new();
+        let diff =
+            repo.diff_tree_to_tree(Some(&old), Some(&new), Some(options.force_binary(false)))?;
+        let mut adds = Vec::new();
+        for delta in diff.deltas() {
+            let path = String::from_utf8_lossy(delta.new_file().path_bytes().unwrap_or_default())
+                .into_owned();
+            let is_binary = match repo.find_blob(delta.new_file().id()) {
+                Ok(blob) => blob.is_binary(),
+                Err(_) => false,
+            };
+            if is_binary {
+                return Ok(Err(format!(
+                    "{path} is binary; a patch and the files it adds are text"
+                )));
+            }
+            if delta.status() == Delta::Added {
+                adds.push(path);
+            } else if self.0.adds(&path) {
+                return Ok(Err(format!(
+                    "it edits {path}, which an earlier patch adds; do it in that patch's commit"
+                )));
+            }
+        }
+        Ok(Ok(adds))
+    }
+
+    /// Puts a patch of the old series onto what is there now.
+    fn add_later(
+        &mut self,
+        repo: &Repository,
+        old: &Series,
+        resolved: &Resolved,
+        name: &str,
+    ) -> Result<()> {
+        let at = old.position(name).map_err(|_| Error::EditStale)?;
+        if self.0.has_patch(name) {
+            return Err(Error::Edit(format!(
+                "{name} comes after the patch that is edited; give the new one another name"
+            )));
+        }
+        let (before, after) = resolved.around(at);
+        let tree = match merge(repo, name, before, after, self.0.tree())? {
+            Merged::Tree(tree) if tree == self.0.tree() => {
+                return Err(Error::LaterEmpty(name.to_owned()));
+            }
+            Merged::Tree(tree) => tree,
+            Merged::Conflicts(conflicts) => {
+                return Err(Error::LaterConflict {
+                    patch: name.to_owned(),
+                    paths: conflicts
+                        .into_iter()
+                        .map(|conflict| conflict.path)
+                        .collect(),
+                });
+            }
+        };
+        self.0.push(repo, name, &old.patches[at].header, tree)
+    }
+}
+
+/// The header with these added files; in the order that it had, new ones last.
+fn keep_order(header: Header, mut adds: Vec<String>) -> Header {
+    let known: Vec<_> = header.adds().map(str::to_owned).collect();
+    let place = |path: &String| {
+        known
+            .iter()
+            .position(|known| known == path)
+            .unwrap_or(known.len())
+    };
+    adds.sort_by(|one, other| place(one).cmp(&place(other)).then_with(|| one.cmp(other)));
+    header.with_adds(adds)
+}

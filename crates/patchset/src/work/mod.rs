@@ -1,0 +1,10 @@
+//! Work on the patches: edited as commits, taken to another pin, prepared for upstream.
+
+pub mod bump;
+pub mod edit;
+pub mod upstream;
+
+pub(crate) mod hunks;
+pub(crate) mod merge;
+mod rewrite;
+mod workbench;

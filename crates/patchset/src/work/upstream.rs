@@ -1,0 +1,430 @@
+//! Makes of a patch what upstream wants to see: a branch on the pinned MLX with a commit for the change and one for its
+//! test, the same as mails, and a checklist that says what is still missing.
+//!
+//! The words are a person's: upstream forbids machine-written descriptions and commit messages. They begin as
+//! placeholders, and a bundle with one is not ready. Nothing here pushes.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err as fs;
+use git2::{FileMode, Oid, Repository};
+use serde::{Deserialize, Deserializer};
+
+use crate::check::{self, Findings};
+use crate::error::{Error, Result};
+use crate::place::disk;
+use crate::place::workspace::Workspace;
+use crate::process;
+use crate::progress::{Progress, QUIET};
+use crate::project::Project;
+use crate::read;
+use crate::sources;
+use crate::sources::store::Store;
+use crate::tree::path;
+use crate::work::merge::{Merged, merge};
+use crate::work::workbench::{Who, Workbench};
+
+/// What a person has not written yet begins with this.
+const PLACEHOLDER: &str = "PLACEHOLDER";
+
+/// How to make a bundle.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The patch.
+    pub patch: String,
+    /// Put the branch on this repository's `main` instead of the pin.
+    pub main_of: Option<String>,
+    /// The clang-format to check with.
+    pub clang_format: Option<Utf8PathBuf>,
+}
+
+/// A bundle.
+#[derive(Debug, Clone)]
+pub struct Bundle {
+    /// Where it lies.
+    pub folder: Utf8PathBuf,
+    /// Each point of its checklist.
+    pub points: Vec<Point>,
+}
+
+/// One point of a checklist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    /// What it is about.
+    pub what: String,
+    /// Why it is not done; `None` where it is.
+    pub missing: Option<String>,
+}
+
+impl Bundle {
+    /// The points that are not done; without any, the bundle is ready for a person to send.
+    pub fn missing(&self) -> impl Iterator<Item = &Point> {
+        self.points.iter().filter(|point| point.missing.is_some())
+    }
+}
+
+/// `upstream/<patch>/bundle.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Recipe {
+    branch: String,
+    /// Whom the description has to name, where others had the idea first.
+    lineage: Option<String>,
+    #[serde(default, rename = "table")]
+    tables: Vec<Table>,
+    #[serde(default)]
+    evidence: Vec<Evidence>,
+    test: Test,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Table {
+    #[serde(deserialize_with = "relative")]
+    file: String,
+    hardware: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Evidence {
+    #[serde(deserialize_with = "relative")]
+    file: String,
+    what: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Test {
+    /// Upstream's test file.
+    #[serde(deserialize_with = "relative")]
+    file: String,
+    /// The text that the test goes before; it stands there once.
+    before: String,
+    /// The test's own text, in the recipe's folder.
+    #[serde(deserialize_with = "relative")]
+    body: String,
+    /// Its name, as unittest takes it.
+    name: String,
+    fails_without_the_change: bool,
+}
+
+fn relative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    path::check(&text, "bundle.toml").map_err(serde::de::Error::custom)?;
+    Ok(text)
+}
+
+/// Makes the bundle of a patch in `target/upstream/<patch>`, anew each time.
+///
+/// # Errors
+/// No such patch or no recipe for it; the patch or its test does not fit on the base.
+pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Bundle> {
+    let name = &options.patch;
+    let project = Project::open(workspace, progress)?;
+    project.lock()?;
+    let at = project.series.position(name)?;
+    let recipe_folder = workspace.root().join("upstream").join(name);
+    if !recipe_folder.join("bundle.toml").is_file() {
+        let message = format!(
+            "expected upstream/{name}/bundle.toml; upstream/README.md says what belongs there"
+        );
+        return Err(Error::source(name.as_str(), message));
+    }
+    let recipe: Recipe = read::toml(&recipe_folder.join("bundle.toml"))?;
+
+    let store = Store::open(workspace)?;
+    let pinned = project.fetch_base(&store, false, progress)?;
+    let onto = match &options.main_of {
+        Some(url) => sources::fetch_name(&store, url, "refs/heads/main", progress)?.1,
+        None => pinned,
+    };
+
+    let folder = workspace.root().join("target/upstream").join(name);
+    disk::remove_tree(&folder)?;
+    let bench = Workbench::create(&folder.join("mlx"), &store)?;
+    let repo = bench.repo();
+    let (before, after) = project.series.resolve(repo, pinned)?.around(at);
+    let change = put(repo, name, before, after, onto)?;
+    let body = fs::read_to_string(recipe_folder.join(&recipe.test.body))?;
+    let with_test = insert_test(repo, change, &recipe.test, &body)?;
+
+    let who = Who::of_this_person(repo);
+    let read = |file: &str| fs::read_to_string(recipe_folder.join(file));
+    let base = bench.commit("MLX\n", onto, None)?;
+    let first = bench.commit_as(&who, &read("message-change.txt")?, change, Some(base))?;
+    let last = bench.commit_as(&who, &read("message-test.txt")?, with_test, Some(first))?;
+    bench.check_out(&recipe.branch, last)?;
+
+    write_mails(&folder, base)?;
+    fs::copy(
+        recipe_folder.join("description.md"),
+        folder.join("description.md"),
+    )?;
+    // A change that is not about speed has none.
+    if !recipe.tables.is_empty() {
+        fs::copy(recipe_folder.join("bench.py"), folder.join("bench.py"))?;
+    }
+    let mut points = vec![
+        words(
+            &recipe_folder,
+            "description.md",
+            "the description, in a person's words",
+        )?,
+        words(
+            &recipe_folder,
+            "message-change.txt",
+            "the commit message of the change, in a person's words",
+        )?,
+        words(
+            &recipe_folder,
+            "message-test.txt",
+            "the commit message of the test, in a person's words",
+        )?,
+        point(
+            "commits in a person's name",
+            (!who.is_known())
+                .then(|| "git does not know who you are; set user.name and user.email".to_owned()),
+        ),
+    ];
+    if let Some(lineage) = &recipe.lineage {
+        points.push(credit(&recipe_folder, lineage)?);
+    }
+    points.push(format_point(
+        options.clang_format.as_deref(),
+        repo,
+        onto,
+        with_test,
+    )?);
+    points.push(test_point(&recipe.test));
+    for table in &recipe.tables {
+        points.push(table_point(&recipe_folder, &folder, table)?);
+    }
+    for evidence in &recipe.evidence {
+        points.push(evidence_point(&recipe_folder, &folder, evidence)?);
+    }
+    let bundle = Bundle {
+        folder: folder.clone(),
+        points,
+    };
+    fs::write(
+        folder.join("CHECKLIST.md"),
+        checklist(&bundle, &recipe, onto),
+    )?;
+    Ok(bundle)
+}
+
+/// The patch alone, without those before it in the series.
+fn put(repo: &Repository, name: &str, parent: Oid, patched: Oid, onto: Oid) -> Result<Oid> {
+    match merge(repo, name, parent, patched, onto)? {
+        Merged::Tree(tree) if tree == onto => Err(Error::patch(
+            name,
+            "the base has all of it already; there is nothing to propose",
+        )),
+        Merged::Tree(tree) => Ok(tree),
+        Merged::Conflicts(conflicts) => {
+            let paths: Vec<_> = conflicts
+                .into_iter()
+                .map(|conflict| conflict.path)
+                .collect();
+            Err(Error::patch(
+                name,
+                format!(
+                    "it does not fit on this base alone, in {}",
+                    paths.join(", ")
+                ),
+            ))
+        }
+    }
+}
+
+fn insert_test(repo: &Repository, tree: Oid, test: &Test, body: &str) -> Result<Oid> {
+    let fail = |reason: String| Error::source(test.file.as_str(), reason);
+    let tree = repo.find_tree(tree)?;
+    let entry = tree
+        .get_path(test.file.as_ref())
+        .map_err(|_| fail("expected upstream's test file; there is none".to_owned()))?;
+    let blob = repo.find_blob(entry.id())?;
+    let text =
+        std::str::from_utf8(blob.content()).map_err(|_| fail("it is not UTF-8".to_owned()))?;
+    let mut places = text.match_indices(&test.before);
+    let (Some((at, _)), None) = (places.next(), places.next()) else {
+        return Err(fail(format!(
+            "expected {:?} in it once, to put the test before",
+            test.before
+        )));
+    };
+    let text = format!(
+        "{}{}\n{}",
+        &text[..at],
+        body.trim_end_matches('\n').to_owned() + "\n",
+        &text[at..]
+    );
+    let blob = repo.blob(text.as_bytes())?;
+    let mode = if entry.filemode() == 0o100_755 {
+        FileMode::BlobExecutable
+    } else {
+        FileMode::Blob
+    };
+    Ok(git2::build::TreeUpdateBuilder::new()
+        .upsert(test.file.as_str(), blob, mode)
+        .create_updated(repo, &tree)?)
+}
+
+fn write_mails(folder: &Utf8Path, base: Oid) -> Result<()> {
+    let mut command = process::command("git");
+    command
+        .current_dir(folder.join("mlx"))
+        .args([
+            "format-patch",
+            "--quiet",
+            "--full-index",
+            "--zero-commit",
+            "--no-signature",
+            "--output-directory=../mails",
+        ])
+        .arg(base.to_string());
+    process::run(&mut command, QUIET).map(drop)
+}
+
+fn point(what: impl Into<String>, missing: Option<String>) -> Point {
+    Point {
+        what: what.into(),
+        missing,
+    }
+}
+
+fn words(folder: &Utf8Path, file: &str, what: &str) -> Result<Point> {
+    let text = fs::read_to_string(folder.join(file))?;
+    let missing = if text.contains(PLACEHOLDER) {
+        Some(format!("{file} is still a placeholder"))
+    } else if text.trim().is_empty() {
+        Some(format!("{file} is empty"))
+    } else {
+        None
+    };
+    Ok(point(what, missing))
+}
+
+fn credit(folder: &Utf8Path, lineage: &str) -> Result<Point> {
+    let text = fs::read_to_string(folder.join("description.md"))?;
+    let words = |text: &str| {
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let given = words(&text).contains(&words(lineage));
+    let missing = (!given).then(|| "description.md does not name it".to_owned());
+    Ok(point(format!("credit to the lineage: {lineage}"), missing))
+}
+
+fn format_point(
+    program: Option<&Utf8Path>,
+    repo: &Repository,
+    base: Oid,
+    tree: Oid,
+) -> Result<Point> {
+    let what = "formatted as MLX's pre-commit would";
+    let Some(program) = program else {
+        return Ok(point(
+            what,
+            Some("not checked: there is no clang-format".to_owned()),
+        ));
+    };
+    let mut findings = Findings::default();
+    check::check_format(program, repo, base, tree, &mut findings)?;
+    let faults = findings.faults.iter().map(ToString::to_string);
+    let all: Vec<_> = faults.chain(findings.notes).collect();
+    Ok(point(what, (!all.is_empty()).then(|| all.join("; "))))
+}
+
+fn test_point(test: &Test) -> Point {
+    let expected = if test.fails_without_the_change {
+        "it is to fail without the change and to pass with it"
+    } else {
+        "the change alters no number, so it guards equality and is to pass on both"
+    };
+    let (name, file) = (&test.name, &test.file);
+    point(
+        format!(
+            "a test in upstream's own layout, {name} in {file}; written, to be run by hand (below): {expected}"
+        ),
+        None,
+    )
+}
+
+/// A table counts if it states its hardware, and that is Apple's.
+fn table_point(from: &Utf8Path, to: &Utf8Path, table: &Table) -> Result<Point> {
+    let what = format!("raw table from {}", table.hardware);
+    let file = from.join(&table.file);
+    if !file.is_file() {
+        return Ok(point(
+            what,
+            Some(format!(
+                "there is no {}; bench.py makes it, in the order B A A B",
+                table.file
+            )),
+        ));
+    }
+    let text = fs::read_to_string(&file)?;
+    let states = text.lines().any(|line| {
+        line.strip_prefix("# hardware: ")
+            .is_some_and(|name| name.starts_with("Apple "))
+    });
+    keep(&file, to, &table.file)?;
+    Ok(point(
+        what,
+        (!states).then(|| {
+            format!(
+                "{} does not state Apple hardware in a line `# hardware: Apple …`",
+                table.file
+            )
+        }),
+    ))
+}
+
+fn evidence_point(from: &Utf8Path, to: &Utf8Path, evidence: &Evidence) -> Result<Point> {
+    let file = from.join(&evidence.file);
+    if !file.is_file() {
+        return Ok(point(
+            &evidence.what,
+            Some(format!("there is no {} yet", evidence.file)),
+        ));
+    }
+    keep(&file, to, &evidence.file)?;
+    Ok(point(&evidence.what, None))
+}
+
+fn keep(file: &Utf8Path, folder: &Utf8Path, name: &str) -> Result<()> {
+    let to = folder.join(name);
+    to.parent().map_or(Ok(()), disk::create_dir_all)?;
+    fs::copy(file, to)?;
+    Ok(())
+}
+
+fn checklist(bundle: &Bundle, recipe: &Recipe, base: Oid) -> String {
+    let ready = if bundle.missing().next().is_some() {
+        "**Not ready.**"
+    } else {
+        "Ready for a person to send."
+    };
+    let mut text = format!(
+        "# Checklist\n\n{ready} Branch `{}` in `mlx/`, on tree `{base}`.\n\n",
+        recipe.branch
+    );
+    for Point { what, missing } in &bundle.points {
+        match missing {
+            None => text += &format!("- [x] {what}\n"),
+            Some(why) => text += &format!("- [ ] {what}: {why}\n"),
+        }
+    }
+    text += &format!(
+        "\nBy hand, since nothing here pushes, opens or answers anything:\n\n\
+         - [ ] `python -m unittest {}` on the base and on the branch, in `mlx/python/tests`, on an Apple GPU\n\
+         - [ ] `python3 python/tests/run.py` and `pre-commit run --all` on the branch\n\
+         - [ ] an issue at upstream that the change answers\n\
+         - [ ] a person who understands every line, and says so\n",
+        recipe.test.name
+    );
+    text
+}
