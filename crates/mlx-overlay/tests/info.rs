@@ -1,6 +1,6 @@
 //! What is linked can be asked.
 
-use mlx_overlay::{Device, Error, build_info, mlx_version};
+use mlx_overlay::{Backend, Device, Error, build_info, mlx_version};
 use mlx_overlay_sys::built;
 
 #[test]
@@ -22,6 +22,16 @@ fn the_linked_library_says_what_it_is() {
         info.prefix.display()
     );
     assert_eq!(info.metal_available, Device::Gpu.is_available().unwrap());
+}
+
+/// What is not known here would be taken for the CPU's.
+#[test]
+fn every_back_end_that_is_built_has_its_name_here() {
+    let known = [Backend::Cpu, Backend::Metal, Backend::Sim].map(|backend| backend.to_string());
+    assert_eq!(
+        known,
+        mlx_prefix::Backend::ALL.map(mlx_prefix::Backend::name)
+    );
 }
 
 #[test]
