@@ -33,6 +33,16 @@ fn the_linked_library_says_what_it_is() {
     }
 }
 
+/// What is not known here would be taken for the CPU's.
+#[test]
+fn every_back_end_that_is_built_has_its_name_here() {
+    let known = [Backend::Cpu, Backend::Metal, Backend::Sim].map(|backend| backend.to_string());
+    assert_eq!(
+        known,
+        mlx_prefix::Backend::ALL.map(mlx_prefix::Backend::name)
+    );
+}
+
 #[test]
 fn a_missing_device_is_an_error() {
     for (device, missing) in [
