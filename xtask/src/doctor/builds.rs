@@ -5,7 +5,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use metallib::TargetOs;
 use patchset::lock::Lock;
 
-use super::finding::Finding;
+use super::Finding;
 use crate::build::backend::metal;
 use crate::build::stamp::{self, Stamp};
 use crate::build::{Backend, prefix};

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::finding::Finding;
+use super::Finding;
 use crate::build::Backend;
 use crate::build::flags::UnsafeFlag;
 use crate::host::{Host, Os};
