@@ -149,7 +149,7 @@ pub fn run(args: Args) -> Result<()> {
     let found =
         Prefix::open(&folder).map_err(|error| anyhow!("{error}; `cargo xtask build` makes one"))?;
     found
-        .check_tree(&build::ids(&project.lock()?), false)
+        .check_tree(&build::ids(project.lock()?), false)
         .map_err(|error| anyhow!("{error}; run `cargo xtask build` first"))?;
     let overlay = Overlay {
         host: &host,

@@ -189,7 +189,7 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             "--include-ignored",
         ];
         steps.push(Step::new("MLX on the simulated device", cargo(&device)).needs("build"));
-        steps.push(Step::new("sources", xtask(&SOURCES)).needs("build"));
+        steps.push(Step::new("patched sources", xtask(&SOURCES)).needs("build"));
     } else {
         steps.push(Step::new("build", xtask(&["build"])).needs("apply"));
     }

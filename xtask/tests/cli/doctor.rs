@@ -61,3 +61,18 @@ fn a_pin_that_was_deleted_is_missed_in_its_checkout_and_nowhere_else() {
         .run(outside)
         .fails_with(&["no mlx.toml", "inside a checkout"]);
 }
+
+/// A run that is killed after it decided a change leaves a journal; what the doctor looks at is the change.
+#[test]
+fn a_change_that_was_cut_short_is_finished_before_it_is_looked_at() {
+    let project = Project::committed();
+    let lock = project.read("checkout/mlx.lock");
+    project.write("checkout/vendor/.journal/0", &lock);
+    let list = "[write]\n\"mlx.lock\" = \"0\"\n";
+    project.write("checkout/vendor/.journal/list.toml", list);
+    project.write("checkout/mlx.lock", "not yet the new one");
+    assert_eq!(project.finding("lock"), None);
+    assert_eq!(project.finding("tree").unwrap()["status"], "ok");
+    assert_eq!(project.read("checkout/mlx.lock"), lock);
+    assert!(!project.path("checkout/vendor/.journal").exists());
+}
