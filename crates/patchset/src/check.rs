@@ -8,15 +8,12 @@ use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::model::lock::Lock;
-use crate::model::manifest::Manifest;
 use crate::model::patch;
-use crate::model::series::Series;
 use crate::place::workspace::Workspace;
 use crate::process;
 use crate::progress::{Progress, QUIET};
 use crate::project::{Parts, Project, hold};
 use crate::sources::store::Store;
-use crate::sources::{self, Request};
 use crate::state::applied;
 use crate::watch::{Sums, sums};
 use crate::work::hunks::between;
@@ -58,38 +55,39 @@ pub fn check(
     progress: Progress<'_>,
 ) -> Findings {
     let mut findings = Findings::default();
-    let found = hold(workspace, progress).and_then(|_held| {
-        let Parts {
-            manifest,
-            series,
-            lock,
-        } = Parts::read(workspace);
-        let series = series?;
-        if which == Check::Series {
-            let (patches, files) = (series.patches.len(), series.files.len());
-            return Ok(format!("{patches} patches, {files} added files"));
-        }
-        let project = Subject {
-            workspace,
-            manifest: manifest?,
-            series,
-            lock: lock?,
-            progress,
-        };
-        match which {
-            Check::Series | Check::Lock => project.lock(),
-            Check::Budget => project.budget(),
-            Check::Lint => project.lint(clang_format, &mut findings),
-            Check::Watch => project.watch(&mut findings.faults),
-            Check::Tree => project.tree(),
-        }
-    });
-    match found {
+    match make(workspace, which, clang_format, &mut findings, progress) {
         Ok(found) if findings.faults.is_empty() => findings.found = found,
         Ok(_) => {}
         Err(error) => findings.faults.push(error),
     }
     findings
+}
+
+fn make(
+    workspace: &Workspace,
+    which: Check,
+    clang_format: Option<&Utf8Path>,
+    findings: &mut Findings,
+    progress: Progress<'_>,
+) -> Result<String> {
+    if which == Check::Series {
+        // Whatever the pin and the lock are.
+        let _held = hold(workspace, progress)?;
+        let series = Parts::read(workspace).series?;
+        let (patches, files) = (series.patches.len(), series.files.len());
+        return Ok(format!("{patches} patches, {files} added files"));
+    }
+    let project = Project::open(workspace, progress)?;
+    match which {
+        Check::Series | Check::Lock => lock(&project),
+        Check::Budget => budget(&project),
+        Check::Lint => lint(&project, clang_format, findings, progress),
+        Check::Watch => watched(&project, &mut findings.faults, progress),
+        Check::Tree => {
+            let tree = applied(workspace, project.lock()?, &project.series)?;
+            Ok(format!("vendor/mlx is tree {tree}"))
+        }
+    }
 }
 
 /// Makes the checks that look at the patches, and gives what they found together. A fault that keeps several from being
@@ -113,95 +111,82 @@ pub fn patches(
     all
 }
 
-/// A project whose files can be read; its lock may be that of another.
-struct Subject<'a> {
-    workspace: &'a Workspace,
-    manifest: Manifest,
-    series: Series,
-    lock: Option<Lock>,
-    progress: Progress<'a>,
+fn lock(project: &Project) -> Result<String> {
+    let lock = project.lock()?;
+    match computed(project, lock) {
+        Some(right) if right != *lock => Err(Error::LockDiffers(vec![format!(
+            "the patches come to tree {}, it says {}",
+            right.final_tree, lock.final_tree
+        )])),
+        _ => Ok(format!("mlx.lock names tree {}", lock.final_tree)),
+    }
 }
 
-impl Subject<'_> {
-    fn lock(&self) -> Result<String> {
-        let lock = Lock::of(self.lock.as_ref(), &self.manifest.mlx, &self.series)?;
-        match computed(self.workspace, &self.manifest, lock, &self.series) {
-            Some(right) if right != *lock => Err(Error::LockDiffers(vec![format!(
-                "the patches come to tree {}, it says {}",
-                right.final_tree, lock.final_tree
-            )])),
-            _ => Ok(format!("mlx.lock names tree {}", lock.final_tree)),
+/// The lock as the patches make it. `None` if MLX is not here, or a patch does not apply: that is not the lock's fault.
+fn computed(project: &Project, lock: &Lock) -> Option<Lock> {
+    let store = Store::open_existing(&project.workspace)?;
+    store.source_of(lock.base_tree)?;
+    let repo = store.overlay().ok()?;
+    let resolved = project.series.resolve(&repo, lock.base_tree).ok()?;
+    let (pin, confirmed) = (&project.manifest.mlx, lock.confirmed.clone());
+    Some(Lock::new(pin, confirmed, &project.series, &resolved))
+}
+
+fn budget(project: &Project) -> Result<String> {
+    let changed = project.series.changed_lines();
+    let most = project.manifest.overlay.budget_lines;
+    if changed > most {
+        return Err(Error::OverBudget { changed, most });
+    }
+    Ok(format!(
+        "{changed} of at most {most} upstream lines changed"
+    ))
+}
+
+fn lint(
+    project: &Project,
+    clang_format: Option<&Utf8Path>,
+    findings: &mut Findings,
+    progress: Progress<'_>,
+) -> Result<String> {
+    let store = Store::open(&project.workspace)?;
+    let base = project.fetch_base(&store, false, progress)?;
+    let repo = store.overlay()?;
+    let resolved = project.series.resolve(&repo, base)?;
+    let folder = project.workspace.patches();
+    for (at, patch) in project.series.patches.iter().enumerate() {
+        let (before, after) = resolved.around(at);
+        let adds: Vec<_> = patch.header.adds().collect();
+        let canonical = patch::export(&repo, &patch.name, &patch.header, before, after, &adds)?;
+        if canonical != fs::read(folder.join(format!("{}.patch", patch.name)))? {
+            let name = patch.name.clone();
+            findings.faults.push(Error::NotCanonical(name));
         }
     }
-
-    fn budget(&self) -> Result<String> {
-        let (changed, most) = (
-            self.series.changed_lines(),
-            self.manifest.overlay.budget_lines,
-        );
-        if changed > most {
-            return Err(Error::OverBudget { changed, most });
-        }
-        Ok(format!(
-            "{changed} of at most {most} upstream lines changed"
-        ))
+    match clang_format {
+        Some(program) => check_format(program, &repo, base, resolved.final_tree(), findings)?,
+        None => findings
+            .notes
+            .push("the format was not checked: there is no clang-format".to_owned()),
     }
+    Ok("the patches apply and are in canonical form".to_owned())
+}
 
-    fn tree(&self) -> Result<String> {
-        let lock = Lock::of(self.lock.as_ref(), &self.manifest.mlx, &self.series)?;
-        let tree = applied(self.workspace, lock, &self.series)?;
-        Ok(format!("vendor/mlx is tree {tree}"))
+fn watched(project: &Project, faults: &mut Vec<Error>, progress: Progress<'_>) -> Result<String> {
+    let list = &project.manifest.watch;
+    if list.is_empty() {
+        return Ok("mlx.toml watches nothing".to_owned());
     }
-
-    fn lint(&self, clang_format: Option<&Utf8Path>, findings: &mut Findings) -> Result<String> {
-        let (store, base) = self.base()?;
-        let repo = store.overlay()?;
-        let resolved = self.series.resolve(&repo, base)?;
-        for (at, patch) in self.series.patches.iter().enumerate() {
-            let (before, after) = resolved.around(at);
-            let adds: Vec<_> = patch.header.adds().collect();
-            let canonical = patch::export(&repo, &patch.name, &patch.header, before, after, &adds)?;
-            let file = self
-                .workspace
-                .patches()
-                .join(format!("{}.patch", patch.name));
-            if canonical != fs::read(file)? {
-                let name = patch.name.clone();
-                findings.faults.push(Error::NotCanonical(name));
-            }
-        }
-        match clang_format {
-            Some(program) => check_format(program, &repo, base, resolved.final_tree(), findings)?,
-            None => findings
-                .notes
-                .push("the format was not checked: there is no clang-format".to_owned()),
-        }
-        Ok("the patches apply and are in canonical form".to_owned())
-    }
-
-    fn watch(&self, faults: &mut Vec<Error>) -> Result<String> {
-        let list = &self.manifest.watch;
-        if list.is_empty() {
-            return Ok("mlx.toml watches nothing".to_owned());
-        }
-        let (store, base) = self.base()?;
-        let found = sums(store.repo(), base, list)?;
-        let known = Sums::load(self.workspace)?;
-        faults.extend(known.compare(&found, list));
-        let count: usize = found.values().map(BTreeMap::len).sum();
-        Ok(format!(
-            "{count} watched definitions are as in MLX {}",
-            known.version
-        ))
-    }
-
-    /// The cache with the pinned tree in it.
-    fn base(&self) -> Result<(Store, Oid)> {
-        let store = Store::open(self.workspace)?;
-        let request = Request::of(&self.manifest.mlx, self.lock.as_ref());
-        let base = sources::fetch(self.workspace, &store, request, self.progress)?.tree;
-        Ok((store, base))
-    }
+    let store = Store::open(&project.workspace)?;
+    let base = project.fetch_base(&store, false, progress)?;
+    let found = sums(store.repo(), base, list)?;
+    let known = Sums::load(&project.workspace)?;
+    faults.extend(known.compare(&found, list));
+    let count: usize = found.values().map(BTreeMap::len).sum();
+    let version = &known.version;
+    Ok(format!(
+        "{count} watched definitions are as in MLX {version}"
+    ))
 }
 
 /// Takes the watched definitions as they are now for those that the patches were checked against.
@@ -218,22 +203,6 @@ pub fn accept_watched(workspace: &Workspace, progress: Progress<'_>) -> Result<(
         definitions,
     }
     .save(workspace)
-}
-
-/// The lock as the patches make it. `None` if MLX is not here, or a patch does not apply: that is not the lock's fault.
-fn computed(
-    workspace: &Workspace,
-    manifest: &Manifest,
-    lock: &Lock,
-    series: &Series,
-) -> Option<Lock> {
-    let store = Store::open_existing(workspace)?;
-    store.source_of(lock.base_tree)?;
-    let resolved = series
-        .resolve(&store.overlay().ok()?, lock.base_tree)
-        .ok()?;
-    let confirmed = lock.confirmed.clone();
-    Some(Lock::new(&manifest.mlx, confirmed, series, &resolved))
 }
 
 /// Has clang-format look at the lines that the overlay adds, with MLX's own settings.

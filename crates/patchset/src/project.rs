@@ -104,8 +104,11 @@ impl Project {
         progress: Progress<'_>,
     ) -> Result<Oid> {
         let request = Request {
+            pin: &self.manifest.mlx,
+            lock: self.locked.as_ref(),
             offline,
-            ..Request::of(&self.manifest.mlx, self.locked.as_ref())
+            refresh: false,
+            source: None,
         };
         Ok(sources::fetch(&self.workspace, store, request, progress)?.tree)
     }

@@ -43,19 +43,6 @@ pub struct Request<'a> {
     pub source: Option<&'a Utf8Path>,
 }
 
-impl<'a> Request<'a> {
-    /// Ask the pin's own sources, unless the tree is here.
-    pub fn of(pin: &'a Pin, lock: Option<&'a Lock>) -> Self {
-        Self {
-            pin,
-            lock,
-            offline: false,
-            refresh: false,
-            source: None,
-        }
-    }
-}
-
 /// What a fetch came to.
 #[derive(Debug, Clone)]
 pub struct Fetched {
