@@ -178,7 +178,10 @@ fn a_prefix_that_is_none_says_why() {
         workspace.file("archive.tar.zst");
         workspace.file("other/README.md");
         let cases = [
-            ("archive.tar.zst", "which is a file"),
+            (
+                "archive.tar.zst",
+                "which is a file (unpack an archive first)",
+            ),
             ("none", "which does not exist"),
             ("other", "which has no mlx-overlay.toml"),
         ];

@@ -161,11 +161,8 @@ pub fn built(workspace: impl AsRef<Path>) -> Result<Vec<Prefix>> {
     let failed = |error| Error::file(&folder, error);
     let mut builds = Vec::new();
     for entry in fs::read_dir(&folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        // A link, as that to the last build is, leads to one of the others.
-        if entry.file_type().map_err(failed)?.is_dir() {
-            builds.push(entry.path().join("prefix"));
-        }
+        // Not that of the link to the last build: it leads to a prefix, not to the folder of a build.
+        builds.push(entry.map_err(failed)?.path().join("prefix"));
     }
     builds.sort();
     let prefixes = builds.iter().filter_map(|root| Prefix::open(root).ok());

@@ -3,12 +3,12 @@
 // Reads cases from standard input and answers each on standard output: one JSON
 // object a line, with the fields of `Case` below, and of `Answer` in driver.rs.
 //
-// A case's rows [0, alone) are evaluated one by one; then for every m in `rows`,
-// m of them from `first` on in one product ("together"). In these products
-// `offset` values lie before x in its buffer. With a global scale the product
-// is qqmm's. `record` says what is kept of each product besides how many outputs
-// differ and which kernels ran: nothing ("counts"), its bits ("bits"), or those
-// and its dispatches in full ("dispatches").
+// A case's rows [0, alone) are evaluated one by one; then for every m in
+// `rows`, m of them from `first` on in one product ("together"). In these
+// products `offset` values lie before x in its buffer. With a global scale the
+// product is qqmm's. `record` says what is kept of each product besides how
+// many outputs differ and which kernels ran: nothing ("counts"), its bits
+// ("bits"), or those and its dispatches in full ("dispatches").
 //
 // The settings of the device and of the policy come from the environment, so
 // this needs nothing that pristine MLX lacks.
