@@ -134,7 +134,7 @@ fn check_tree(project: &Project, prefix: &Prefix) -> Result<()> {
         "cargo xtask build"
     };
     prefix
-        .check_tree(&build::ids(&lock), pristine)
+        .check_tree(&build::ids(lock), pristine)
         .map_err(|error| anyhow!("{error}; run `{command}` first"))
 }
 
