@@ -33,6 +33,10 @@ fn compile() -> Result<(), String> {
     if found("POLICIES")? == "true" {
         build.define("MLX_OVERLAY_POLICIES", None);
     }
+    let deployment_target = found("DEPLOYMENT_TARGET")?;
+    if !deployment_target.is_empty() {
+        build.flag(format!("-mmacosx-version-min={deployment_target}"));
+    }
     for folder in env::split_paths(&found("INCLUDE")?) {
         build.flag("-isystem").flag(folder);
     }

@@ -4,7 +4,13 @@ use std::path::Path;
 
 const SOURCE: &str = "../../patches/files";
 const COMPILED: [&str; 2] = ["mlx/row_policy.cpp", "mlx/backend/metal/qmv_plan.cpp"];
-const HEADERS: [&str; 2] = ["mlx/row_policy.h", "mlx/backend/metal/qmv_plan.h"];
+const HEADERS: [&str; 4] = [
+    "mlx/row_policy.h",
+    "mlx/backend/metal/qmv_plan.h",
+    // Only whether they are there counts.
+    "mlx/backend/metal/kernels/qmv_streamed.h",
+    "mlx/backend/metal/kernels/fp_qmv_streamed.h",
+];
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(without_plan)");

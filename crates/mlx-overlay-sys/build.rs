@@ -166,6 +166,10 @@ fn publish(prefix: &Prefix) -> Result<(), String> {
         ("defines", stamp.defines.join(" ")),
         ("cxx_std", stamp.cxx_std.clone()),
         ("metallib", metallib),
+        (
+            "deployment_target",
+            deployment_target(prefix)?.unwrap_or_default(),
+        ),
     ];
     for (key, value) in facts {
         println!("cargo::metadata={key}={value}");

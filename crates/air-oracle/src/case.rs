@@ -1,6 +1,7 @@
 //! The kernels that are run, and how upstream's host code launches them.
 //!
-//! Names, grids and sizes follow `qmv_quad`, `qmv`, `qmv_wide` and `dispatch_qmv` in upstream's
+//! Independent of `dispatch-plan` and of `mlx-terms` on purpose: an oracle that shared their tables would share their
+//! faults. Names, grids and sizes follow `qmv_quad`, `qmv`, `qmv_wide` and `dispatch_qmv` in upstream's
 //! `mlx/backend/metal/quantized.cpp`.
 
 /// A quantization mode.

@@ -34,6 +34,7 @@ struct RawUpstream {
     batch_limit: i32,
     matrix_kernels: i32,
     wide: i32,
+    fast: i32,
 }
 
 /// `mlx_row_route`.
@@ -55,9 +56,18 @@ struct RawRoute {
 struct RawPlan {
     policy: i32,
     path: i32,
+    fast: i32,
     tile: i32,
     identical: i32,
 }
+
+// As the static_asserts of qmv_plan.cpp say.
+const _: () = assert!(
+    size_of::<RawProblem>() == 14 * 4
+        && size_of::<RawUpstream>() == 4 * 4
+        && size_of::<RawRoute>() == 10 * 4
+        && size_of::<RawPlan>() == 5 * 4
+);
 
 unsafe extern "C" {
     fn mlx_row_last_error() -> *const c_char;
@@ -117,6 +127,7 @@ fn decide_raw(
     let unknown = || Error::Invalid(format!("the dispatch named a path {}", plan.path));
     Ok(Decision {
         path: Path::from_number(plan.path).ok_or_else(unknown)?,
+        fast: plan.fast != 0,
         tile: u32::try_from(plan.tile).unwrap_or(0),
         identical: plan.identical != 0,
     })
@@ -150,6 +161,7 @@ fn raw_upstream(problem: &Problem) -> RawUpstream {
         batch_limit: i32::try_from(upstream::batch_limit(problem)).unwrap_or(i32::MAX),
         matrix_kernels: upstream::has_matrix_kernels(problem).into(),
         wide: upstream::prefers_wide(problem).into(),
+        fast: upstream::is_fast(problem).into(),
     }
 }
 
@@ -167,7 +179,10 @@ fn raw_route(route: &Route) -> RawRoute {
 
 #[cfg(test)]
 mod tests {
+    use mlx_terms::Mode;
+
     use super::*;
+    use crate::{Dtype, Op};
 
     /// Names and numbers of both languages are the same, and neither has more.
     #[test]
@@ -185,6 +200,49 @@ mod tests {
         }
     }
 
+    /// What has no name in C has its number in the header.
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        let header = include_str!("../../../patches/files/mlx/row_policy.h");
+        let numbers = |kind: &str| -> Vec<(String, i32)> {
+            let prefix = format!("MLX_ROW_{kind}_");
+            let entry = |line: &str| {
+                let (name, number) = line.trim().strip_prefix(&prefix)?.split_once(" = ")?;
+                Some((
+                    name.to_lowercase(),
+                    number.trim_end_matches(',').parse().ok()?,
+                ))
+            };
+            header
+                .lines()
+                .filter_map(entry)
+                .filter(|&(_, number)| number >= 0)
+                .collect()
+        };
+        let expected = |names: &[(&str, i32)]| -> Vec<(String, i32)> {
+            names
+                .iter()
+                .map(|&(name, number)| (name.to_owned(), number))
+                .collect()
+        };
+        let modes: Vec<_> = Mode::ALL
+            .iter()
+            .map(|&mode| (mode.name(), mode as i32))
+            .collect();
+        assert_eq!(numbers("MODE"), expected(&modes));
+        let dtypes: Vec<_> = Dtype::ALL
+            .iter()
+            .map(|&dtype| (dtype.name(), dtype as i32))
+            .collect();
+        assert_eq!(numbers("DTYPE"), expected(&dtypes));
+        let ops = ["quantized_matmul", "gather_qmm", "qq_matmul", "gather_qqmm"];
+        let ops: Vec<_> = ops
+            .into_iter()
+            .zip(Op::ALL.iter().map(|&op| op as i32))
+            .collect();
+        assert_eq!(numbers("OP"), expected(&ops));
+    }
+
     /// What the types of Rust cannot say.
     #[test]
     fn numbers_that_name_nothing_are_refused() {
@@ -200,7 +258,7 @@ mod tests {
         assert_eq!(
             told(good, 4, &[]),
             refused(
-                "the policy must be 0 (default), 1 (narrow), 2 (streamed) or 3 (exact), found 4"
+                "the policy must be the number of one (default, narrow, streamed or exact, from 0 on), found 4"
             )
         );
         for (problem, text) in [
@@ -217,7 +275,10 @@ mod tests {
                 RawProblem { m: -1, ..good },
                 "m must be 0 or more, found -1",
             ),
-            (RawProblem { k: 0, ..good }, "k must be 1 or more, found 0"),
+            (
+                RawProblem { k: 0, ..good },
+                "k must be a positive multiple of the group size, 64, found 0",
+            ),
             (
                 RawProblem { experts: 0, ..good },
                 "experts must be 1 or more, found 0",

@@ -9,9 +9,22 @@ use crate::{Dtype, Op, Problem, upstream};
 #[cfg_attr(without_plan, expect(dead_code, reason = "nothing decides"))]
 pub(crate) struct Decision {
     pub(crate) path: Path,
+    /// The path's kernel for K that needs no tail.
+    pub(crate) fast: bool,
     /// Rows that one threadgroup serves; 0 where MLX's matrix kernels decide.
     pub(crate) tile: u32,
     pub(crate) identical: bool,
+}
+
+/// The function of a quantized product's kernel: `qmv_fast` of `affine_qmv_fast_float_gs_64_b_4..`. None for a kernel
+/// that computes something else, or only rounds.
+#[must_use]
+pub fn function_of(kernel: &str) -> Option<&str> {
+    let of_mode = |mode: &Mode| kernel.strip_prefix(mode.name())?.strip_prefix('_');
+    let rest = Mode::ALL.iter().find_map(of_mode)?;
+    let types = ["_float_", "_float16_t_", "_bfloat16_t_"];
+    let (function, _) = types.iter().find_map(|dtype| rest.split_once(dtype))?;
+    (!function.contains("quantize")).then_some(function)
 }
 
 /// What a kernel's dispatch looks like.
@@ -34,19 +47,24 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// The dispatch of a problem that takes a path in tiles of so many rows, where it has tiles; all zero where there is nothing to compute.
-    pub(crate) fn of(problem: &Problem, path: Path, tile: u32) -> Self {
+    /// The dispatch of a problem about which that was decided; all zero where there is nothing to compute.
+    pub(crate) fn of(problem: &Problem, decision: Decision) -> Self {
+        let Decision {
+            path, fast, tile, ..
+        } = decision;
         match path {
             Path::None => Self::default(),
             Path::Quad => quad(problem),
-            Path::Qmv => qmv(problem),
+            Path::Qmv => qmv(problem, fast),
             Path::Wide => wide(problem, tile),
-            Path::Streamed => streamed(problem, tile),
-            Path::Rows if problem.op.gathers() => gather_rows(problem),
+            Path::Streamed => streamed(problem, fast, tile),
+            Path::Rows if problem.op.gathers() => gather_rows(problem, fast),
             Path::Rows => qvm(problem),
             Path::Matrix if problem.op.gathers() => gather_qmm(problem),
             Path::Matrix => qmm(problem),
             Path::Sorted => gather_qmm_rhs(problem),
+            // A path of a newer mlx-terms has its kernels here before anything decides for it.
+            _ => Self::default(),
         }
     }
 
@@ -77,7 +95,7 @@ impl Launch {
         function: &'static str,
         rest: &str,
     ) -> Self {
-        let tiles = problem.m.div_ceil(tile);
+        let tiles = problem.m.div_ceil(tile.max(1));
         Self {
             function,
             name: name(problem, function, rest),
@@ -144,8 +162,7 @@ fn quad(problem: &Problem) -> Launch {
     Launch::rows(problem, 64, [32, 1, 1], "qmv_quad", &rest)
 }
 
-fn qmv(problem: &Problem) -> Launch {
-    let fast = upstream::is_fast(problem);
+fn qmv(problem: &Problem, fast: bool) -> Launch {
     let partial_rows = fast && !problem.n.is_multiple_of(8);
     // Fewer outputs a simdgroup on some GPUs of generation 17.
     let narrow = fast
@@ -170,8 +187,8 @@ fn wide(problem: &Problem, tile: u32) -> Launch {
     Launch::tiles(problem, tile, 2 * 32 / k_lanes, "qmv_wide", &rest)
 }
 
-fn streamed(problem: &Problem, tile: u32) -> Launch {
-    let function = if upstream::is_fast(problem) {
+fn streamed(problem: &Problem, fast: bool, tile: u32) -> Launch {
+    let function = if fast {
         "qmv_streamed_fast"
     } else {
         "qmv_streamed"
@@ -189,7 +206,7 @@ fn qvm(problem: &Problem) -> Launch {
     let parts = if problem.k > 8192 { 32 } else { 8 };
     let rest = format!("_spk_{parts}");
     let mut launch = Launch::rows(problem, outputs, [32, 2, 1], "qvm_split_k", &rest);
-    launch.grid[2] *= parts;
+    launch.grid[2] = launch.grid[2].saturating_mul(parts);
     launch
 }
 
@@ -205,7 +222,7 @@ fn qmm(problem: &Problem) -> Launch {
         launch.grid[2] = parts;
         return launch;
     }
-    let nax = problem.nax
+    let nax = problem.may_take_matrix_units()
         && (problem.transpose || problem.mode == Mode::Affine && problem.n.is_multiple_of(64))
         && problem.k.is_multiple_of(64);
     let (function, bm, bn, block) = match (nax, problem.transpose) {
@@ -226,12 +243,12 @@ fn qmm(problem: &Problem) -> Launch {
     Launch::blocks(problem, [bm, bn], function, &rest)
 }
 
-fn gather_rows(problem: &Problem) -> Launch {
+fn gather_rows(problem: &Problem, fast: bool) -> Launch {
     if !problem.transpose {
         let outputs = problem.group_size.min(32) * 2;
         return Launch::rows(problem, outputs, [32, 2, 1], "gather_qvm", scale(problem));
     }
-    let fast = problem.n.is_multiple_of(8) && upstream::is_fast(problem);
+    let fast = problem.n.is_multiple_of(8) && fast;
     let function = if fast {
         "gather_qmv_fast"
     } else {
@@ -241,7 +258,7 @@ fn gather_rows(problem: &Problem) -> Launch {
 }
 
 fn gather_qmm(problem: &Problem) -> Launch {
-    if problem.nax && problem.transpose && problem.k.is_multiple_of(64) {
+    if problem.may_take_matrix_units() && problem.transpose && problem.k.is_multiple_of(64) {
         let rest = format!(
             "_bm64_bn64_bk64_wm2_wn2{}{}",
             aligned(problem, 64),
@@ -259,10 +276,10 @@ fn gather_qmm(problem: &Problem) -> Launch {
 }
 
 fn gather_qmm_rhs(problem: &Problem) -> Launch {
-    let nax = problem.nax;
+    let nax = problem.may_take_matrix_units();
     // m is 1: the products are the rows.
     let rows = problem.batch;
-    let [bm, bn] = match (nax, rows / problem.experts) {
+    let [bm, bn] = match (nax, rows / problem.experts.max(1)) {
         (false, _) => [16, 32],
         (true, ..64) => [32, 64],
         (true, _) => [64, 64],
@@ -274,7 +291,10 @@ fn gather_qmm_rhs(problem: &Problem) -> Launch {
         (true, false) => ("gather_qmm_rhs_nax_nn", "_bk_64_wm_2_wn_2"),
     };
     let rest = format!("_bm_{bm}_bn_{bn}{block}{}", scale(problem));
-    let tiles = rows.min(rows.div_ceil(bm) + problem.experts - 1);
+    let tiles = rows.min(
+        rows.div_ceil(bm)
+            .saturating_add(problem.experts.saturating_sub(1)),
+    );
     Launch {
         function,
         name: name(problem, function, &rest),
@@ -283,5 +303,29 @@ fn gather_qmm_rhs(problem: &Problem) -> Launch {
         grid: [problem.n.div_ceil(bn), tiles, 1],
         group: [32, 2, if nax { 2 } else { 1 }],
         passes: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_read_from_names() {
+        for (kernel, expected) in [
+            (
+                "affine_qmv_fast_bfloat16_t_gs_64_b_4_batch_0",
+                Some("qmv_fast"),
+            ),
+            (
+                "nvfp4_qmv_streamed_float_gs_16_b_4_nv_2_batch_0",
+                Some("qmv_streamed"),
+            ),
+            ("affine_quantize_float_gs_64_b_4", None),
+            ("mxfp8_quantize_dequantize_float16_t_gs_32_b_8", None),
+            ("vv_Addfloat32", None),
+        ] {
+            assert_eq!(function_of(kernel), expected, "{kernel}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod problem;
 mod upstream;
 
 pub use closure::kernels;
+pub use kernel::function_of;
 pub use mlx_terms::{Architecture, Format, Mode, Path, Policy, Route, RoutePath, UnknownName};
 pub use plan::{Plan, plan};
 pub use problem::{Dtype, Op, Problem};

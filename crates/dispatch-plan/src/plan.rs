@@ -3,7 +3,7 @@
 use mlx_terms::{Mode, Path, Policy, Route};
 
 use crate::decide::decide;
-use crate::kernel::Launch;
+use crate::kernel::{Decision, Launch};
 use crate::{Dtype, Error, Problem};
 
 /// What a product does on the device.
@@ -11,6 +11,8 @@ use crate::{Dtype, Error, Problem};
 pub struct Plan {
     /// What was decided.
     pub path: Path,
+    /// Whether it is the path's kernel for K that needs no tail.
+    pub fast: bool,
     /// The kernel's function, as in `qmv_fast`; empty where there is nothing to compute.
     pub function: &'static str,
     /// The kernel's name in the library.
@@ -37,33 +39,40 @@ pub struct Plan {
 ///
 /// Names the field that is out of its range.
 pub fn plan(problem: &Problem, policy: Policy, routes: &[Route]) -> Result<Plan, Error> {
-    problem.check()?;
+    problem.check_format()?;
     for (number, route) in routes.iter().enumerate() {
         route
             .check_format()
             .map_err(|error| Error::Invalid(format!("route {number}: {error}")))?;
     }
     let decision = decide(problem, policy, routes)?;
-    Ok(Plan::of(
-        problem,
-        decision.path,
-        decision.tile,
-        decision.identical,
-    ))
+    Ok(Plan::described(problem, decision))
 }
 
 impl Plan {
-    /// What a product of a valid format does once its path, its tile and whether its rows are identical are decided,
-    /// as a patched libmlx answers them for its own device.
+    /// What a product of a valid format does once its path, its kernel, its tile and whether its rows are identical are
+    /// decided, as a patched libmlx answers them for its own device.
     #[must_use]
-    pub fn of(problem: &Problem, path: Path, tile: u32, identical: bool) -> Self {
-        let launch = Launch::of(problem, path, tile);
-        Self {
+    pub fn of(problem: &Problem, path: Path, fast: bool, tile: u32, identical: bool) -> Self {
+        let decision = Decision {
             path,
+            fast,
+            tile,
             identical,
-            weight_bytes: matrix_bytes(problem)
-                * u64::from(launch.passes)
-                * u64::from(problem.batch),
+        };
+        Self::described(problem, decision)
+    }
+
+    fn described(problem: &Problem, decision: Decision) -> Self {
+        let launch = Launch::of(problem, decision);
+        Self {
+            path: decision.path,
+            fast: decision.fast,
+            identical: decision.identical,
+            weight_bytes: u64::try_from(
+                matrix_bytes(problem) * u128::from(launch.passes) * u128::from(problem.batch),
+            )
+            .unwrap_or(u64::MAX),
             weight_passes: launch.passes,
             tile: launch.tile,
             tiles: launch.tiles,
@@ -76,13 +85,14 @@ impl Plan {
 }
 
 /// Bytes of one matrix of weights with its scales and biases.
-fn matrix_bytes(problem: &Problem) -> u64 {
-    let weights = u64::from(problem.n) * u64::from(problem.k);
+fn matrix_bytes(problem: &Problem) -> u128 {
+    let weights = u128::from(problem.n) * u128::from(problem.k);
     // Affine has a scale and a bias of x's type a group, the others a byte.
     let group_bytes = match (problem.mode, problem.dtype) {
         (Mode::Affine, Dtype::Float32) => 8,
         (Mode::Affine, Dtype::Float16 | Dtype::Bfloat16) => 4,
         _ => 1,
     };
-    weights * u64::from(problem.bits) / 8 + weights / u64::from(problem.group_size) * group_bytes
+    weights * u128::from(problem.bits) / 8
+        + weights / u128::from(problem.group_size.max(1)) * group_bytes
 }

@@ -51,6 +51,8 @@ pub struct Problem {
     pub architecture: Architecture,
     /// Whether MLX uses the device's matrix units (macOS 26.2 on generation 17; 18 for phones).
     pub nax: bool,
+    /// Whether they may serve float32 (`MLX_ENABLE_TF32`, on unless it is 0).
+    pub tf32: bool,
     /// The primitive.
     pub op: Op,
     /// The quantization mode.
@@ -86,6 +88,7 @@ impl Problem {
         Self {
             architecture,
             nax: false,
+            tf32: true,
             op: Op::QuantizedMatmul,
             mode: Mode::Affine,
             dtype: Dtype::Bfloat16,
@@ -122,26 +125,15 @@ impl Problem {
         }
     }
 
-    /// Whether MLX has such a product.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let invalid = |text: String| Err(Error::Invalid(text));
+    /// Whether a matrix kernel of this product may take the device's matrix units.
+    pub(crate) fn may_take_matrix_units(&self) -> bool {
+        self.nax && (self.tf32 || self.dtype != Dtype::Float32)
+    }
+
+    /// Whether MLX has such a format; the rest is checked where it is decided.
+    pub(crate) fn check_format(&self) -> Result<(), Error> {
         Format::new(self.mode, self.bits, self.group_size)
-            .map_err(|error| Error::Invalid(error.to_string()))?;
-        if self.global_scale && self.mode != Mode::Nvfp4 {
-            return invalid("global_scale must be 0 in other modes than nvfp4, found 1".to_owned());
-        }
-        // Weights are packed and grouped along the last axis of their matrix.
-        let (name, packed) = if self.transpose {
-            ("k", self.k)
-        } else {
-            ("n", self.n)
-        };
-        if self.k == 0 || !packed.is_multiple_of(self.group_size) {
-            return invalid(format!(
-                "{name} must be a positive multiple of the group size, {}, found {packed}",
-                self.group_size
-            ));
-        }
-        Ok(())
+            .map(drop)
+            .map_err(|error| Error::Invalid(error.to_string()))
     }
 }

@@ -36,7 +36,9 @@ pub(crate) fn has_matrix_kernels(problem: &Problem) -> bool {
         Op::GatherQqmm if problem.nax => 64,
         Op::QqMatmul | Op::GatherQqmm => 32,
     };
-    problem.global_scale
+    // qqmm has them for matrices only.
+    (problem.op == Op::GatherQqmm || problem.batch <= 1)
+        && problem.global_scale
         && problem.dtype == Dtype::Bfloat16
         && problem.k.is_multiple_of(k_alignment)
 }
@@ -62,8 +64,11 @@ pub(crate) fn is_fast(problem: &Problem) -> bool {
 /// The parts that `qmm_splitk` cuts K into; 1: it hands over to `qmm`.
 pub(crate) fn split_k(problem: &Problem) -> u32 {
     let alignment = problem.group_size.max(32);
-    let tiles = problem.n.div_ceil(32) * problem.m.div_ceil(32);
-    let mut parts = (512 / tiles).max(1).min(problem.k / alignment);
+    let tiles = problem
+        .n
+        .div_ceil(32)
+        .saturating_mul(problem.m.div_ceil(32));
+    let mut parts = (512 / tiles.max(1)).max(1).min(problem.k / alignment);
     while parts > 1 && !problem.k.is_multiple_of(parts * alignment) {
         parts -= 1;
     }

@@ -89,7 +89,7 @@ prop_compose! {
         let packed = packed.next_multiple_of(format.group_size());
         let (n, k) = if transpose { (other, packed) } else { (packed, other) };
         Problem {
-            nax: nax && architecture.generation() >= 17,
+            nax: nax && architecture.has_matrix_units(),
             op,
             dtype,
             transpose,

@@ -214,7 +214,10 @@ mod tests {
             ("17408", "no x between"),
             ("ax512", "\"a\" is no number"),
             ("8x100", "multiple of the group size, 64"),
-            ("8x512:7", "no quantization with 7 bits"),
+            (
+                "8x512:7",
+                "bits must be 1, 2, 3, 4, 5, 6 or 8 in mode affine",
+            ),
             ("8x512:int4", "neither a number nor one of"),
             ("0x512", "may be 0"),
         ] {

@@ -38,11 +38,8 @@ impl Counters {
     pub fn now() -> Result<Self> {
         if has_policies() {
             let counts = dispatch_stats()?.into_iter();
-            Ok(Self(
-                counts
-                    .map(|(path, count)| (path.to_string(), count))
-                    .collect(),
-            ))
+            let named = counts.map(|count| (count.to_string(), count.products));
+            Ok(Self(named.collect()))
         } else {
             Ok(Self(Vec::new()))
         }

@@ -609,7 +609,7 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["probe", "--policy", "fast"],
             2,
-            "a policy is default, narrow, streamed or exact",
+            "policy must be one of default, narrow, streamed, exact",
         ),
         (&["probe", "--allow-skipped"], 2, "--model <FOLDER>"),
         (
@@ -648,7 +648,7 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["probe", "--json", "/no/such/folder/x"],
             1,
-            "cannot write to /no/such/folder",
+            "cannot write /no/such/folder/x: there is no folder /no/such/folder",
         ),
         (
             &["mixed", "--json", "/tmp"],
@@ -664,7 +664,7 @@ fn wrong_usage_is_told() -> Outcome {
                 "/no/such/report",
             ],
             1,
-            "cannot write to /no/such/folder",
+            "cannot write /no/such/folder/x: there is no folder /no/such/folder",
         ),
         (
             &["calibrate", "--out", "/tmp", "--from", "/no/such/report"],

@@ -194,6 +194,8 @@ mod bridge {
         policy: i32,
         /// What computes the product, by its number.
         path: i32,
+        /// Whether it is the path's kernel for K that needs no tail.
+        fast: bool,
         /// Rows of x that a threadgroup serves; 0 where MLX's matrix kernels decide.
         tile: i32,
         /// Whether every row has the bits of its M = 1 result.
@@ -394,7 +396,7 @@ mod bridge {
         fn set_routes(routes: &[ProductRoute]) -> Result<()>;
         /// Whether the GPU has matrix units that MLX uses.
         fn has_matrix_units() -> Result<bool>;
-        /// How many products took each path, by its number.
+        /// How many products took each path, by its number: two a path, the second for its fast kernel.
         fn path_counts() -> Result<Vec<u64>>;
         /// Sets the counters to zero.
         fn reset_path_counts() -> Result<()>;

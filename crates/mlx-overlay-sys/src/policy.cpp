@@ -139,7 +139,8 @@ ProductPlan plan_product(const ProductShape& product, RawStream stream) {
   problem.stream = stream.index;
   mlx_row_plan plan = {};
   check(mlx_row_plan_product(&problem, &plan));
-  return ProductPlan{plan.policy, plan.path, plan.tile, plan.identical != 0};
+  return ProductPlan{
+      plan.policy, plan.path, plan.fast != 0, plan.tile, plan.identical != 0};
 }
 
 void set_routes(rust::Slice<const ProductRoute> routes) {
@@ -162,7 +163,9 @@ void set_routes(rust::Slice<const ProductRoute> routes) {
 }
 
 bool has_matrix_units() {
-  return mlx_row_matrix_units() != 0;
+  std::int32_t has = 0;
+  check(mlx_row_matrix_units(&has));
+  return has != 0;
 }
 
 rust::Vec<std::uint64_t> path_counts() {

@@ -331,3 +331,20 @@ fn a_missing_lock_is_named() {
         &["mlx.lock: ", "cargo xtask apply-overlay"],
     );
 }
+
+/// A bump does not edit Cargo's files.
+#[test]
+fn the_version_names_the_pinned_mlx() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/mlx.lock");
+    let lock = fs::read_to_string(file).unwrap();
+    let mlx = lock
+        .lines()
+        .find_map(|line| line.strip_prefix("version = "))
+        .unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = format!("+mlx-{}", mlx.trim_matches('"'));
+    assert!(
+        version.ends_with(&expected),
+        "Cargo.toml says {version}, mlx.lock says {mlx}"
+    );
+}

@@ -1,4 +1,4 @@
-use mlx_terms::FormatError;
+use mlx_terms::{FormatError, UnknownName};
 
 use crate::{Device, Dtype};
 
@@ -102,6 +102,14 @@ pub enum Error {
         "the linked MLX has no policies: they come with the overlay's Metal back-end (`--backend metal` or `sim`)"
     )]
     NoPolicies,
+
+    /// A name that nothing of its kind has.
+    #[error(transparent)]
+    UnknownName(#[from] UnknownName),
+
+    /// A recording of kernels inside of another one.
+    #[error("kernels are being recorded on this thread already: recordings do not nest")]
+    Recording,
 
     /// Quantized products that would not run on the stream where they are expected.
     #[error("quantized products are not on stream {stream}: {}", products.join("; "))]

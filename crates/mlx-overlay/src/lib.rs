@@ -50,6 +50,7 @@
 
 mod array;
 mod device;
+mod element;
 mod error;
 mod evaluated;
 mod info;
@@ -59,15 +60,16 @@ mod policy;
 mod quantized;
 mod stream;
 
-pub use array::{Array, Dtype, Element};
+pub use array::Array;
 pub use device::Device;
+pub use element::{Dtype, Element};
 pub use error::{Error, Result};
 pub use evaluated::Evaluated;
 pub use half::{bf16, f16};
 pub use info::{Backend, BuildInfo, build_info, mlx_version};
 pub use mlx_terms::{
-    Format, FormatError, Mode as QuantizationMode, Path, Policy as RowPolicy, Route, RoutePath,
-    UnknownName,
+    Format, FormatError, Mode as QuantizationMode, Path as DispatchPath, Policy as RowPolicy,
+    Route, RoutePath, UnknownName,
 };
 pub use neural::{
     Rope, add, argmax, as_type, attention, multiply, reshape, rms_norm, rope, sigmoid, slice,
@@ -75,8 +77,8 @@ pub use neural::{
 };
 pub use ops::{eval, matmul, transpose};
 pub use policy::{
-    DispatchPlan, dispatch_stats, has_matrix_units, has_policies, process_policy, record_kernels,
-    reset_dispatch_stats, set_routes,
+    DispatchCount, DispatchPlan, dispatch_stats, has_matrix_units, has_policies, process_policy,
+    record_kernels, reset_dispatch_stats, set_routes,
 };
 pub use quantized::{Quantization, QuantizedMatrix, dequantize, quantize, quantized_matmul};
 pub use stream::Stream;

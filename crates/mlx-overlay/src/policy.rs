@@ -1,7 +1,10 @@
+use std::cell::Cell;
+use std::fmt;
+
 use mlx_overlay_sys::{self as sys, ArrayRef};
 
 use crate::ops::require_float_type;
-use crate::{Array, Dtype, Error, Path, Quantization, Result, Route, RowPolicy, Stream};
+use crate::{Array, DispatchPath, Dtype, Error, Quantization, Result, Route, RowPolicy, Stream};
 
 /// Whether the linked MLX has policies: the overlay's Metal back-end does, pristine MLX and the CPU
 /// back-end do not.
@@ -118,7 +121,9 @@ pub struct DispatchPlan {
     /// The policy in force.
     pub policy: RowPolicy,
     /// What computes the product.
-    pub path: Path,
+    pub path: DispatchPath,
+    /// Whether that path's kernel for K that needs no tail computes it (`qmv_fast`).
+    pub fast: bool,
     /// Rows of x that one threadgroup serves; 0 where MLX's matrix kernels decide.
     pub tile: usize,
     /// Whether every row has the bits that it has alone.
@@ -155,11 +160,12 @@ impl DispatchPlan {
             dtype: dtype.raw(),
         };
         let plan = sys::plan_product(&product, stream.raw())?;
-        let path = Path::from_number(plan.path)
+        let path = DispatchPath::from_number(plan.path)
             .ok_or_else(|| Error::Mlx(format!("no path has the number {}", plan.path)))?;
         Ok(Self {
             policy: policy(plan.policy)?,
             path,
+            fast: plan.fast,
             tile: usize::try_from(plan.tile).unwrap_or(0),
             identical: plan.identical,
         })
@@ -202,10 +208,29 @@ pub fn set_routes(routes: &[Route]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX is not the overlay's.
+/// [`Error::NoPolicies`] if the linked MLX is not the overlay's; MLX's, without a device.
 pub fn has_matrix_units() -> Result<bool> {
     require()?;
     Ok(sys::has_matrix_units()?)
+}
+
+/// How many quantized products took a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DispatchCount {
+    /// What computed them.
+    pub path: DispatchPath,
+    /// Whether that path's kernel for K that needs no tail did.
+    pub fast: bool,
+    /// How many there were.
+    pub products: u64,
+}
+
+impl fmt::Display for DispatchCount {
+    /// `qmv_fast`, for example.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path.kernel_name(self.fast))
+    }
 }
 
 /// How many quantized products took each path since the process began or [`reset_dispatch_stats`];
@@ -214,11 +239,19 @@ pub fn has_matrix_units() -> Result<bool> {
 /// # Errors
 ///
 /// [`Error::NoPolicies`] if the linked MLX has none.
-pub fn dispatch_stats() -> Result<Vec<(Path, u64)>> {
+pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
     require()?;
     let counts = sys::path_counts()?;
-    let counts = Path::ALL.iter().copied().zip(counts);
-    Ok(counts.filter(|&(_, count)| count > 0).collect())
+    let of_path = |(&path, counts): (&DispatchPath, &[u64])| {
+        [(false, counts[0]), (true, counts[1])].map(|(fast, products)| DispatchCount {
+            path,
+            fast,
+            products,
+        })
+    };
+    let counts = DispatchPath::ALL.iter().zip(counts.chunks_exact(2));
+    let counts = counts.flat_map(of_path);
+    Ok(counts.filter(|count| count.products > 0).collect())
 }
 
 /// Begins counting anew.
@@ -231,9 +264,8 @@ pub fn reset_dispatch_stats() -> Result<()> {
     Ok(sys::reset_path_counts()?)
 }
 
-/// Runs `work` and tells, besides what it returns, the kernels that this thread asked its device for
-/// meanwhile: their names in the library, in their order, whatever they compute. One recording at a
-/// time: a recording inside of `work` ends this one.
+/// Runs `work` and gives, besides what it returns, the names of the kernels that this thread asked its
+/// device for meanwhile: as the library has them, in their order, whatever they compute.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Quantization, has_policies, quantize, quantized_matmul, record_kernels};
@@ -242,7 +274,7 @@ pub fn reset_dispatch_stats() -> Result<()> {
 /// let w = Array::from_slice(&vec![0.5f32; 8 * 512], &[8, 512])?;
 /// let w = quantize(&w, Quantization::affine(4, 64)?)?;
 /// let x = Array::from_slice(&vec![1.0f32; 512], &[1, 512])?;
-/// w.evaluate()?;
+/// quantized_matmul(&x, &w)?.evaluate()?; // quantizes, too
 /// let y = quantized_matmul(&x, &w)?;
 /// let (rows, kernels) = record_kernels(|| y.to_vec::<f32>())?;
 /// assert_eq!(rows?.len(), 8);
@@ -253,13 +285,44 @@ pub fn reset_dispatch_stats() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX is not the overlay's; `work` is not run then.
+/// [`Error::NoPolicies`] if the linked MLX is not the overlay's, [`Error::Recording`] inside of another
+/// recording; `work` is not run then.
 pub fn record_kernels<T>(work: impl FnOnce() -> T) -> Result<(T, Vec<String>)> {
     require()?;
-    sys::record_kernels()?;
+    let recording = Recording::begin()?;
     let outcome = work();
-    let names = sys::recorded_kernels()?;
+    let names = recording.end()?;
     Ok((outcome, names.lines().map(str::to_owned).collect()))
+}
+
+thread_local! {
+    static RECORDING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends a recording, also where `work` panics.
+struct Recording;
+
+impl Recording {
+    fn begin() -> Result<Self> {
+        if RECORDING.replace(true) {
+            return Err(Error::Recording);
+        }
+        let recording = Self;
+        sys::record_kernels()?;
+        Ok(recording)
+    }
+
+    fn end(self) -> Result<String> {
+        Ok(sys::recorded_kernels()?)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        RECORDING.set(false);
+        // After `end` nothing is recorded any more; without it, what was is thrown away.
+        let _ = sys::recorded_kernels();
+    }
 }
 
 fn require() -> Result<()> {

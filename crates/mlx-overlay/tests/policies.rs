@@ -9,7 +9,7 @@ mod support;
 
 use std::process::Command;
 
-use dispatch_plan::Problem;
+use dispatch_plan::{Problem, function_of};
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{
     Array, Device, DispatchPlan, Dtype, Element, Error, Quantization, QuantizationMode,
@@ -261,11 +261,10 @@ impl<T: Float> Layer<T> {
 /// What an evaluation of one product gives, and that product's kernel.
 fn product_kernel<V>(evaluate: impl FnOnce() -> Result<V, Error>) -> Result<(V, String), Error> {
     let (outcome, names) = record_kernels(evaluate)?;
-    let of_product = |name: &&String| {
-        let of_mode = |mode: &QuantizationMode| name.starts_with(mode.name());
-        QuantizationMode::ALL.iter().any(of_mode) && !name.contains("quantize_")
-    };
-    let kernel = names.iter().rfind(of_product).cloned();
+    let kernel = names
+        .iter()
+        .rfind(|name| function_of(name).is_some())
+        .cloned();
     Ok((outcome?, kernel.unwrap_or_default()))
 }
 
@@ -471,12 +470,7 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
                 let (_, kernel) = product_kernel(|| {
                     Ok(bridge_testing::probe_together(&name, rows, raw(stream))?)
                 })?;
-                // mxfp4_qmv_fast_float_gs_32_.. is qmv_fast of mxfp4 on float.
-                let function = ["_float_", "_float16_t_", "_bfloat16_t_"]
-                    .iter()
-                    .find_map(|dtype| kernel.split_once(dtype))
-                    .and_then(|(function, _)| function.split_once('_'))
-                    .map_or("", |(_, function)| function);
+                let function = function_of(&kernel).unwrap_or_default();
                 let mark = if differ == 0 { "=" } else { "≠" };
                 table += &format!(" {mark} `{function}` |");
             }
@@ -552,7 +546,13 @@ fn plans_are_what_runs() -> Outcome {
                     assert_eq!(plan.tile, described.tile as usize, "{kernel}");
                 }
                 assert_eq!(described.kernel, kernel, "M = {m}");
-                assert_eq!(dispatch_stats()?, [(plan.path, 1)], "{kernel}");
+                let counts = dispatch_stats()?;
+                let counted: Vec<_> = counts
+                    .iter()
+                    .map(|c| (c.path, c.fast, c.products))
+                    .collect();
+                assert_eq!(counted, [(plan.path, plan.fast, 1)], "{kernel}");
+                assert_eq!(plan.fast, described.fast, "{kernel}");
             }
         }
     }

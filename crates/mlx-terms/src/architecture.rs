@@ -8,6 +8,7 @@ use crate::named;
 
 named! {
     /// Size class of a GPU: the last letter of its architecture's name.
+    #[non_exhaustive]
     "size class" SizeClass {
         /// A series (phones).
         Phone => "p",
@@ -32,7 +33,9 @@ pub struct Architecture {
 /// A name that is no architecture of [`Architecture::GENERATIONS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{found:?}: expected an architecture such as applegpu_g15d, with generation 13 to 18 and a size class of p, g, s, c or d"
+    "{found:?}: expected an architecture such as applegpu_g15d, with generation {first} to {last} and a size class of p, g, s, c or d",
+    first = Architecture::GENERATIONS.start(),
+    last = Architecture::GENERATIONS.end()
 )]
 pub struct UnknownArchitecture {
     found: String,
@@ -65,6 +68,17 @@ impl Architecture {
         self.generation
     }
 
+    /// Whether the GPU has matrix units that MLX uses where the OS lets it (`is_nax_available` in `device.cpp`).
+    #[must_use]
+    pub const fn has_matrix_units(self) -> bool {
+        let first = if matches!(self.class, SizeClass::Phone) {
+            18
+        } else {
+            17
+        };
+        self.generation >= first
+    }
+
     /// The size class, `d` of `applegpu_g15d`.
     #[must_use]
     pub const fn class(self) -> SizeClass {
@@ -88,7 +102,7 @@ impl FromStr for Architecture {
             let rest = rest.strip_prefix('g')?;
             let (last, _) = rest.char_indices().next_back()?;
             let (number, letter) = rest.split_at(last);
-            if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            if number.len() != 2 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }
             Self::new(number.parse().ok()?, letter.parse().ok()?)
@@ -119,6 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn matrix_units_come_a_generation_later_on_phones() {
+        let with: Vec<_> = Architecture::all()
+            .filter(|architecture| architecture.has_matrix_units())
+            .map(|architecture| architecture.to_string())
+            .collect();
+        let names = [
+            "g17g", "g17s", "g17c", "g17d", "g18p", "g18g", "g18s", "g18c", "g18d",
+        ];
+        assert_eq!(with, names.map(|name| format!("applegpu_{name}")));
+    }
+
+    #[test]
     fn other_names_are_refused() {
         for name in [
             "",
@@ -131,6 +157,7 @@ mod tests {
             "applegpu_g15x",
             "applegpu_15s",
             "applegpu_g+15s",
+            "applegpu_g015s",
             "applegpu_gs",
             "applegpu_g15é",
             "M3 Ultra",

@@ -4,6 +4,7 @@ use crate::named;
 
 named! {
     /// A quantization mode, in the order of MLX's `QuantizationMode`.
+    #[non_exhaustive]
     "mode" Mode {
         /// `w = scale * q + bias`, with one scale and one bias a group.
         Affine => "affine",
@@ -108,6 +109,7 @@ impl Format {
 
 /// Bits or a group size that a mode does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 #[error("{field} must be {expected}{place}, found {found}", place = place(*.mode))]
 pub struct FormatError {
     /// `bits` or `group_size`.

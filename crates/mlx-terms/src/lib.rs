@@ -1,7 +1,7 @@
 //! The terms that the crates of mlx-overlay share: GPU architectures, quantization formats, policies for rows, routes.
 //!
-//! Numbers and names of [`Mode`], [`Policy`] and [`Path`] are those of `mlx/row_policy.h`; a test of `dispatch-plan`
-//! compares the two.
+//! Numbers and names of [`Mode`], [`Policy`] and [`Path`] are those of `mlx/row_policy.h`; tests of `dispatch-plan`
+//! compare the two.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Who decides between kernels that compute the same product, and what was decided.
+//! Who decides between kernels that compute the same product, and what was decided. `named!` gives `FromStr`.
 
 use crate::named;
 
@@ -17,6 +17,7 @@ named! {
     ///
     /// One row takes the same kernel under every policy. A policy holds for quantized products, not for attention or
     /// for products of dense matrices.
+    #[non_exhaustive]
     "policy" Policy {
         /// MLX's own choice.
         Default => "default",
@@ -31,6 +32,7 @@ named! {
 
 named! {
     /// What computes a quantized product.
+    #[non_exhaustive]
     "path" Path {
         /// Nothing: there is nothing to compute.
         None => "none",
@@ -48,5 +50,13 @@ named! {
         Matrix => "matrix",
         /// A matrix kernel over sorted picks of a gather that share weights.
         Sorted => "sorted",
+    }
+}
+
+impl Path {
+    /// Its name, with `_fast` for the kernel that takes K in whole blocks: `qmv_fast`.
+    #[must_use]
+    pub fn kernel_name(self, fast: bool) -> String {
+        format!("{self}{}", if fast { "_fast" } else { "" })
     }
 }

@@ -11,6 +11,10 @@ use crate::case::{BITS, Case, Kind, Record};
 use crate::driver::{Answer, Driver, How};
 use crate::identity::{ARCHITECTURE, architecture};
 
+/// The most rows of a tile, here and upstream.
+const CAP: u32 = 8;
+const UPSTREAM_CAP: u32 = 5;
+
 /// The most rows that are tried.
 const ROWS: u32 = 16;
 
@@ -115,7 +119,7 @@ fn check_kernel(case: &Case, m: u32, kernels: &BTreeMap<String, u64>) -> Result<
         "{case}: {kernels:?} at M = {m}, {} planned",
         plan.kernel
     );
-    let fewest = if m == 1 { 1 } else { m.div_ceil(8) };
+    let fewest = if m == 1 { 1 } else { m.div_ceil(CAP) };
     ensure!(
         plan.tiles == fewest,
         "{case}: M = {m} takes {} tiles, {fewest} are enough",
@@ -163,7 +167,7 @@ fn compare(case: &Case, ours: &Answer, theirs: &Answer, compared: &mut [usize; 2
         );
         check_kernel(case, m, &ours.kernels)?;
         let height = |cap: u32| tiles(m, cap).next().map(|tile| tile.count);
-        let other_tiles = m > 1 && height(8) != height(5);
+        let other_tiles = m > 1 && height(CAP) != height(UPSTREAM_CAP);
         ensure!(
             (ours.kernels != theirs.kernels) == other_tiles,
             "{case} at M = {m}: {:?}, and {:?} in pristine MLX",
@@ -187,7 +191,7 @@ mod tests {
         assert_eq!(heights(11, 8), [6, 5]);
         assert_eq!(heights(8, 8), [8]);
         for m in 1..=40 {
-            for cap in [5, 8] {
+            for cap in [UPSTREAM_CAP, CAP] {
                 let heights = heights(m, cap);
                 assert_eq!(heights.iter().sum::<u32>(), m);
                 assert_eq!(heights.len() as u32, m.div_ceil(cap));

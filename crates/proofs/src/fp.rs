@@ -14,14 +14,14 @@ use crate::identity::{
 
 /// A mode, and whether its weights have a scale for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Format {
+pub struct FloatFormat {
     /// The mode.
     pub mode: Mode,
     /// Only nvfp4 has one, and only products that quantize x take it.
     pub global_scale: bool,
 }
 
-impl Format {
+impl FloatFormat {
     /// All of them.
     pub const ALL: [Self; 4] = [
         Self::plain(Mode::Mxfp4),
@@ -60,7 +60,9 @@ impl Format {
 ///
 /// None has a global scale, since without a policy these go row by row.
 pub fn control(seeds: u64) -> Group {
-    let formats = Format::ALL.iter().filter(|format| !format.global_scale);
+    let formats = FloatFormat::ALL
+        .iter()
+        .filter(|format| !format.global_scale);
     Group {
         contraction: Contraction::Fused,
         reduction: Reduction::Butterfly,
@@ -96,7 +98,7 @@ pub fn differing(driver: &Driver, group: &Group) -> Result<BTreeMap<[&'static st
 }
 
 /// Eight and five rows of every type and kind of K, over seeds.
-fn sweep(format: Format, seeds: u64) -> Vec<Case> {
+fn sweep(format: FloatFormat, seeds: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in Kind::ALL {
         for &dtype in Dtype::ALL {
@@ -128,7 +130,7 @@ fn core() -> Result<Vec<Group>> {
     let mut exact = Vec::new();
     let mut bases = Vec::new();
     for kind in Kind::ALL {
-        for format in Format::ALL {
+        for format in FloatFormat::ALL {
             streamed.extend(format.case(kind, [2, 8]));
             let Some(base) = format.case(kind, [8]) else {
                 continue;
@@ -151,7 +153,7 @@ fn core() -> Result<Vec<Group>> {
             }
             bases.push(base);
         }
-        let nvfp4 = Format::plain(Mode::Nvfp4);
+        let nvfp4 = FloatFormat::plain(Mode::Nvfp4);
         if let Some(base) = nvfp4.case(kind, []) {
             let limit = batch_limit(&base)?;
             streamed.extend(nvfp4.case(kind, 3..limit));
@@ -165,7 +167,7 @@ fn full() -> Result<Vec<Group>> {
     let mut streamed = Vec::new();
     let mut exact = Vec::new();
     let mut seeds = Vec::new();
-    for format in Format::ALL {
+    for format in FloatFormat::ALL {
         seeds.extend(sweep(format, SEEDS));
         for kind in Kind::ALL {
             let Some(base) = format.case(kind, []) else {
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn kinds_of_k_take_the_kernels_they_are_named_for() {
         let architecture = "applegpu_g15d".parse().unwrap();
-        for format in Format::ALL {
+        for format in FloatFormat::ALL {
             for kind in Kind::ALL {
                 let case = format.case(kind, [1]).unwrap();
                 let plan = case.plan(architecture, Policy::Streamed, 1).unwrap();

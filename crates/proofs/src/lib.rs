@@ -19,7 +19,7 @@ pub use accuracy::Accuracy;
 pub use cap::{compare_with_pristine, compare_with_smaller_tiles};
 pub use case::{BITS, Case, GROUPS, Kind, Record};
 pub use driver::{Alone, Answer, Driver, How, Together, products};
-pub use fp::{Format, SEEDS, control, differing};
+pub use fp::{FloatFormat, SEEDS, control, differing};
 pub use identity::{Group, Outcome, Tally, Tier, check, kernels, run, tolerance};
 pub use matrix::{Modes, groups};
 pub use prefix::Prefix;

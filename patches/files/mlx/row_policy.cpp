@@ -20,29 +20,45 @@ constexpr std::array<const char*, MLX_ROW_POLICY_COUNT> policy_names = {
 
 thread_local std::string last_error;
 
-// Who decides. Stream indices are dense and never reused.
-struct Deciders {
+// As in "default, narrow, streamed or exact".
+std::string known_policies() {
+  std::string names;
+  for (size_t i = 0; i < policy_names.size(); i++) {
+    names += i == 0 ? "" : i + 1 < policy_names.size() ? ", " : " or ";
+    names += policy_names[i];
+  }
+  return names;
+}
+
+// Policies by stream index. Indices are dense and never reused.
+struct Streams {
+  std::mutex mutex;
+  std::vector<int8_t> policies;
+};
+
+struct Hook {
   std::shared_mutex mutex;
-  std::vector<int8_t> streams;
-  mlx_row_hook hook{nullptr};
+  mlx_row_hook function{nullptr};
   void* context{nullptr};
 };
 
 // Never destroyed: threads may evaluate while the process exits.
-Deciders& deciders() {
-  static auto* deciders = new Deciders;
-  return *deciders;
+Streams& streams() {
+  static auto* streams = new Streams;
+  return *streams;
 }
 
-int of_stream(const Deciders& d, int index) {
-  const bool known = index >= 0 && index < static_cast<int>(d.streams.size());
-  return known ? d.streams[index] : MLX_ROW_DECLINE;
+Hook& hook() {
+  static auto* hook = new Hook;
+  return *hook;
 }
 
-int of_hook(const Deciders& d, const mlx_row_problem& problem) {
+int of_hook(const mlx_row_problem& problem) {
+  auto& h = hook();
+  std::shared_lock lock(h.mutex);
   int answer = MLX_ROW_DECLINE;
   try {
-    answer = d.hook ? d.hook(problem, d.context) : MLX_ROW_DECLINE;
+    answer = h.function ? h.function(problem, h.context) : MLX_ROW_DECLINE;
   } catch (const std::exception& e) {
     throw std::runtime_error(
         std::string("[quantized_matmul] The policy hook failed: ") + e.what());
@@ -53,8 +69,8 @@ int of_hook(const Deciders& d, const mlx_row_problem& problem) {
   }
   if (answer != MLX_ROW_DECLINE && !mlx_row_policy_name(answer)) {
     throw std::runtime_error(
-        "[quantized_matmul] The policy hook must answer 0 to 3 (default, "
-        "narrow, streamed or exact) or -1 to decline, found " +
+        "[quantized_matmul] The policy hook must answer the number of one (" +
+        known_policies() + ", from 0 on) or -1 to decline, found " +
         std::to_string(answer));
   }
   return answer;
@@ -68,9 +84,8 @@ int of_process() {
   static const int policy = mlx_row_policy_from_name(name.c_str());
   if (policy < 0) {
     throw std::invalid_argument(
-        "[quantized_matmul] MLX_QMV_POLICY must be default, narrow, streamed "
-        "or exact, found \"" +
-        name + "\"");
+        "[quantized_matmul] MLX_QMV_POLICY must be " + known_policies() +
+        ", found \"" + name + "\"");
   }
   return policy;
 }
@@ -85,35 +100,33 @@ int row_fail(std::string message) {
 void check_row_policy(const std::string& what, int policy) {
   if (!mlx_row_policy_name(policy)) {
     throw std::invalid_argument(
-        what +
-        " must be 0 (default), 1 (narrow), 2 (streamed) or 3 (exact), found " +
-        std::to_string(policy));
+        what + " must be the number of one (" + known_policies() +
+        ", from 0 on), found " + std::to_string(policy));
   }
 }
 
 int row_policy_of(const mlx_row_problem& problem) {
-  auto& d = deciders();
-  std::shared_lock lock(d.mutex);
-  int policy = of_stream(d, problem.stream);
+  int policy = row_stream_policy(problem.stream);
   if (policy == MLX_ROW_DECLINE) {
-    policy = of_hook(d, problem);
+    policy = of_hook(problem);
   }
   return policy == MLX_ROW_DECLINE ? of_process() : policy;
 }
 
 int row_stream_policy(int index) {
-  auto& d = deciders();
-  std::shared_lock lock(d.mutex);
-  return of_stream(d, index);
+  auto& s = streams();
+  std::lock_guard lock(s.mutex);
+  const bool known = index >= 0 && index < static_cast<int>(s.policies.size());
+  return known ? s.policies[index] : MLX_ROW_DECLINE;
 }
 
 void set_row_stream_policy(int index, int policy) {
-  auto& d = deciders();
-  std::unique_lock lock(d.mutex);
-  if (index >= static_cast<int>(d.streams.size())) {
-    d.streams.resize(index + 1, MLX_ROW_DECLINE);
+  auto& s = streams();
+  std::lock_guard lock(s.mutex);
+  if (index >= static_cast<int>(s.policies.size())) {
+    s.policies.resize(index + 1, MLX_ROW_DECLINE);
   }
-  d.streams[index] = policy;
+  s.policies[index] = policy;
 }
 
 } // namespace mlx::core
@@ -144,11 +157,11 @@ int mlx_row_process_policy(int32_t* policy) {
   return row_guarded([&] { *policy = of_process(); });
 }
 
-void mlx_row_set_hook(mlx_row_hook hook, void* context) {
-  auto& d = deciders();
-  std::unique_lock lock(d.mutex);
-  d.hook = hook;
-  d.context = context;
+void mlx_row_set_hook(mlx_row_hook function, void* context) {
+  auto& h = hook();
+  std::unique_lock lock(h.mutex);
+  h.function = function;
+  h.context = context;
 }
 
 } // extern "C"

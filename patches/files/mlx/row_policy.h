@@ -111,6 +111,7 @@ typedef struct mlx_row_upstream {
   int32_t batch_limit; // the M from which it takes matrix kernels
   int32_t matrix_kernels; // 1: it has matrix kernels for this product
   int32_t wide; // 1: it prefers qmv_wide to qmv for several rows
+  int32_t fast; // 1: K is one that the fast kernels take
 } mlx_row_upstream;
 
 /// A measured preference: products of this format and within all the ranges
@@ -129,13 +130,14 @@ typedef struct mlx_row_route {
 typedef struct mlx_row_plan {
   int32_t policy; // the policy in force
   int32_t path; // MLX_ROW_PATH_*
+  int32_t fast; // 1: the path's kernel for K that needs no tail
   int32_t tile; // rows that one threadgroup serves; 0: MLX's matrix kernels say
   int32_t identical; // 1: every row has the bits of its M = 1 product
 } mlx_row_plan;
 
 /// Decides the policy of one product: a MLX_ROW_POLICY_* or MLX_ROW_DECLINE.
 /// Any other answer, or an exception, is an error of that evaluation. Called on
-/// the thread that evaluates; must not register a hook.
+/// the thread that evaluates; must neither register a hook nor evaluate.
 typedef int32_t (*mlx_row_hook)(mlx_row_problem problem, void* context);
 
 /// What is wrong with the calling thread's last failed call.
@@ -160,6 +162,13 @@ MLX_ROW_API int mlx_row_decide(
     size_t route_count,
     mlx_row_plan* plan);
 
+/// The process's default, from MLX_QMV_POLICY. Fails if that names none.
+MLX_ROW_API int mlx_row_process_policy(int32_t* policy);
+
+/// Registers a hook in place of the last one; NULL takes it away. When this
+/// returns, no call of the former hook is running or will start.
+MLX_ROW_API void mlx_row_set_hook(mlx_row_hook hook, void* context);
+
 // The rest needs MLX's Metal back-end.
 
 /// What a product would take if it were dispatched on this device, in this
@@ -175,23 +184,16 @@ MLX_ROW_API int mlx_row_new_stream(int32_t policy, int32_t* index);
 /// The policy with which a stream was made, or MLX_ROW_DECLINE.
 MLX_ROW_API int mlx_row_stream_policy(int32_t index, int32_t* policy);
 
-/// The process's default, from MLX_QMV_POLICY. Fails if that names none.
-MLX_ROW_API int mlx_row_process_policy(int32_t* policy);
-
-/// Registers a hook in place of the last one; NULL takes it away. When this
-/// returns, no call of the former hook is running or will start.
-MLX_ROW_API void mlx_row_set_hook(mlx_row_hook hook, void* context);
-
 /// Replaces the routing table, which is empty at first. The values are copied.
 MLX_ROW_API int mlx_row_set_routes(
     const mlx_row_route* routes,
     size_t route_count);
 
-/// 1 if the device has matrix units that MLX uses, else 0.
-MLX_ROW_API int32_t mlx_row_matrix_units(void);
+/// Stores 1 if the device has matrix units that MLX uses, else 0.
+MLX_ROW_API int mlx_row_matrix_units(int32_t* has);
 
 /// Copies how many products took each path, up to `capacity` counters, and
-/// returns how many there are: MLX_ROW_PATH_COUNT.
+/// returns how many there are: two a path, the second for its fast kernel.
 MLX_ROW_API size_t mlx_row_counts(uint64_t* counts, size_t capacity);
 
 /// Sets the counters to zero.

@@ -1,11 +1,11 @@
 //! From times to preferences.
 
+use dispatch_plan::function_of;
 use mlx_overlay::{RoutePath, RowPolicy};
 
 use super::Preference;
 use crate::Result;
 use crate::bench::{Cell, Spread, grouped};
-use crate::kernels;
 use crate::product::Product;
 
 /// What was measured of one product at one number of rows, by path.
@@ -159,7 +159,7 @@ impl Point<'_> {
 
 /// The family of a kernel; `None` for one that no entry leads to.
 fn path_of(kernel: &str) -> Option<RoutePath> {
-    let function = kernels::function(kernel)?;
+    let function = function_of(kernel)?;
     if function.starts_with("qmv_streamed") {
         Some(RoutePath::Streamed)
     } else if function.starts_with("qmv_wide") {
@@ -299,11 +299,11 @@ mod tests {
     #[test]
     fn families_are_told_from_names() {
         for (kernel, path) in [
-            ("affine_qmv_fast_x", Some(RoutePath::Qmv)),
-            ("affine_qmv_x", Some(RoutePath::Qmv)),
-            ("affine_qmv_wide_x", Some(RoutePath::Wide)),
-            ("affine_qmv_streamed_x", Some(RoutePath::Streamed)),
-            ("affine_qmv_quad_x", None),
+            ("affine_qmv_fast_float_gs_64", Some(RoutePath::Qmv)),
+            ("affine_qmv_float_gs_64", Some(RoutePath::Qmv)),
+            ("affine_qmv_wide_float_gs_64", Some(RoutePath::Wide)),
+            ("affine_qmv_streamed_float_gs_64", Some(RoutePath::Streamed)),
+            ("affine_qmv_quad_float_gs_64", None),
             ("affine_qmm_t_x", None),
             ("", None),
         ] {

@@ -6,7 +6,7 @@ mod text;
 
 use std::collections::BTreeSet;
 
-use mlx_overlay::{Dtype, Path, RowPolicy};
+use mlx_overlay::{DispatchPath, Dtype, RowPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -166,6 +166,7 @@ pub struct Certificate {
     /// The policy.
     pub policy: String,
     /// What products took, as [`mlx_overlay::dispatch_stats`] names it.
+    #[serde(alias = "functions")]
     pub paths: BTreeSet<String>,
 }
 
@@ -328,7 +329,7 @@ fn cost(layers: &[LayerVerdict], policy: &str) -> u64 {
 fn obstacle(layer: &LayerVerdict) -> Option<String> {
     let narrow = |cell: &&Cell| cell.policy == RowPolicy::Narrow.name() && cell.differing > 0;
     let cell = layer.cells.iter().find(narrow)?;
-    let why = if cell.path == Path::Matrix.name() {
+    let why = if cell.path == DispatchPath::Matrix.name() {
         "at its batch limit MLX takes a matrix kernel, which only `exact` prevents"
     } else {
         "not the choice of a kernel: please report it with this output"
@@ -347,16 +348,19 @@ mod tests {
     fn a_certificate_names_what_was_not_probed() {
         let certificate = Certificate {
             policy: "streamed".to_owned(),
-            paths: ["qmv", "qmv_streamed"].map(str::to_owned).into(),
+            paths: ["qmv_fast", "qmv_streamed_fast"].map(str::to_owned).into(),
         };
-        let served = [("qmv".to_owned(), 9), ("qmv_streamed".to_owned(), 3)];
+        let served = [
+            ("qmv_fast".to_owned(), 9),
+            ("qmv_streamed_fast".to_owned(), 3),
+        ];
         certificate.check(&served).unwrap();
         let error = certificate
-            .check(&[("qmv_wide".to_owned(), 2), ("matrix".to_owned(), 0)])
+            .check(&[("qmv".to_owned(), 2), ("matrix".to_owned(), 0)])
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy streamed was probed with qmv, qmv_streamed, but qmv_wide (2 times) ran \
+            "policy streamed was probed with qmv_fast, qmv_streamed_fast, but qmv (2 times) ran \
              as well: the probe says nothing about them"
         );
     }

@@ -1,6 +1,6 @@
 //! One quantized product: rows together against rows alone.
 
-use dispatch_plan::Plan;
+use dispatch_plan::{Plan, function_of};
 use mlx_overlay::{Array, Dtype, QuantizedMatrix, RowPolicy, Stream, quantized_matmul, slice};
 
 use super::{Cell, Layer, LayerVerdict, Options};
@@ -57,9 +57,10 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
             let mut alone = Vec::new();
             for row in 0..most {
                 let run = default.scope(|| sample.run(row..row + 1))?;
-                let path = verify(product, dtype, 1, &default, &run)?.map(|plan| plan.path);
+                let path = verify(product, dtype, 1, &default, &run)?
+                    .map(|plan| plan.path.kernel_name(plan.fast));
                 (verdict.alone, verdict.alone_function) = (run.kernel, run.function);
-                verdict.alone_path = path.map_or_else(String::new, |path| path.to_string());
+                verdict.alone_path = path.unwrap_or_default();
                 alone.extend(run.bits);
             }
             let mut cells = verdict.cells.iter_mut();
@@ -67,7 +68,7 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
                 for (&rows, cell) in options.rows.iter().zip(&mut cells) {
                     let run = stream.scope(|| sample.run(0..rows))?;
                     if let Some(plan) = verify(product, dtype, rows, stream, &run)? {
-                        cell.path = plan.path.to_string();
+                        cell.path = plan.path.kernel_name(plan.fast);
                         cell.weight_passes = plan.weight_passes as usize;
                         cell.weight_bytes = plan.weight_bytes;
                     }
@@ -151,7 +152,7 @@ impl Sample {
         let x = slice(&self.x, &[rows, 0..self.matrix.columns()])?;
         let product = quantized_matmul(&x, &self.matrix)?;
         let (bits, kernel) = kernels::of_product(|| values::bits(&product))?;
-        let function = kernels::function(&kernel).unwrap_or_default().to_owned();
+        let function = function_of(&kernel).unwrap_or_default().to_owned();
         Ok(Run {
             bits,
             kernel,

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use dispatch_plan::{Dtype, Policy};
 use metal_sim::Device;
-use proofs::{BITS, Case, Driver, Format, How, Kind, Prefix};
+use proofs::{BITS, Case, Driver, FloatFormat, How, Kind, Prefix};
 use serde::{Deserialize, Serialize};
 
 /// Set to 1, it stores what is found instead of comparing.
@@ -38,7 +38,7 @@ pub(crate) fn same_bits() -> Result<()> {
                 ..case
             }));
         }
-        for format in Format::ALL {
+        for format in FloatFormat::ALL {
             for &dtype in Dtype::ALL {
                 cases.extend(format.case(kind, []).map(|case| Case {
                     n: 8,

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dispatch_plan::{Mode, Path, Policy};
 use metal_sim::Device;
 use metal_sim::trace::Dispatch;
-use proofs::{Case, Driver, Format, How, Kind, Prefix, Record, products};
+use proofs::{Case, Driver, FloatFormat, How, Kind, Prefix, Record, products};
 
 pub(crate) fn as_planned() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
@@ -17,11 +17,11 @@ pub(crate) fn as_planned() -> Result<()> {
         "applegpu_g17s",
     ] {
         let architecture = name.parse()?;
-        for policy in [Policy::Default, Policy::Narrow, Policy::Streamed] {
+        for &policy in Policy::ALL {
             // 33 rows are beyond the batch limit of every architecture.
             let rows = || (1..=13).chain([33, 40]);
             let affine = Case::new(4, 64, Kind::Fast, rows());
-            let fp = Format::ALL
+            let fp = FloatFormat::ALL
                 .into_iter()
                 .filter_map(|format| format.case(Kind::Fast, rows()));
             let mut cases: Vec<_> = affine.into_iter().chain(fp).collect();
@@ -84,7 +84,7 @@ pub(crate) fn as_planned() -> Result<()> {
 /// changes no bit, and so the streamed kernel has the bits of either.
 pub(crate) fn narrow_kernel() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
-    for format in Format::ALL
+    for format in FloatFormat::ALL
         .into_iter()
         .filter(|format| format.mode == Mode::Nvfp4)
     {

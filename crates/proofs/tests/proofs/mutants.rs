@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use cli::println;
 use dispatch_plan::{Mode, Policy};
 use metal_sim::{Device, Library, Toolchain, default_cache_folder, metal};
-use proofs::{Case, Driver, Format, How, Kind, Prefix, products};
+use proofs::{Case, Driver, FloatFormat, How, Kind, Prefix, products};
 
 const KERNELS: &str = "mlx/backend/metal/kernels";
 
@@ -196,7 +196,7 @@ pub(crate) fn caught() -> Result<()> {
 
 /// With nvfp4's scales, since multiplying by those of mxfp4 and mxfp8, powers of two, rounds nothing.
 pub(crate) fn fp_caught() -> Result<()> {
-    let nvfp4 = Format::ALL
+    let nvfp4 = FloatFormat::ALL
         .into_iter()
         .filter(|format| format.mode == Mode::Nvfp4);
     let cases: Vec<_> = nvfp4

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::{Mode, Path, Policy};
 use metal_sim::Device;
-use proofs::{Case, Driver, Format, How, Kind, Prefix, Record};
+use proofs::{Case, Driver, FloatFormat, How, Kind, Prefix, Record};
 
 pub(crate) fn counted() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
@@ -14,7 +14,7 @@ pub(crate) fn counted() -> Result<()> {
         .into_iter()
         .filter_map(|(bits, kind)| Case::new(bits, 64, kind, rows))
         .collect();
-    for format in Format::ALL {
+    for format in FloatFormat::ALL {
         cases.extend(format.case(Kind::Fast, rows));
         cases.extend(format.case(Kind::Tail, rows));
     }

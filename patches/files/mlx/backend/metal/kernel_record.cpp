@@ -1,5 +1,6 @@
 #include "mlx/backend/metal/kernel_record.h"
 
+#include "mlx/backend/metal/qmv_fingerprint.h"
 #include "mlx/row_policy.h"
 
 namespace mlx::core::metal {
@@ -12,7 +13,7 @@ thread_local std::string recorded;
 } // namespace
 
 void record_kernel(const std::string& name) {
-  if (recording) {
+  if (recording && name.rfind(tree_kernel_prefix, 0) != 0) {
     recorded.append(name).push_back('\n');
   }
 }

@@ -14,6 +14,11 @@ namespace mlx::core {
 
 namespace {
 
+static_assert(int(QuantizationMode::Affine) == MLX_ROW_MODE_AFFINE);
+static_assert(int(QuantizationMode::Mxfp4) == MLX_ROW_MODE_MXFP4);
+static_assert(int(QuantizationMode::Mxfp8) == MLX_ROW_MODE_MXFP8);
+static_assert(int(QuantizationMode::Nvfp4) == MLX_ROW_MODE_NVFP4);
+
 struct Routes {
   std::shared_mutex mutex;
   std::vector<mlx_row_route> entries;
@@ -25,21 +30,22 @@ Routes& routes() {
   return *routes;
 }
 
-std::array<std::atomic<uint64_t>, MLX_ROW_PATH_COUNT> counts{};
-
-QmvRules rules{};
+// Two a path, the second for its fast kernel.
+std::array<std::atomic<uint64_t>, 2 * MLX_ROW_PATH_COUNT> counts{};
 
 mlx_row_plan
 decide(const mlx_row_problem& p, int batch_limit, bool matrix_kernels) {
   const auto mode = static_cast<QuantizationMode>(p.mode);
   const bool wide = !p.global_scale &&
-      rules.wide(quantization_mode_to_string(mode), metal::device(Device::gpu));
+      qmv_ask.wide(
+          quantization_mode_to_string(mode), metal::device(Device::gpu));
+  const bool fast = p.k % qmv_ask.fast_k_alignment(p.bits) == 0;
   const int policy = row_policy_of(p);
   auto& r = routes();
   std::shared_lock lock(r.mutex);
   return decide_qmv(
       p,
-      {batch_limit, matrix_kernels, wide},
+      {batch_limit, matrix_kernels, wide, fast},
       policy,
       r.entries.data(),
       r.entries.size());
@@ -49,14 +55,13 @@ QmvCall
 call(const mlx_row_problem& problem, int batch_limit, bool matrix_kernels) {
   qmv_check_kernels();
   const auto plan = decide(problem, batch_limit, matrix_kernels);
-  counts[plan.path].fetch_add(1, std::memory_order_relaxed);
-  const bool fast = problem.k % rules.fast_k_alignment(problem.bits) == 0;
-  return {problem, plan, fast};
+  counts[2 * plan.path + plan.fast].fetch_add(1, std::memory_order_relaxed);
+  return {problem, plan};
 }
 
 int batch_limit_of(const mlx_row_problem& p) {
   // Without transpose as QuantizedMatmul and GatherQMM have it.
-  return p.transpose ? rules.batch_limit(p.k, p.n, metal::device(Device::gpu))
+  return p.transpose ? qmv_ask.batch_limit(p.k, p.n, metal::device(Device::gpu))
                      : 4;
 }
 
@@ -68,8 +73,9 @@ bool has_matrix_kernels(const mlx_row_problem& p) {
     return true;
   }
   const int alignment = gather && metal::is_nax_available() ? 64 : 32;
-  return p.global_scale && p.dtype == MLX_ROW_DTYPE_BFLOAT16 &&
-      p.k % alignment == 0;
+  // qqmm has them for matrices only.
+  return (gather || p.batch <= 1) && p.global_scale &&
+      p.dtype == MLX_ROW_DTYPE_BFLOAT16 && p.k % alignment == 0;
 }
 
 } // namespace
@@ -84,11 +90,6 @@ QmvCall qmv_call(const QmvProblem& problem, bool& matrix_kernels) {
   const auto decided = call(problem, batch_limit_of(problem), matrix_kernels);
   matrix_kernels = matrix_kernels && !decided.exact();
   return decided;
-}
-
-int set_qmv_rules(QmvRules given) {
-  rules = given;
-  return 0;
 }
 
 Stream new_policy_stream(int policy) {
@@ -142,8 +143,8 @@ int mlx_row_plan_product(const mlx_row_problem* problem, mlx_row_plan* plan) {
   });
 }
 
-int32_t mlx_row_matrix_units(void) {
-  return metal::is_nax_available();
+int mlx_row_matrix_units(int32_t* has) {
+  return row_guarded([&] { *has = metal::is_nax_available(); });
 }
 
 size_t mlx_row_counts(uint64_t* copy, size_t capacity) {

@@ -28,8 +28,6 @@ struct QmvProblem : mlx_row_problem {
 struct QmvCall {
   mlx_row_problem problem;
   mlx_row_plan plan;
-  /// Whether K is one that qmv_fast takes.
-  bool fast;
 
   /// Whether every row must have its bits at any M and in any batch.
   bool exact() const {
@@ -43,15 +41,13 @@ struct QmvCall {
 QmvCall qmv_call(const QmvProblem& problem, int& batch_limit);
 QmvCall qmv_call(const QmvProblem& problem, bool& matrix_kernels);
 
-/// Rules of quantized.cpp, asked instead of repeated.
+/// Rules of quantized.cpp, asked instead of repeated. Defined there.
 struct QmvRules {
   int (*batch_limit)(int D, int O, metal::Device& d);
   bool (*wide)(const std::string& mode, metal::Device& d);
   int (*fast_k_alignment)(int bits);
 };
-
-/// Hands them in.
-int set_qmv_rules(QmvRules rules);
+extern const QmvRules qmv_ask;
 
 /// Makes a GPU stream of the calling thread with a policy.
 Stream new_policy_stream(int policy);

@@ -20,7 +20,6 @@ namespace mlx::core {
 namespace {
 
 constexpr std::string_view host_tree = MLX_OVERLAY_TREE;
-constexpr std::string_view kernel_prefix = "mlx_overlay_tree_";
 
 // Where load_default_library (device.cpp) looks, in its order.
 std::vector<std::string> library_paths() {
@@ -39,8 +38,8 @@ std::string tree_of(MTL::Library* library) {
   auto* names = library->functionNames();
   for (NS::UInteger i = 0; i < names->count(); i++) {
     const std::string name = names->object<NS::String>(i)->utf8String();
-    if (name.compare(0, kernel_prefix.size(), kernel_prefix) == 0) {
-      return name.substr(kernel_prefix.size());
+    if (name.compare(0, tree_kernel_prefix.size(), tree_kernel_prefix) == 0) {
+      return name.substr(tree_kernel_prefix.size());
     }
   }
   return "";
@@ -68,7 +67,7 @@ bool check_kernels() {
     return true;
   }
   try {
-    std::string name(kernel_prefix);
+    std::string name(tree_kernel_prefix);
     metal::device(Device::gpu).get_kernel(name.append(host_tree));
   } catch (const std::exception& e) {
     std::ostringstream msg;

@@ -39,11 +39,17 @@ constexpr std::array<const char*, MLX_ROW_PATH_COUNT> path_names = {
     "matrix",
     "sorted"};
 
+// Callers in other languages declare these field by field.
+static_assert(
+    sizeof(mlx_row_problem) == 14 * 4 && sizeof(mlx_row_upstream) == 4 * 4 &&
+    sizeof(mlx_row_route) == 10 * 4 && sizeof(mlx_row_plan) == 5 * 4);
+
 using Problem = mlx_row_problem;
 using Route = mlx_row_route;
 
+// Without the sum, which may not be an int.
 int ceil_div(int a, int b) {
-  return (a + b - 1) / b;
+  return a / b + (a % b != 0);
 }
 
 bool is_affine(const Problem& p) {
@@ -203,11 +209,23 @@ void check_problem(const mlx_row_problem& p) {
   expect(p.op >= 0 && p.op < MLX_ROW_OP_COUNT, "op", "0 to 3", p.op);
   expect(p.mode >= 0 && p.mode < MLX_ROW_MODE_COUNT, "mode", "0 to 3", p.mode);
   expect(p.bits >= 1 && p.bits <= 8, "bits", "1 to 8", p.bits);
+  expect(p.group_size >= 1, "group_size", "1 or more", p.group_size);
+  expect(
+      !p.global_scale || p.mode == MLX_ROW_MODE_NVFP4,
+      "global_scale",
+      "0 in other modes than nvfp4",
+      p.global_scale);
   expect(p.m >= 0, "m", "0 or more", p.m);
   expect(p.n >= 0, "n", "0 or more", p.n);
-  expect(p.k >= 1, "k", "1 or more", p.k);
   expect(p.batch >= 0, "batch", "0 or more", p.batch);
   expect(p.experts >= 1, "experts", "1 or more", p.experts);
+  // Weights are packed and grouped along the last axis of their matrix.
+  const int packed = p.transpose ? p.k : p.n;
+  expect(
+      p.k >= 1 && packed % p.group_size == 0,
+      p.transpose ? "k" : "n",
+      "a positive multiple of the group size, " + std::to_string(p.group_size),
+      packed);
 }
 
 void check_routes(const mlx_row_route* routes, size_t count) {
@@ -223,7 +241,14 @@ mlx_row_plan decide_qmv(
     const mlx_row_route* routes,
     size_t route_count) {
   const int path = choose_path(problem, upstream, policy, routes, route_count);
-  return {policy, path, tile_of(problem, path), keeps_bits(problem, path)};
+  const bool has_fast_kernel = path == MLX_ROW_PATH_QMV ||
+      path == MLX_ROW_PATH_STREAMED || path == MLX_ROW_PATH_ROWS;
+  return {
+      policy,
+      path,
+      has_fast_kernel && upstream.fast,
+      tile_of(problem, path),
+      keeps_bits(problem, path)};
 }
 
 } // namespace mlx::core

@@ -47,7 +47,7 @@ void qmv_streamed(
   concatenate(
       name,
       quantization_mode_to_string(mode),
-      call.fast ? "_qmv_streamed_fast_" : "_qmv_streamed_",
+      call.plan.fast ? "_qmv_streamed_fast_" : "_qmv_streamed_",
       type,
       "_gs_",
       problem.group_size,
@@ -65,7 +65,7 @@ void qmv_streamed(
         problem.group_size,
         problem.bits,
         tile,
-        call.fast,
+        call.plan.fast,
         batched,
         more...);
   };
