@@ -17,38 +17,24 @@ struct Cli {
     command: Command,
 }
 
+// Each is described on its `Args`.
 #[derive(Subcommand)]
 enum Command {
-    /// Fetch and verify the pinned MLX and its build inputs
     Fetch(fetch::Args),
-    /// Make vendor/mlx: the pinned MLX with the overlay
     ApplyOverlay(apply_overlay::Args),
-    /// Move the pin to another MLX and put every patch onto it
     BumpPin(bump_pin::Args),
-    /// Edit, export, list and check the patches
     Patch(patch::Args),
-    /// Make the bundle of a pull request to MLX; pushes and opens nothing
     Upstream(upstream::Args),
-    /// Say what vendor/mlx holds, patch by patch
     Status(status::Args),
-    /// Check that the pin, the patches, the lock and the patched sources are in order
     #[command(alias = "verify")]
     Check(check::Args),
-    /// Build MLX with the overlay and install it below target/mlx
     Build(build::Args),
-    /// Make a built MLX a folder or archive that can be moved
     Bundle(bundle::Args),
-    /// Look for what keeps MLX from being built, linked or run here
     Doctor(doctor::Args),
-    /// Print the settings with which other bindings use the patched MLX
     Env(env::Args),
-    /// Say which kernel a quantized product takes as its rows grow
     Plan(plan::Args),
-    /// Say which kernels the sources instantiate, a library holds, and the dispatch can ask for
     Kernels(kernels::Args),
-    /// From nothing to a program that runs on the patched MLX
     Quickstart(quickstart::Args),
-    /// Build, check and test everything on this machine
     Test(test::Args),
     #[command(hide = true)]
     RunCmake(build::cmake::Args),

@@ -59,7 +59,7 @@ fn json_has_a_row_for_each_m() {
     );
     assert_eq!(
         fields(&rows[11]).1,
-        "qmm",
+        "matrix",
         "the batch limit of an Ultra is 12"
     );
 

@@ -61,10 +61,17 @@ fn is_replaceable(path: &Path) -> bool {
 
 /// A file in the same folder, to be renamed.
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    let folder = folder(path);
+    if !folder.is_dir() {
+        let text = format!("there is no folder {}", folder.display());
+        return Err(io::Error::new(ErrorKind::NotFound, text));
+    }
     tempfile::Builder::new()
         // Others may read it: the umask decides, as for any new file.
         .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder(path))
+        .tempfile_in(folder)
+        // Its text names the temporary file, which nobody asked for.
+        .map_err(|error| io::Error::from(error.kind()))
 }
 
 fn folder(path: &Path) -> PathBuf {
@@ -75,7 +82,11 @@ fn folder(path: &Path) -> PathBuf {
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
-    let text = format!("cannot write {}: {error}", path.display());
+    let reason = match error.kind() {
+        ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        _ => error.to_string(),
+    };
+    let text = format!("cannot write {}: {reason}", path.display());
     io::Error::new(error.kind(), text)
 }
 
@@ -113,7 +124,13 @@ mod tests {
             error.contains("cannot write") && error.contains(&path),
             "{error}"
         );
-        assert!(write(&folder.path().join("none/report.json"), "").is_err());
+        let lost = folder.path().join("none/report.json");
+        let error = write(&lost, "").unwrap_err().to_string();
+        let expected = format!(
+            "cannot write {}: there is no folder {path}/none",
+            lost.display()
+        );
+        assert_eq!(error, expected);
     }
 
     #[test]

@@ -2,8 +2,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::search::{PREFIX_VARIABLE, PRISTINE_VARIABLE};
-use crate::stamp::Stamp;
+use crate::names::{PREFIX_VARIABLE, PRISTINE_VARIABLE, STAMP, STAMP_FORMAT};
 
 /// A `Result` of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -43,7 +42,7 @@ pub enum Error {
         message: String,
     },
     /// A stamp of another format.
-    #[error("`{}` has format {found}, expected {}", path.display(), Stamp::FORMAT)]
+    #[error("`{}` has format {found}, expected {}", path.display(), STAMP_FORMAT)]
     OtherFormat {
         /// The stamp.
         path: PathBuf,
@@ -118,7 +117,7 @@ impl fmt::Display for Found {
             Self::Nothing => f.write_str("does not exist"),
             Self::DeadLink => f.write_str("is a link to a folder that does not exist"),
             Self::File => f.write_str("is a file"),
-            Self::NoStamp => write!(f, "has no {}", Stamp::FILE_NAME),
+            Self::NoStamp => write!(f, "has no {STAMP}"),
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod error;
 mod lock;
+mod names;
 mod search;
 mod stamp;
 #[cfg(feature = "sums")]
@@ -16,7 +17,8 @@ pub mod sums;
 
 pub use error::{Error, Found, Result};
 pub use lock::Ids;
-pub use search::{BUILDS, CURRENT, PREFIX_VARIABLE, PRISTINE_VARIABLE, Prefix, Search, built};
+pub use names::{BUILDS, CURRENT, PREFIX_VARIABLE, PRISTINE_VARIABLE};
+pub use search::{Prefix, Search, built};
 pub use stamp::{Backend, Stamp, UnknownBackend};
 
 use std::path::Path;

@@ -2,19 +2,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::names::{BUILDS, CURRENT, PREFIX_VARIABLE, PRISTINE_VARIABLE};
 use crate::{Error, Ids, Result, Stamp};
-
-/// The environment variable that names a prefix or bundle to link.
-pub const PREFIX_VARIABLE: &str = "MLX_OVERLAY_PREFIX";
-
-/// Set to 1: link upstream's MLX without the overlay, as a reference.
-pub const PRISTINE_VARIABLE: &str = "MLX_OVERLAY_PRISTINE";
-
-/// The folder of all builds, in a checkout. It does not follow `CARGO_TARGET_DIR`: build scripts look for it there.
-pub const BUILDS: &str = "target/mlx";
-
-/// The link to the last build with the overlay, in a checkout.
-pub const CURRENT: &str = "target/mlx/current";
 
 /// What was asked for, by the environment and by the place of the program that asks.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Found, Result};
+use crate::{Error, Found, Result, names};
 
 /// Which of MLX's back-ends was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -131,10 +131,10 @@ struct File<'a> {
 
 impl Stamp {
     /// The file's name, in the root of a prefix.
-    pub const FILE_NAME: &'static str = "mlx-overlay.toml";
+    pub const FILE_NAME: &'static str = names::STAMP;
 
     /// The format that is written and read.
-    pub const FORMAT: u32 = 1;
+    pub const FORMAT: u32 = names::STAMP_FORMAT;
 
     /// Reads the stamp of a prefix.
     ///

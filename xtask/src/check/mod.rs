@@ -81,6 +81,16 @@ enum Name {
     AddressSpaces,
 }
 
+/// The names of all checks of vendor/mlx, or of all that need none.
+pub(crate) fn names(of_the_tree: bool) -> Vec<String> {
+    let needs_tree = |name: &Name| matches!(name, Name::Tree | Name::Closure | Name::AddressSpaces);
+    let names = Name::value_variants().iter();
+    names
+        .filter(|name| needs_tree(name) == of_the_tree)
+        .filter_map(|name| Some(name.to_possible_value()?.get_name().to_owned()))
+        .collect()
+}
+
 /// Version of the JSON output.
 const FORMAT: u32 = 1;
 

@@ -254,7 +254,8 @@ fn reach(host: &Host, manifest: &Manifest, source: &Source) -> Option<Finding> {
                 "check cargo's `[source]`, `http.proxy` and `net.offline`; `cargo xtask fetch --source PATH` needs no registry",
             ))
         }
-        _ => None,
+        // Whoever serves it is asked when it is fetched.
+        Source::Archive(_) => None,
     }
 }
 

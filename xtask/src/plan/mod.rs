@@ -179,7 +179,7 @@ fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Lad
     let plans = (1..=args.rows)
         .map(|m| {
             let problem = Problem {
-                nax: args.matrix_units && architecture.generation() >= 17,
+                nax: args.matrix_units && architecture.has_matrix_units(),
                 op: if args.global_scale {
                     Op::QqMatmul
                 } else {

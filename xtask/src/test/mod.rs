@@ -11,6 +11,7 @@ use mlx_prefix::Backend;
 
 use crate::build::backend;
 use crate::cargo;
+use crate::check;
 use crate::host::{Host, Os};
 use crate::proc::Cmd;
 use crate::requirements::{self, Missing, Remedy};
@@ -18,10 +19,6 @@ use report::Step;
 
 /// The cargo-deny that CI uses; another release may know other checks.
 pub const CARGO_DENY: &str = "0.20.2";
-
-/// The checks that need no build, and those of the patched sources.
-const PATCHES: [&str; 6] = ["check", "series", "lock", "budget", "lint", "watch"];
-const SOURCES: [&str; 4] = ["check", "tree", "closure", "address-spaces"];
 
 /// The clang-format of Debian 12. Other releases lay out some code differently.
 const CLANG_FORMAT: &str = "clang-format-14";
@@ -66,6 +63,17 @@ pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
             brew: &["shellcheck"],
         };
         all.push(lack("shellcheck", absent, remedy));
+    }
+    if lacks_sanitizers(host) {
+        let remedy = Remedy::Packages {
+            apt: &["libclang-rt-19-dev"],
+            brew: &[],
+        };
+        all.push(lack(
+            "the sanitizers of clang 19",
+            "its headers are missing",
+            remedy,
+        ));
     }
     if clang_format(host).is_none() {
         let remedy = Remedy::Packages {
@@ -125,6 +133,19 @@ pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
     all
 }
 
+/// The simulator's tests run under the sanitizers of the clang that compiles its kernels, or that will be installed.
+fn lacks_sanitizers(host: &Host) -> bool {
+    if backend::default_for(host) != Backend::Sim {
+        return false;
+    }
+    match host.cmd("clang++-19").arg("-print-resource-dir").read() {
+        Ok(resources) => !Utf8Path::new(resources.trim())
+            .join("include/sanitizer/common_interface_defs.h")
+            .is_file(),
+        Err(_) => requirements::kernel_clang(host).is_err(),
+    }
+}
+
 fn clang_format(host: &Host) -> Option<Utf8PathBuf> {
     host.find(CLANG_FORMAT)
 }
@@ -168,7 +189,11 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             command(deny.as_str()).args(["check", "licenses", "bans", "sources"])
         }),
         Step::new("fetch", xtask(&["fetch"])),
-        Step::new("patches", xtask(&PATCHES)).needs("fetch"),
+        Step::new(
+            "patches",
+            xtask(&["check", "--clang-format", clang_format.as_str()]).args(check::names(false)),
+        )
+        .needs("fetch"),
         Step::new("apply", xtask(&["apply-overlay"])).needs("fetch"),
     ];
     if backend::default_for(host) == Backend::Sim {
@@ -189,7 +214,13 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             "--include-ignored",
         ];
         steps.push(Step::new("MLX on the simulated device", cargo(&device)).needs("build"));
-        steps.push(Step::new("patched sources", xtask(&SOURCES)).needs("build"));
+        steps.push(
+            Step::new(
+                "patched sources",
+                xtask(&["check"]).args(check::names(true)),
+            )
+            .needs("build"),
+        );
     } else {
         steps.push(Step::new("build", xtask(&["build"])).needs("apply"));
     }

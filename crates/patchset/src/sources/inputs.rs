@@ -28,7 +28,7 @@ pub struct Unpacked {
 
 /// What was unpacked, kept beside the folder.
 #[derive(PartialEq, Serialize, Deserialize)]
-struct Stamp {
+struct Recorded {
     sha256: String,
     tree: String,
 }
@@ -70,7 +70,7 @@ fn fetch_one(
     }
     let archive = bring(workspace, input, offline, progress)?;
     let snapshot = unpack(&name, &archive, Some(&input.path))?;
-    let stamp = Stamp {
+    let stamp = Recorded {
         sha256: input.sha256.clone(),
         tree: snapshot.listing()?.tree_id()?.to_string(),
     };
@@ -95,7 +95,7 @@ fn is_current(folder: &Utf8Path, stamp_file: &Utf8Path, input: &Input) -> Result
     let Ok(stamp) = fs::read(stamp_file) else {
         return Ok(false);
     };
-    let Ok(stamp) = serde_json::from_slice::<Stamp>(&stamp) else {
+    let Ok(stamp) = serde_json::from_slice::<Recorded>(&stamp) else {
         return Ok(false);
     };
     Ok(folder.is_dir()

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::{Configuration, Options};
+use super::configuration::{Configuration, Options};
 use crate::host::{Host, Os};
 
 pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {

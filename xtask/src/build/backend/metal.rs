@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use camino::Utf8PathBuf;
 use metallib::Version;
 
-use super::{Configuration, Options};
+use super::configuration::{Configuration, Options};
 use crate::host::{Host, Os};
 use crate::requirements;
 

@@ -6,7 +6,7 @@
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 
-use super::{Configuration, Options};
+use super::configuration::{Configuration, Options};
 use crate::cargo;
 use crate::host::{Host, Os};
 use crate::requirements;
