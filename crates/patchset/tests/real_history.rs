@@ -245,8 +245,23 @@ fn from_0_32_0_to_0_32_4_names_exactly_what_changed() {
         "fp_qmv_impl",
         "Dequantize",
         "get_qmv_batch_limit",
+        "qmv_fast_k_alignment",
         "qmv",
         "dispatch_qmv",
+        "qvm",
+        "qvm_split_k",
+        "qmm",
+        "qmm_nax",
+        "qmm_splitk",
+        "gather_qmv",
+        "gather_qvm",
+        "gather_qmm",
+        "gather_qmm_nax",
+        "gather_qmm_rhs",
+        "gather_qmm_rhs_nax",
+        "GatherQMM::eval_gpu",
+        "QQMatmul::eval_gpu",
+        "GatherQQMM::eval_gpu",
     ];
     assert_eq!(changed(&report), expected);
     let same = |name: &str| {
@@ -255,7 +270,14 @@ fn from_0_32_0_to_0_32_4_names_exactly_what_changed() {
             .iter()
             .any(|watched| watched.name == name && watched.change == Change::Same)
     };
-    for name in ["qmv_impl", "qmv_quad_impl", "qmv_wide_impl", "qmv_wide"] {
+    for name in [
+        "qmv_impl",
+        "qmv_quad_impl",
+        "qmv_wide_impl",
+        "qmv_wide",
+        "qmv_quad",
+        "use_qmv_wide",
+    ] {
         assert!(same(name), "{name}");
     }
     let text = report.to_markdown();
