@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use mlx_overlay::{
-    Array, Device, RowPolicy, Quantization, QuantizedMatrix, Result, Stream, build_info, quantize,
+    Array, Device, Quantization, QuantizedMatrix, Result, RowPolicy, Stream, build_info, quantize,
     quantized_matmul,
 };
 
