@@ -1,39 +1,48 @@
 #include "mlx/row_policy.h"
 
 #include <array>
+#include <charconv>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <shared_mutex>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 namespace mlx::core {
 
 namespace {
 
-constexpr std::array<const char*, MLX_ROW_POLICY_COUNT> policy_names = {
+constexpr std::array<std::string_view, MLX_ROW_POLICY_COUNT> kind_names = {
     "default",
+    "exact",
     "narrow",
-    "streamed",
-    "exact"};
+    "wide"};
+
+constexpr const char* known_policies =
+    "default, exact, narrow or wide, with \":R\" for blocks of R rows (1 or "
+    "more, 16 if not given) or \":all\" for blocks without limit";
 
 thread_local std::string last_error;
+thread_local bool in_hook = false;
 
-// As in "default, narrow, streamed or exact".
-std::string known_policies() {
-  std::string names;
-  for (size_t i = 0; i < policy_names.size(); i++) {
-    names += i == 0 ? "" : i + 1 < policy_names.size() ? ", " : " or ";
-    names += policy_names[i];
-  }
-  return names;
-}
+// By stream index. Indices are dense and never reused.
+struct StreamPolicy {
+  mlx_row_policy policy{MLX_ROW_DECLINE, 0};
+  bool asked{false}; // an operation was decided without a policy of its own
+};
 
-// Policies by stream index. Indices are dense and never reused.
 struct Streams {
   std::mutex mutex;
-  std::vector<int8_t> policies;
+  std::vector<StreamPolicy> entries;
+
+  StreamPolicy& at(int index) {
+    if (index >= static_cast<int>(entries.size())) {
+      entries.resize(index + 1);
+    }
+    return entries[index];
+  }
 };
 
 struct Hook {
@@ -53,40 +62,117 @@ Hook& hook() {
   return *hook;
 }
 
-int of_hook(const mlx_row_problem& problem) {
+bool is_policy(mlx_row_policy p) {
+  return mlx_row_policy_name(p.kind) && p.rows >= 0;
+}
+
+std::string text_of(mlx_row_policy p) {
+  std::string text(kind_names[p.kind]);
+  if (p.kind == MLX_ROW_POLICY_DEFAULT || p.rows == MLX_ROW_BLOCK_ROWS) {
+    return text;
+  }
+  return text + (p.rows == 0 ? ":all" : ":" + std::to_string(p.rows));
+}
+
+// How a policy was spelt before there were blocks, and how it is now.
+std::string_view respelt(std::string_view name) {
+  return name == "streamed" ? "exact" : "";
+}
+
+mlx_row_policy parse(std::string_view text) {
+  const auto colon = text.find(':');
+  const auto name = text.substr(0, colon);
+  auto fail = [&](const std::string& why) {
+    throw std::invalid_argument(
+        "found \"" + std::string(text) + "\"" + why + "; a policy is " +
+        known_policies);
+  };
+  mlx_row_policy policy{MLX_ROW_DECLINE, MLX_ROW_BLOCK_ROWS};
+  for (size_t i = 0; i < kind_names.size(); i++) {
+    if (name == kind_names[i]) {
+      policy.kind = static_cast<int32_t>(i);
+    }
+  }
+  if (policy.kind == MLX_ROW_DECLINE) {
+    const auto now = respelt(name);
+    fail(now.empty() ? "" : ", which is now \"" + std::string(now) + "\"");
+  }
+  if (colon == std::string_view::npos) {
+    return policy;
+  }
+  const auto rows = text.substr(colon + 1);
+  if (rows == "all") {
+    policy.rows = 0;
+    return policy;
+  }
+  const char* end = rows.data() + rows.size();
+  const auto [stop, error] = std::from_chars(rows.data(), end, policy.rows);
+  if (error == std::errc::result_out_of_range) {
+    fail(", with more rows than fit; \":all\" has no limit");
+  }
+  if (error != std::errc() || stop != end || policy.rows < 1) {
+    fail(", where R is no whole number from 1 on");
+  }
+  return policy;
+}
+
+class HookCall {
+ public:
+  HookCall() {
+    if (in_hook) {
+      throw std::runtime_error(
+          "[row policy] The policy hook evaluates or builds attention, and so "
+          "asks itself for a policy; a hook must only answer");
+    }
+    in_hook = true;
+  }
+  ~HookCall() {
+    in_hook = false;
+  }
+};
+
+mlx_row_policy of_hook(const mlx_row_problem& problem) {
+  constexpr mlx_row_policy declines{MLX_ROW_DECLINE, 0};
   auto& h = hook();
+  HookCall call;
   std::shared_lock lock(h.mutex);
-  int answer = MLX_ROW_DECLINE;
+  mlx_row_policy answer = declines;
   try {
-    answer = h.function ? h.function(problem, h.context) : MLX_ROW_DECLINE;
+    answer = h.function ? h.function(problem, h.context) : declines;
   } catch (const std::exception& e) {
     throw std::runtime_error(
-        std::string("[quantized_matmul] The policy hook failed: ") + e.what());
+        std::string("[row policy] The policy hook failed: ") + e.what());
   } catch (...) {
     throw std::runtime_error(
-        "[quantized_matmul] The policy hook failed with an exception of a "
-        "foreign type");
+        "[row policy] The policy hook failed with an exception of a foreign "
+        "type");
   }
-  if (answer != MLX_ROW_DECLINE && !mlx_row_policy_name(answer)) {
-    throw std::runtime_error(
-        "[quantized_matmul] The policy hook must answer the number of one (" +
-        known_policies() + ", from 0 on) or -1 to decline, found " +
-        std::to_string(answer));
+  if (answer.kind != MLX_ROW_DECLINE) {
+    check_row_policy("[row policy] The answer of the policy hook", answer);
   }
   return answer;
 }
 
-int of_process() {
-  static const std::string name = [] {
-    const char* value = std::getenv("MLX_QMV_POLICY");
+mlx_row_policy of_process() {
+  static const std::string text = [] {
+    const char* value = std::getenv("MLX_ROW_POLICY");
     return std::string(value ? value : "default");
   }();
-  static const int policy = mlx_row_policy_from_name(name.c_str());
-  if (policy < 0) {
-    throw std::invalid_argument(
-        "[quantized_matmul] MLX_QMV_POLICY must be " + known_policies() +
-        ", found \"" + name + "\"");
-  }
+  // A failure is not kept: every operation reports it.
+  static const mlx_row_policy policy = [] {
+    if (const char* old = std::getenv("MLX_QMV_POLICY")) {
+      throw std::invalid_argument(
+          std::string("[row policy] MLX_QMV_POLICY is set (to \"") + old +
+          "\") and is no longer read: set MLX_ROW_POLICY, where \"streamed\" "
+          "is now \"exact\" and the former \"exact\" is \"exact:all\"");
+    }
+    try {
+      return parse(text);
+    } catch (const std::invalid_argument& e) {
+      throw std::invalid_argument(
+          std::string("[row policy] MLX_ROW_POLICY is no policy: ") + e.what());
+    }
+  }();
   return policy;
 }
 
@@ -97,36 +183,63 @@ int row_fail(std::string message) {
   return -1;
 }
 
-void check_row_policy(const std::string& what, int policy) {
-  if (!mlx_row_policy_name(policy)) {
+void check_row_policy(const std::string& what, mlx_row_policy policy) {
+  if (!is_policy(policy)) {
     throw std::invalid_argument(
-        what + " must be the number of one (" + known_policies() +
-        ", from 0 on), found " + std::to_string(policy));
+        what + " must be a kind from 0 to " +
+        std::to_string(MLX_ROW_POLICY_COUNT - 1) +
+        " and a number of rows (0 for no limit), found " +
+        std::to_string(policy.kind) + " and " + std::to_string(policy.rows));
   }
 }
 
-int row_policy_of(const mlx_row_problem& problem) {
-  int policy = row_stream_policy(problem.stream);
-  if (policy == MLX_ROW_DECLINE) {
-    policy = of_hook(problem);
-  }
-  return policy == MLX_ROW_DECLINE ? of_process() : policy;
+int row_kind(mlx_row_policy policy, const mlx_row_problem& p) {
+  const bool gathers = p.op == MLX_ROW_OP_GATHER_QMM ||
+      p.op == MLX_ROW_OP_GATHER_QQMM || p.op == MLX_ROW_OP_GATHER_MM;
+  const int64_t rows = gathers ? int64_t(p.batch) * p.m : p.m;
+  const int64_t most =
+      policy.rows * int64_t(gathers ? MLX_ROW_PICKS_PER_ROW : 1);
+  return most == 0 || rows <= most ? policy.kind : MLX_ROW_POLICY_DEFAULT;
 }
 
-int row_stream_policy(int index) {
+mlx_row_policy row_policy_of(const mlx_row_problem& problem) {
+  if (problem.stream >= 0) {
+    auto& s = streams();
+    std::lock_guard lock(s.mutex);
+    auto& entry = s.at(problem.stream);
+    if (entry.policy.kind != MLX_ROW_DECLINE) {
+      return entry.policy;
+    }
+    entry.asked = true;
+  }
+  const auto policy = of_hook(problem);
+  return policy.kind == MLX_ROW_DECLINE ? of_process() : policy;
+}
+
+mlx_row_policy row_stream_policy(int index) {
   auto& s = streams();
   std::lock_guard lock(s.mutex);
-  const bool known = index >= 0 && index < static_cast<int>(s.policies.size());
-  return known ? s.policies[index] : MLX_ROW_DECLINE;
+  const bool known = index >= 0 && index < static_cast<int>(s.entries.size());
+  return known ? s.entries[index].policy : StreamPolicy{}.policy;
 }
 
-void set_row_stream_policy(int index, int policy) {
+void set_row_stream_policy(int index, mlx_row_policy policy) {
+  const std::string stream = "stream " + std::to_string(index);
+  check_row_policy("the policy of " + stream, policy);
   auto& s = streams();
   std::lock_guard lock(s.mutex);
-  if (index >= static_cast<int>(s.policies.size())) {
-    s.policies.resize(index + 1, MLX_ROW_DECLINE);
+  auto& entry = s.at(index);
+  if (entry.policy.kind != MLX_ROW_DECLINE) {
+    throw std::invalid_argument(
+        stream + " has a policy already, " + text_of(entry.policy) +
+        ", which holds for the life of the process");
   }
-  s.policies[index] = policy;
+  if (entry.asked) {
+    throw std::invalid_argument(
+        stream + " has computed without a policy of its own; give a stream " +
+        "its policy before its first work");
+  }
+  entry.policy = policy;
 }
 
 } // namespace mlx::core
@@ -139,29 +252,46 @@ const char* mlx_row_last_error(void) {
   return last_error.c_str();
 }
 
-int32_t mlx_row_policy_from_name(const char* name) {
-  for (size_t i = 0; name && i < policy_names.size(); i++) {
-    if (std::strcmp(name, policy_names[i]) == 0) {
-      return static_cast<int32_t>(i);
-    }
-  }
-  return -1;
+int mlx_row_policy_from_text(const char* text, mlx_row_policy* policy) {
+  return row_guarded([&] { *policy = parse(text); });
 }
 
-const char* mlx_row_policy_name(int32_t policy) {
-  const bool known = policy >= 0 && policy < MLX_ROW_POLICY_COUNT;
-  return known ? policy_names[policy] : nullptr;
+int mlx_row_policy_text(mlx_row_policy policy, char text[MLX_ROW_TEXT_SIZE]) {
+  return row_guarded([&] {
+    check_row_policy("the policy", policy);
+    std::snprintf(text, MLX_ROW_TEXT_SIZE, "%s", text_of(policy).c_str());
+  });
 }
 
-int mlx_row_process_policy(int32_t* policy) {
+const char* mlx_row_policy_name(int32_t kind) {
+  const bool known = kind >= 0 && kind < MLX_ROW_POLICY_COUNT;
+  return known ? kind_names[kind].data() : nullptr;
+}
+
+int mlx_row_kind_of(
+    const mlx_row_problem* problem,
+    mlx_row_policy policy,
+    int32_t* kind) {
+  return row_guarded([&] {
+    check_row_policy("the policy", policy);
+    *kind = row_kind(policy, *problem);
+  });
+}
+
+int mlx_row_process_policy(mlx_row_policy* policy) {
   return row_guarded([&] { *policy = of_process(); });
 }
 
-void mlx_row_set_hook(mlx_row_hook function, void* context) {
-  auto& h = hook();
-  std::unique_lock lock(h.mutex);
-  h.function = function;
-  h.context = context;
+int mlx_row_set_hook(mlx_row_hook function, void* context) {
+  return row_guarded([&] {
+    if (in_hook) {
+      throw std::runtime_error("a policy hook must not register a hook");
+    }
+    auto& h = hook();
+    std::unique_lock lock(h.mutex);
+    h.function = function;
+    h.context = context;
+  });
 }
 
 } // extern "C"

@@ -1,5 +1,6 @@
-// Policies for the rows of a product: who asks for one, and what a product then
-// takes. The C interface of everything that the overlay adds to MLX.
+// Row policies: who asks that the rows of an operation keep their bits, and
+// what the operation then takes. The C interface of everything that the overlay
+// adds to MLX.
 //
 // Functions that can fail return 0 on success and -1 on an error, which
 // `mlx_row_last_error` then explains.
@@ -15,35 +16,57 @@ extern "C" {
 
 #define MLX_ROW_API __attribute__((visibility("default")))
 
-/// Who decides between kernels that compute the same product.
+/// The kinds of policies. A block is up to so many rows as the policy says;
+/// more are a prompt, which every kind computes as MLX does. A row alone is one
+/// position of one sequence over the keys that it sees, under `default`.
 enum {
   /// MLX's own choice.
   MLX_ROW_POLICY_DEFAULT = 0,
-  /// One-row kernels for every row below the batch limit: each row has the
-  /// bits of its M = 1 result, and the weights are read once a row.
-  MLX_ROW_POLICY_NARROW = 1,
-  /// Order-preserving kernels below the batch limit: the same bits, and the
-  /// weights are read once for up to MLX_ROW_STREAMED_ROWS rows.
-  MLX_ROW_POLICY_STREAMED = 2,
-  /// As streamed, at any M: no matrix kernel is taken, so a row's bits depend
-  /// on nothing but that row.
-  MLX_ROW_POLICY_EXACT = 3,
+  /// Each row of a block has the bits that it has alone, by kernels that read
+  /// weights once for up to MLX_ROW_TILE_ROWS rows.
+  MLX_ROW_POLICY_EXACT = 1,
+  /// The same bits by MLX's own kernels for one row, row by row.
+  MLX_ROW_POLICY_NARROW = 2,
+  /// Each row of a block has the same bits whatever the number of rows, one
+  /// included: those of qmv_wide. What qmv_wide cannot compute is as narrow.
+  MLX_ROW_POLICY_WIDE = 3,
   MLX_ROW_POLICY_COUNT,
 };
 
-/// What a hook answers when it has no opinion, and the policy of a stream that
-/// was made without one.
+/// A policy: a kind and the most rows of a block, 0 for no limit. What a gather
+/// sees are picks; a block of theirs is MLX_ROW_PICKS_PER_ROW times as large.
+typedef struct mlx_row_policy {
+  int32_t kind; // MLX_ROW_POLICY_*, or MLX_ROW_DECLINE
+  int32_t rows;
+} mlx_row_policy;
+
+/// The kind that a hook answers when it has no opinion, and that of a stream
+/// that was given no policy.
 #define MLX_ROW_DECLINE (-1)
 
-/// The most rows that one pass over the weights serves under `streamed`.
-#define MLX_ROW_STREAMED_ROWS 8
+/// The rows of a block unless a policy says otherwise.
+#define MLX_ROW_BLOCK_ROWS 16
 
-/// The primitive that computes the product.
+/// Picks of a gather that count as a row: a token picks several experts.
+#define MLX_ROW_PICKS_PER_ROW 32
+
+/// The most rows that one pass over the weights serves under `exact`.
+#define MLX_ROW_TILE_ROWS 8
+
+/// The longest text of a policy, the final zero included.
+#define MLX_ROW_TEXT_SIZE 32
+
+/// The primitive that computes the rows.
 enum {
   MLX_ROW_OP_QUANTIZED_MATMUL = 0,
   MLX_ROW_OP_GATHER_QMM = 1,
   MLX_ROW_OP_QQ_MATMUL = 2,
   MLX_ROW_OP_GATHER_QQMM = 3,
+  MLX_ROW_OP_MATMUL = 4,
+  MLX_ROW_OP_ADDMM = 5,
+  MLX_ROW_OP_GATHER_MM = 6,
+  MLX_ROW_OP_ATTENTION = 7,
+  MLX_ROW_OP_GATED_DELTA = 8,
   MLX_ROW_OP_COUNT,
 };
 
@@ -58,7 +81,7 @@ enum {
   MLX_ROW_MODE_COUNT,
 };
 
-/// The type of x and of the result.
+/// The type of the rows and of the result.
 enum {
   MLX_ROW_DTYPE_FLOAT32 = 0,
   MLX_ROW_DTYPE_FLOAT16 = 1,
@@ -87,23 +110,28 @@ enum {
   MLX_ROW_PATH_COUNT,
 };
 
-/// One quantized product: x of (batch, m, k) times weights of n rows of k
-/// values (of k rows of n values without `transpose`).
+/// One operation on rows. A product multiplies x of (batch, m, k) by weights of
+/// n rows of k values (of k rows of n values without `transpose`). Attention
+/// takes (batch, heads, m, k) queries over `keys` keys and values of n numbers;
+/// gated delta m tokens of heads with k and values with n numbers.
 typedef struct mlx_row_problem {
   int32_t op; // MLX_ROW_OP_*
-  int32_t mode; // MLX_ROW_MODE_*
+  int32_t mode; // MLX_ROW_MODE_*; quantized products only
   int32_t dtype; // MLX_ROW_DTYPE_*
-  int32_t bits; // bits a weight
-  int32_t group_size; // weights that share a scale
+  int32_t bits; // bits a weight; quantized products only
+  int32_t group_size; // weights that share a scale; quantized products only
   int32_t transpose; // 1: the weights are (n, k)
-  int32_t m; // rows of x that meet the same weights
+  int32_t m; // rows of x that meet the same weights; positions
   int32_t n; // outputs a row
   int32_t k; // values a row
-  int32_t batch; // products, each with m rows
+  int32_t batch; // products, each with m rows; sequences
   int32_t experts; // matrices among which a gather picks; else 1
   int32_t right_sorted; // gather: the right-hand indices are sorted
   int32_t global_scale; // 1: nvfp4 with a per-tensor scale
-  int32_t stream; // Stream::index during an evaluation, else -1
+  int32_t heads; // attention, gated delta: heads of the queries, of the values
+  int32_t kv_heads; // attention, gated delta: heads of the keys
+  int32_t keys; // attention: keys that the last position sees
+  int32_t stream; // Stream::index when it is decided, else -1
 } mlx_row_problem;
 
 /// MLX's own answers about a product on a device.
@@ -128,61 +156,87 @@ typedef struct mlx_row_route {
 
 /// What was decided about a product.
 typedef struct mlx_row_plan {
-  int32_t policy; // the policy in force
+  mlx_row_policy policy; // the policy in force
   int32_t path; // MLX_ROW_PATH_*
   int32_t fast; // 1: the path's kernel for K that needs no tail
   int32_t tile; // rows that one threadgroup serves; 0: MLX's matrix kernels say
-  int32_t identical; // 1: every row has the bits of its M = 1 product
+  int32_t identical; // 1: every row has the bits that it has alone
 } mlx_row_plan;
 
-/// Decides the policy of one product: a MLX_ROW_POLICY_* or MLX_ROW_DECLINE.
-/// Any other answer, or an exception, is an error of that evaluation. Called on
-/// the thread that evaluates; must neither register a hook nor evaluate.
-typedef int32_t (*mlx_row_hook)(mlx_row_problem problem, void* context);
+/// Decides the policy of one operation, or declines. Any other answer, or an
+/// exception, is an error of the call that asked: of the evaluation, or, for
+/// attention, of building the graph. Called on the thread that evaluates or
+/// builds. It must not register a hook or evaluate: both are errors.
+typedef mlx_row_policy (*mlx_row_hook)(mlx_row_problem problem, void* context);
 
 /// What is wrong with the calling thread's last failed call.
 MLX_ROW_API const char* mlx_row_last_error(void);
 
-/// The policy of that name, or -1: default, narrow, streamed, exact.
-MLX_ROW_API int32_t mlx_row_policy_from_name(const char* name);
+/// Reads a policy: default, exact, narrow or wide, with ":R" for a block of R
+/// rows or ":all" for one without limit. Fails on any other text.
+MLX_ROW_API int mlx_row_policy_from_text(
+    const char* text,
+    mlx_row_policy* policy);
 
-/// The name of a policy, or NULL if there is none of that value.
-MLX_ROW_API const char* mlx_row_policy_name(int32_t policy);
+/// Writes a policy as it is read, or fails if it is none.
+MLX_ROW_API int mlx_row_policy_text(
+    mlx_row_policy policy,
+    char text[MLX_ROW_TEXT_SIZE]);
+
+/// The name of a kind, or NULL if there is none of that value.
+MLX_ROW_API const char* mlx_row_policy_name(int32_t kind);
+
+/// Stores the kind that a policy comes to for a problem: its own if the rows
+/// are a block, else MLX_ROW_POLICY_DEFAULT.
+MLX_ROW_API int mlx_row_kind_of(
+    const mlx_row_problem* problem,
+    mlx_row_policy policy,
+    int32_t* kind);
 
 /// The name of a path, or NULL.
 MLX_ROW_API const char* mlx_row_path_name(int32_t path);
 
-/// What a product takes under a policy, as a pure function of MLX's answers.
+/// What a quantized product takes under a policy, as a pure function of MLX's
+/// answers.
 /// `routes` may be NULL with a count of 0.
 MLX_ROW_API int mlx_row_decide(
     const mlx_row_problem* problem,
     const mlx_row_upstream* upstream,
-    int32_t policy,
+    mlx_row_policy policy,
     const mlx_row_route* routes,
     size_t route_count,
     mlx_row_plan* plan);
 
-/// The process's default, from MLX_QMV_POLICY. Fails if that names none.
-MLX_ROW_API int mlx_row_process_policy(int32_t* policy);
+/// The process's policy, from MLX_ROW_POLICY. Fails if that is none.
+MLX_ROW_API int mlx_row_process_policy(mlx_row_policy* policy);
 
 /// Registers a hook in place of the last one; NULL takes it away. When this
-/// returns, no call of the former hook is running or will start.
-MLX_ROW_API void mlx_row_set_hook(mlx_row_hook hook, void* context);
+/// returns, no call of the former hook is running or will start. Fails if a
+/// hook calls it.
+MLX_ROW_API int mlx_row_set_hook(mlx_row_hook hook, void* context);
+
+/// Whether this build has kernels for policies other than `default`: 1 or 0.
+MLX_ROW_API int32_t mlx_row_has_kernels(void);
+
+/// Gives a stream its policy, for the life of the process. Fails if it has one,
+/// if an operation on it was decided already, and, except for `default`, if its
+/// device or this build cannot keep one.
+MLX_ROW_API int mlx_row_set_stream_policy(int32_t index, mlx_row_policy policy);
+
+/// Makes a GPU stream of the calling thread, gives it a policy and stores its
+/// index. Only the calling thread may use it.
+MLX_ROW_API int mlx_row_new_stream(mlx_row_policy policy, int32_t* index);
+
+/// The policy that a stream was given, or the kind MLX_ROW_DECLINE.
+MLX_ROW_API int mlx_row_stream_policy(int32_t index, mlx_row_policy* policy);
 
 // The rest needs MLX's Metal back-end.
 
-/// What a product would take if it were dispatched on this device, in this
-/// process and on the stream that the problem names (-1: none).
+/// What a quantized product would take if it were dispatched on this device, in
+/// this process and on the stream that the problem names (-1: none).
 MLX_ROW_API int mlx_row_plan_product(
     const mlx_row_problem* problem,
     mlx_row_plan* plan);
-
-/// Makes a GPU stream of the calling thread whose policy is fixed for the life
-/// of the process, and stores its index. Only the calling thread may use it.
-MLX_ROW_API int mlx_row_new_stream(int32_t policy, int32_t* index);
-
-/// The policy with which a stream was made, or MLX_ROW_DECLINE.
-MLX_ROW_API int mlx_row_stream_policy(int32_t index, int32_t* policy);
 
 /// Replaces the routing table, which is empty at first. The values are copied.
 MLX_ROW_API int mlx_row_set_routes(
@@ -234,18 +288,22 @@ int row_guarded(F body) {
 
 /// Throws std::invalid_argument unless `policy` is one; `what` begins the
 /// message.
-void check_row_policy(const std::string& what, int policy);
+void check_row_policy(const std::string& what, mlx_row_policy policy);
 
-/// The policy in force for a problem. Throws if a hook or MLX_QMV_POLICY gives
-/// none that is valid.
-int row_policy_of(const mlx_row_problem& problem);
+/// The policy in force for a problem: that of its stream, of the hook or of the
+/// process. Throws if a hook or MLX_ROW_POLICY gives none that is valid.
+mlx_row_policy row_policy_of(const mlx_row_problem& problem);
 
-/// The policy with which the stream of that index was made, or
+/// The kind that a policy comes to for a problem: its own if the rows are a
+/// block, else MLX_ROW_POLICY_DEFAULT.
+int row_kind(mlx_row_policy policy, const mlx_row_problem& problem);
+
+/// The policy that the stream of that index was given, or the kind
 /// MLX_ROW_DECLINE.
-int row_stream_policy(int index);
+mlx_row_policy row_stream_policy(int index);
 
-/// Gives the stream of that index, which is new, its policy.
-void set_row_stream_policy(int index, int policy);
+/// Gives the stream of that index its policy. Throws if it is too late.
+void set_row_stream_policy(int index, mlx_row_policy policy);
 
 } // namespace mlx::core
 #endif

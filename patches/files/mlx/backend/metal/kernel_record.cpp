@@ -1,6 +1,6 @@
 #include "mlx/backend/metal/kernel_record.h"
 
-#include "mlx/backend/metal/qmv_fingerprint.h"
+#include "mlx/backend/metal/kernel_fingerprint.h"
 #include "mlx/row_policy.h"
 
 namespace mlx::core::metal {

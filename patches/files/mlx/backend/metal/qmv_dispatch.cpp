@@ -8,7 +8,7 @@
 #include <shared_mutex>
 #include <stdexcept>
 
-#include "mlx/backend/metal/qmv_fingerprint.h"
+#include "mlx/backend/metal/kernel_fingerprint.h"
 
 namespace mlx::core {
 
@@ -40,7 +40,7 @@ decide(const mlx_row_problem& p, int batch_limit, bool matrix_kernels) {
       qmv_ask.wide(
           quantization_mode_to_string(mode), metal::device(Device::gpu));
   const bool fast = p.k % qmv_ask.fast_k_alignment(p.bits) == 0;
-  const int policy = row_policy_of(p);
+  const auto policy = row_policy_of(p);
   auto& r = routes();
   std::shared_lock lock(r.mutex);
   return decide_qmv(
@@ -53,7 +53,7 @@ decide(const mlx_row_problem& p, int batch_limit, bool matrix_kernels) {
 
 QmvCall
 call(const mlx_row_problem& problem, int batch_limit, bool matrix_kernels) {
-  qmv_check_kernels();
+  check_kernels_of_build();
   const auto plan = decide(problem, batch_limit, matrix_kernels);
   counts[2 * plan.path + plan.fast].fetch_add(1, std::memory_order_relaxed);
   return {problem, plan};
@@ -82,25 +82,14 @@ bool has_matrix_kernels(const mlx_row_problem& p) {
 
 QmvCall qmv_call(const QmvProblem& problem, int& batch_limit) {
   const auto decided = call(problem, batch_limit, true);
-  batch_limit = decided.exact() ? INT_MAX : batch_limit;
+  batch_limit = decided.keeps_rows() ? INT_MAX : batch_limit;
   return decided;
 }
 
 QmvCall qmv_call(const QmvProblem& problem, bool& matrix_kernels) {
   const auto decided = call(problem, batch_limit_of(problem), matrix_kernels);
-  matrix_kernels = matrix_kernels && !decided.exact();
+  matrix_kernels = matrix_kernels && !decided.keeps_rows();
   return decided;
-}
-
-Stream new_policy_stream(int policy) {
-  check_row_policy("[new_policy_stream] The policy", policy);
-  auto s = new_stream(Device::gpu);
-  set_row_stream_policy(s.index, policy);
-  return s;
-}
-
-int stream_policy(Stream s) {
-  return row_stream_policy(s.index);
 }
 
 } // namespace mlx::core
@@ -108,22 +97,6 @@ int stream_policy(Stream s) {
 using namespace mlx::core;
 
 extern "C" {
-
-int mlx_row_new_stream(int32_t policy, int32_t* index) {
-  return row_guarded([&] { *index = new_policy_stream(policy).index; });
-}
-
-int mlx_row_stream_policy(int32_t index, int32_t* policy) {
-  return row_guarded([&] {
-    const int count = get_streams().size();
-    if (index < 0 || index >= count) {
-      throw std::invalid_argument(
-          "there is no stream " + std::to_string(index) +
-          ": this process has made " + std::to_string(count));
-    }
-    *policy = row_stream_policy(index);
-  });
-}
 
 int mlx_row_set_routes(const mlx_row_route* entries, size_t route_count) {
   return row_guarded([&] {

@@ -1,5 +1,4 @@
-// How quantized.cpp asks what a product takes, and how C++ code makes a stream
-// with a policy.
+// How quantized.cpp asks what a product takes.
 
 #pragma once
 
@@ -29,15 +28,15 @@ struct QmvCall {
   mlx_row_problem problem;
   mlx_row_plan plan;
 
-  /// Whether every row must have its bits at any M and in any batch.
-  bool exact() const {
-    return forbids_matrix_kernels(plan.policy);
+  /// Whether the rows are a block whose rows must keep their bits.
+  bool keeps_rows() const {
+    return row_kind(plan.policy, problem) != MLX_ROW_POLICY_DEFAULT;
   }
 };
 
 /// Decides what a product takes. MLX's own answer, the M from which it takes
 /// matrix kernels or whether it has any, comes in and goes out as the policy
-/// permits. Throws if a hook or MLX_QMV_POLICY gives no valid policy.
+/// permits. Throws if a hook or MLX_ROW_POLICY gives no valid policy.
 QmvCall qmv_call(const QmvProblem& problem, int& batch_limit);
 QmvCall qmv_call(const QmvProblem& problem, bool& matrix_kernels);
 
@@ -48,16 +47,6 @@ struct QmvRules {
   int (*fast_k_alignment)(int bits);
 };
 extern const QmvRules qmv_ask;
-
-/// Makes a GPU stream of the calling thread with a policy.
-Stream new_policy_stream(int policy);
-
-/// The policy with which a stream was made, or MLX_ROW_DECLINE.
-int stream_policy(Stream s);
-
-/// An index in a ThreadLocalStream is not one of a Stream: sliced, it would
-/// name another stream. Resolve it with stream_from_thread_local_stream.
-int stream_policy(ThreadLocalStream) = delete;
 
 template <typename P>
 QmvProblem::QmvProblem(

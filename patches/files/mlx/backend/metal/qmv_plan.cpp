@@ -27,7 +27,7 @@ constexpr bool has_fp_streamed_kernels = false;
 // Five values keep the library small; without 5 and 7 at most one vector in six
 // is computed for nothing.
 constexpr std::array<int, 5> streamed_tiles = {2, 3, 4, 6, 8};
-static_assert(streamed_tiles.back() == MLX_ROW_STREAMED_ROWS);
+static_assert(streamed_tiles.back() == MLX_ROW_TILE_ROWS);
 
 constexpr std::array<const char*, MLX_ROW_PATH_COUNT> path_names = {
     "none",
@@ -41,8 +41,8 @@ constexpr std::array<const char*, MLX_ROW_PATH_COUNT> path_names = {
 
 // Callers in other languages declare these field by field.
 static_assert(
-    sizeof(mlx_row_problem) == 14 * 4 && sizeof(mlx_row_upstream) == 4 * 4 &&
-    sizeof(mlx_row_route) == 10 * 4 && sizeof(mlx_row_plan) == 5 * 4);
+    sizeof(mlx_row_problem) == 17 * 4 && sizeof(mlx_row_upstream) == 4 * 4 &&
+    sizeof(mlx_row_route) == 10 * 4 && sizeof(mlx_row_plan) == 6 * 4);
 
 using Problem = mlx_row_problem;
 using Route = mlx_row_route;
@@ -86,10 +86,10 @@ bool matches(const Route& r, const Problem& p) {
       within(p.k, r.k_min, r.k_max) && within(p.m, r.m_min, r.m_max);
 }
 
-bool may_take(const Problem& p, int policy, int path) {
+bool may_take(const Problem& p, int kind, int path) {
   switch (path) {
     case MLX_ROW_PATH_WIDE:
-      return policy == MLX_ROW_POLICY_DEFAULT && !p.global_scale;
+      return kind == MLX_ROW_POLICY_DEFAULT && !p.global_scale;
     case MLX_ROW_PATH_STREAMED:
       return can_stream(p);
     default:
@@ -100,13 +100,13 @@ bool may_take(const Problem& p, int policy, int path) {
 int choose_path(
     const Problem& p,
     const mlx_row_upstream& upstream,
-    int policy,
+    int kind,
     const Route* routes,
     size_t route_count) {
   if (p.m == 0 || p.n == 0 || p.batch == 0) {
     return MLX_ROW_PATH_NONE;
   }
-  if (upstream.matrix_kernels && !forbids_matrix_kernels(policy)) {
+  if (upstream.matrix_kernels && kind == MLX_ROW_POLICY_DEFAULT) {
     if (is_sorted_batch(p)) {
       return MLX_ROW_PATH_SORTED;
     }
@@ -120,16 +120,20 @@ int choose_path(
   if (takes_quad(p)) {
     return MLX_ROW_PATH_QUAD;
   }
-  if (p.m == 1 || policy == MLX_ROW_POLICY_NARROW) {
+  if (kind == MLX_ROW_POLICY_WIDE && !p.global_scale) {
+    return MLX_ROW_PATH_WIDE;
+  }
+  if (p.m == 1 || kind == MLX_ROW_POLICY_NARROW ||
+      kind == MLX_ROW_POLICY_WIDE) {
     return MLX_ROW_PATH_QMV;
   }
   const auto route = std::find_if(routes, routes + route_count, [&](auto& r) {
-    return matches(r, p) && may_take(p, policy, r.path);
+    return matches(r, p) && may_take(p, kind, r.path);
   });
   if (route != routes + route_count) {
     return route->path;
   }
-  if (policy == MLX_ROW_POLICY_DEFAULT) {
+  if (kind == MLX_ROW_POLICY_DEFAULT) {
     return upstream.wide ? MLX_ROW_PATH_WIDE : MLX_ROW_PATH_QMV;
   }
   return can_stream(p) ? MLX_ROW_PATH_STREAMED : MLX_ROW_PATH_QMV;
@@ -140,16 +144,21 @@ int smallest_tile(int m, int most) {
   return ceil_div(m, ceil_div(m, most));
 }
 
-int tile_of(const Problem& p, int path) {
+int tile_of(const Problem& p, int kind, int path) {
   switch (path) {
     case MLX_ROW_PATH_WIDE:
+      // Under `wide`, the instantiations that MLX has itself; a single row
+      // takes the smallest.
+      if (kind == MLX_ROW_POLICY_WIDE) {
+        return std::max(2, smallest_tile(p.m, 5));
+      }
       // As qmv_wide in quantized.cpp.
       return smallest_tile(p.m, is_affine(p) ? 8 : 5);
     case MLX_ROW_PATH_STREAMED:
       return *std::lower_bound(
           streamed_tiles.begin(),
           streamed_tiles.end(),
-          smallest_tile(p.m, MLX_ROW_STREAMED_ROWS));
+          smallest_tile(p.m, MLX_ROW_TILE_ROWS));
     case MLX_ROW_PATH_QUAD:
     case MLX_ROW_PATH_QMV:
     case MLX_ROW_PATH_ROWS:
@@ -160,11 +169,12 @@ int tile_of(const Problem& p, int path) {
 }
 
 // A single row is its own reference, unless the batch picks the kernel.
-bool keeps_bits(const Problem& p, int path) {
+bool keeps_bits(const Problem& p, int kind, int path) {
   switch (path) {
     case MLX_ROW_PATH_SORTED:
       return false;
     case MLX_ROW_PATH_WIDE:
+      return p.m <= 1 || kind == MLX_ROW_POLICY_WIDE;
     case MLX_ROW_PATH_MATRIX:
       return p.m <= 1;
     default:
@@ -206,7 +216,11 @@ void check(const Route& r, const std::string& name) {
 // What would divide by zero or index beyond a table. Whether MLX has such a
 // format is MLX's to say.
 void check_problem(const mlx_row_problem& p) {
-  expect(p.op >= 0 && p.op < MLX_ROW_OP_COUNT, "op", "0 to 3", p.op);
+  expect(
+      p.op >= 0 && p.op <= MLX_ROW_OP_GATHER_QQMM,
+      "op",
+      "0 to 3, a quantized product",
+      p.op);
   expect(p.mode >= 0 && p.mode < MLX_ROW_MODE_COUNT, "mode", "0 to 3", p.mode);
   expect(p.bits >= 1 && p.bits <= 8, "bits", "1 to 8", p.bits);
   expect(p.group_size >= 1, "group_size", "1 or more", p.group_size);
@@ -237,18 +251,19 @@ void check_routes(const mlx_row_route* routes, size_t count) {
 mlx_row_plan decide_qmv(
     const mlx_row_problem& problem,
     const mlx_row_upstream& upstream,
-    int policy,
+    mlx_row_policy policy,
     const mlx_row_route* routes,
     size_t route_count) {
-  const int path = choose_path(problem, upstream, policy, routes, route_count);
+  const int kind = row_kind(policy, problem);
+  const int path = choose_path(problem, upstream, kind, routes, route_count);
   const bool has_fast_kernel = path == MLX_ROW_PATH_QMV ||
       path == MLX_ROW_PATH_STREAMED || path == MLX_ROW_PATH_ROWS;
   return {
       policy,
       path,
       has_fast_kernel && upstream.fast,
-      tile_of(problem, path),
-      keeps_bits(problem, path)};
+      tile_of(problem, kind, path),
+      keeps_bits(problem, kind, path)};
 }
 
 } // namespace mlx::core
@@ -265,7 +280,7 @@ const char* mlx_row_path_name(int32_t path) {
 int mlx_row_decide(
     const mlx_row_problem* problem,
     const mlx_row_upstream* upstream,
-    int32_t policy,
+    mlx_row_policy policy,
     const mlx_row_route* routes,
     size_t route_count,
     mlx_row_plan* plan) {

@@ -18,13 +18,8 @@ void check_routes(const mlx_row_route* routes, size_t count);
 mlx_row_plan decide_qmv(
     const mlx_row_problem& problem,
     const mlx_row_upstream& upstream,
-    int policy,
+    mlx_row_policy policy,
     const mlx_row_route* routes,
     size_t route_count);
-
-/// Whether a policy keeps matrix kernels away at any number of rows.
-inline bool forbids_matrix_kernels(int policy) {
-  return policy == MLX_ROW_POLICY_EXACT;
-}
 
 } // namespace mlx::core

@@ -1,4 +1,4 @@
-#include "mlx/backend/metal/qmv_fingerprint.h"
+#include "mlx/backend/metal/kernel_fingerprint.h"
 
 #include <sstream>
 #include <stdexcept>
@@ -10,7 +10,7 @@
 #include "mlx/backend/metal/device.h"
 #include "mlx/backend/metal/metal.h"
 
-// The git tree of the sources, from qmv.cmake.
+// The git tree of the sources, from rows.cmake.
 #ifndef MLX_OVERLAY_TREE
 #define MLX_OVERLAY_TREE ""
 #endif
@@ -71,7 +71,7 @@ bool check_kernels() {
     metal::device(Device::gpu).get_kernel(name.append(host_tree));
   } catch (const std::exception& e) {
     std::ostringstream msg;
-    msg << "[quantized_matmul] The kernels are not those of this build: the "
+    msg << "[row policy] The kernels are not those of this build: the "
         << "host library was built from tree " << host_tree << ", "
         << describe_library()
         << ". Install the mlx.metallib of the same build there, or take that "
@@ -83,7 +83,7 @@ bool check_kernels() {
 
 } // namespace
 
-void qmv_check_kernels() {
+void check_kernels_of_build() {
   // An exception leaves it to the next call to try again.
   [[maybe_unused]] static const bool checked = check_kernels();
 }

@@ -13,6 +13,6 @@ inline constexpr std::string_view tree_kernel_prefix = "mlx_overlay_tree_";
 /// Throws unless the device loaded kernels that were built from the tree that
 /// this code was built from. What was found right is not looked at again; a
 /// build that was not told its tree is not checked.
-void qmv_check_kernels();
+void check_kernels_of_build();
 
 } // namespace mlx::core

@@ -1,0 +1,16 @@
+# Kernels that the overlay adds, where they are built ahead; read by the
+# CMakeLists.txt beside it. Each patch adds some: what is there is built.
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/qmv_streamed.metal)
+  build_kernel(qmv_streamed qmv_streamed.h quantized.h quantized_utils.h
+               ${STEEL_HEADERS})
+endif()
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fp_qmv_streamed.metal)
+  build_kernel(fp_qmv_streamed fp4.h fp8.h fp_qmv_streamed.h fp_quantized.h
+               quantized_utils.h ${STEEL_HEADERS})
+endif()
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/gemv_rows.metal)
+  build_kernel(gemv_rows gemv.h gemv_rows.h ${STEEL_HEADERS})
+endif()
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/sdpa_rows.metal)
+  build_kernel(sdpa_rows sdpa_rows.h sdpa_vector.h)
+endif()

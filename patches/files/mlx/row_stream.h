@@ -1,0 +1,32 @@
+// Streams with a row policy, and the builds that cannot keep one.
+
+#pragma once
+
+#include "mlx/api.h"
+#include "mlx/row_policy.h"
+#include "mlx/stream.h"
+
+namespace mlx::core {
+
+class Primitive;
+
+/// Gives a stream its policy, once and before its first work. Throws if it is
+/// too late, or if the stream's device or this build cannot keep it.
+MLX_API void set_stream_policy(Stream s, mlx_row_policy policy);
+
+/// Makes a GPU stream of the calling thread with a policy.
+MLX_API Stream new_policy_stream(mlx_row_policy policy);
+
+/// The policy that a stream was given, or the kind MLX_ROW_DECLINE.
+MLX_API mlx_row_policy stream_policy(Stream s);
+
+/// An index in a ThreadLocalStream is not one of a Stream: sliced, it would
+/// name another stream. Resolve it with stream_from_thread_local_stream.
+void set_stream_policy(ThreadLocalStream, mlx_row_policy) = delete;
+mlx_row_policy stream_policy(ThreadLocalStream) = delete;
+
+/// Throws if the process asks for a policy that this build cannot keep, and the
+/// primitive is one that policies cover.
+void refuse_row_policy(const Primitive& primitive);
+
+} // namespace mlx::core
