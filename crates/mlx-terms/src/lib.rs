@@ -1,6 +1,6 @@
 //! The terms that the crates of mlx-overlay share: GPU architectures, quantization formats, policies for rows, routes.
 //!
-//! Numbers and names of [`Mode`], [`Policy`] and [`Path`] are those of `mlx/row_policy.h`; tests of `dispatch-plan`
+//! Numbers and names of [`Mode`], [`PolicyKind`], [`Primitive`] and [`Path`] are those of `mlx/row_policy.h`; tests of `dispatch-plan`
 //! compare the two.
 
 #![warn(missing_docs)]
@@ -14,5 +14,5 @@ mod route;
 pub use architecture::{Architecture, SizeClass, UnknownArchitecture};
 pub use format::{Format, FormatError, Mode};
 pub use named::UnknownName;
-pub use policy::{Path, Policy};
+pub use policy::{Path, Policy, PolicyError, PolicyKind, Primitive};
 pub use route::{Route, RoutePath};
