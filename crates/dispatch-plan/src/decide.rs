@@ -24,7 +24,25 @@ struct RawProblem {
     experts: i32,
     right_sorted: i32,
     global_scale: i32,
+    heads: i32,
+    kv_heads: i32,
+    keys: i32,
     stream: i32,
+}
+
+/// `mlx_row_policy`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct RawPolicy {
+    kind: i32,
+    rows: i32,
+}
+
+impl From<Policy> for RawPolicy {
+    fn from(policy: Policy) -> Self {
+        let [kind, rows] = policy.numbers();
+        Self { kind, rows }
+    }
 }
 
 /// `mlx_row_upstream`.
@@ -54,7 +72,7 @@ struct RawRoute {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct RawPlan {
-    policy: i32,
+    policy: RawPolicy,
     path: i32,
     fast: i32,
     tile: i32,
@@ -63,10 +81,11 @@ struct RawPlan {
 
 // As the static_asserts of qmv_plan.cpp say.
 const _: () = assert!(
-    size_of::<RawProblem>() == 14 * 4
+    size_of::<RawProblem>() == 17 * 4
         && size_of::<RawUpstream>() == 4 * 4
         && size_of::<RawRoute>() == 10 * 4
-        && size_of::<RawPlan>() == 5 * 4
+        && size_of::<RawPlan>() == 6 * 4
+        && size_of::<RawPolicy>() == 2 * 4
 );
 
 unsafe extern "C" {
@@ -74,13 +93,17 @@ unsafe extern "C" {
     fn mlx_row_decide(
         problem: *const RawProblem,
         upstream: *const RawUpstream,
-        policy: i32,
+        policy: RawPolicy,
         routes: *const RawRoute,
         route_count: usize,
         plan: *mut RawPlan,
     ) -> i32;
     #[cfg(test)]
-    fn mlx_row_policy_name(policy: i32) -> *const c_char;
+    fn mlx_row_policy_from_text(text: *const c_char, policy: *mut RawPolicy) -> i32;
+    #[cfg(test)]
+    fn mlx_row_policy_text(policy: RawPolicy, text: *mut c_char) -> i32;
+    #[cfg(test)]
+    fn mlx_row_policy_name(kind: i32) -> *const c_char;
     #[cfg(test)]
     fn mlx_row_path_name(path: i32) -> *const c_char;
 }
@@ -95,7 +118,7 @@ pub(crate) fn decide(
     decide_raw(
         &raw_problem(problem)?,
         &raw_upstream(problem),
-        policy as i32,
+        policy.into(),
         &routes,
     )
 }
@@ -103,7 +126,7 @@ pub(crate) fn decide(
 fn decide_raw(
     problem: &RawProblem,
     upstream: &RawUpstream,
-    policy: i32,
+    policy: RawPolicy,
     routes: &[RawRoute],
 ) -> Result<Decision, Error> {
     let mut plan = RawPlan::default();
@@ -120,9 +143,7 @@ fn decide_raw(
         )
     };
     if status != 0 {
-        // SAFETY: the function returns a NUL-terminated string that lives until this thread's next failed call.
-        let message = unsafe { CStr::from_ptr(mlx_row_last_error()) };
-        return Err(Error::Invalid(message.to_string_lossy().into_owned()));
+        return Err(Error::Invalid(last_error()));
     }
     let unknown = || Error::Invalid(format!("the dispatch named a path {}", plan.path));
     Ok(Decision {
@@ -131,6 +152,12 @@ fn decide_raw(
         tile: u32::try_from(plan.tile).unwrap_or(0),
         identical: plan.identical != 0,
     })
+}
+
+fn last_error() -> String {
+    // SAFETY: the function returns a NUL-terminated string that lives until this thread's next failed call.
+    let message = unsafe { CStr::from_ptr(mlx_row_last_error()) };
+    message.to_string_lossy().into_owned()
 }
 
 fn raw_problem(problem: &Problem) -> Result<RawProblem, Error> {
@@ -152,6 +179,9 @@ fn raw_problem(problem: &Problem) -> Result<RawProblem, Error> {
         experts: int("experts", problem.experts)?,
         right_sorted: problem.right_sorted.into(),
         global_scale: problem.global_scale.into(),
+        heads: 0,
+        kv_heads: 0,
+        keys: 0,
         stream: -1,
     })
 }
@@ -179,7 +209,9 @@ fn raw_route(route: &Route) -> RawRoute {
 
 #[cfg(test)]
 mod tests {
-    use mlx_terms::Mode;
+    use std::ffi::CString;
+
+    use mlx_terms::{Mode, PolicyKind, Primitive};
 
     use super::*;
     use crate::{Dtype, Op};
@@ -193,10 +225,76 @@ mod tests {
         };
         for number in -1..20 {
             // SAFETY: any number may be asked for.
-            let (policy, path) =
-                unsafe { (mlx_row_policy_name(number), mlx_row_path_name(number)) };
-            assert_eq!(text(policy), Policy::from_number(number).map(Policy::name));
+            let (kind, path) = unsafe { (mlx_row_policy_name(number), mlx_row_path_name(number)) };
+            assert_eq!(
+                text(kind),
+                PolicyKind::from_number(number).map(PolicyKind::name)
+            );
             assert_eq!(text(path), Path::from_number(number).map(Path::name));
+        }
+    }
+
+    /// Both languages read a text as the same policy or refuse it in the same words, and write what they read alike.
+    #[test]
+    fn policies_are_read_and_written_as_in_c() {
+        let names = [
+            "default", "exact", "narrow", "wide", "streamed", "Exact", " exact", "exact ", "fast",
+            "", "é",
+        ];
+        let rows = [
+            "",
+            ":",
+            ":all",
+            ":ALL",
+            ":1",
+            ":16",
+            ":17",
+            ":064",
+            ":0",
+            ":00",
+            ":-1",
+            ":+1",
+            ":1.5",
+            ":1e3",
+            ": 8",
+            ":8 ",
+            ":8:8",
+            ":all:8",
+            ":é",
+            ":2147483647",
+            ":2147483648",
+            ":4294967296",
+            ":99999999999999999999999",
+            ":-99999999999999999999999",
+            ":99999999999999999999999x",
+        ];
+        for text in names
+            .iter()
+            .flat_map(|name| rows.iter().map(move |rows| format!("{name}{rows}")))
+        {
+            let c_text = CString::new(text.as_str()).unwrap();
+            let mut raw = RawPolicy::default();
+            // SAFETY: the text ends with a zero and the policy may be written.
+            let status = unsafe { mlx_row_policy_from_text(c_text.as_ptr(), &mut raw) };
+            let expected = text
+                .parse::<Policy>()
+                .map(RawPolicy::from)
+                .map_err(|error| error.to_string());
+            let found = if status == 0 {
+                Ok(raw)
+            } else {
+                Err(last_error())
+            };
+            assert_eq!(found, expected, "{text:?}");
+            if let Ok(policy) = text.parse::<Policy>() {
+                let mut written = [0; 32];
+                // SAFETY: as many bytes as the header's MLX_ROW_TEXT_SIZE may be written.
+                let status = unsafe { mlx_row_policy_text(raw, written.as_mut_ptr()) };
+                assert_eq!(status, 0);
+                // SAFETY: the function succeeded, so a string that ends with a zero is there.
+                let written = unsafe { CStr::from_ptr(written.as_ptr()) };
+                assert_eq!(written.to_str().unwrap(), policy.to_string());
+            }
         }
     }
 
@@ -219,6 +317,14 @@ mod tests {
                 .filter(|&(_, number)| number >= 0)
                 .collect()
         };
+        let define = |name: &str| -> u32 {
+            let prefix = format!("#define MLX_ROW_{name} ");
+            let line = header.lines().find_map(|line| line.strip_prefix(&prefix));
+            line.unwrap().parse().unwrap()
+        };
+        assert_eq!(define("BLOCK_ROWS"), Policy::BLOCK_ROWS);
+        assert_eq!(define("PICKS_PER_ROW"), Policy::PICKS_PER_ROW);
+        assert_eq!(define("TEXT_SIZE"), 32);
         let expected = |names: &[(&str, i32)]| -> Vec<(String, i32)> {
             names
                 .iter()
@@ -235,12 +341,18 @@ mod tests {
             .map(|&dtype| (dtype.name(), dtype as i32))
             .collect();
         assert_eq!(numbers("DTYPE"), expected(&dtypes));
-        let ops = ["quantized_matmul", "gather_qmm", "qq_matmul", "gather_qqmm"];
-        let ops: Vec<_> = ops
-            .into_iter()
-            .zip(Op::ALL.iter().map(|&op| op as i32))
+        let primitives: Vec<_> = Primitive::ALL
+            .iter()
+            .map(|&op| match op {
+                Primitive::QqMatmul => ("qq_matmul", op as i32),
+                op => (op.name(), op as i32),
+            })
             .collect();
-        assert_eq!(numbers("OP"), expected(&ops));
+        assert_eq!(numbers("OP"), expected(&primitives));
+        for &op in Op::ALL {
+            let primitive = Primitive::from_number(op as i32).unwrap();
+            assert_eq!(op.name(), primitive.name());
+        }
     }
 
     /// What the types of Rust cannot say.
@@ -249,8 +361,8 @@ mod tests {
         let problem = Problem::new("applegpu_g15d".parse().unwrap(), 64, 512);
         let upstream = raw_upstream(&problem);
         let good = raw_problem(&problem).unwrap();
-        let told = |problem: RawProblem, policy, routes: &[RawRoute]| {
-            let outcome = decide_raw(&problem, &upstream, policy, routes);
+        let told = |problem: RawProblem, kind, routes: &[RawRoute]| {
+            let outcome = decide_raw(&problem, &upstream, RawPolicy { kind, rows: 16 }, routes);
             outcome.map(|_| ()).map_err(|error| error.to_string())
         };
         let refused = |text: &str| Err(text.to_owned());
@@ -258,11 +370,17 @@ mod tests {
         assert_eq!(
             told(good, 4, &[]),
             refused(
-                "the policy must be the number of one (default, narrow, streamed or exact, from 0 on), found 4"
+                "the policy must be a kind from 0 to 3 and a number of rows (0 for no limit), found 4 and 16"
             )
         );
+        let endless = RawPolicy { kind: 1, rows: -1 };
+        let error = decide_raw(&good, &upstream, endless, &[]).unwrap_err();
+        assert!(error.to_string().ends_with("found 1 and -1"), "{error}");
         for (problem, text) in [
-            (RawProblem { op: 4, ..good }, "op must be 0 to 3, found 4"),
+            (
+                RawProblem { op: 4, ..good },
+                "op must be 0 to 3, a quantized product, found 4",
+            ),
             (
                 RawProblem { mode: -1, ..good },
                 "mode must be 0 to 3, found -1",

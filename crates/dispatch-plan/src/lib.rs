@@ -1,5 +1,5 @@
 //! Which kernel MLX's Metal back-end gives a quantized product, how often that kernel reads the weights, and whether
-//! each row keeps the bits of its M = 1 result.
+//! each row keeps the bits that it has alone.
 //!
 //! What the overlay decides comes from its own files, `patches/files/mlx/row_policy.cpp` and
 //! `backend/metal/qmv_plan.cpp`, compiled here as they are. What MLX does with it, and MLX's own rules, are described
@@ -17,7 +17,10 @@ mod upstream;
 
 pub use closure::kernels;
 pub use kernel::function_of;
-pub use mlx_terms::{Architecture, Format, Mode, Path, Policy, Route, RoutePath, UnknownName};
+pub use mlx_terms::{
+    Architecture, Format, Mode, Path, Policy, PolicyError, PolicyKind, Route, RoutePath,
+    UnknownName,
+};
 pub use plan::{Plan, plan};
 pub use problem::{Dtype, Op, Problem};
 

@@ -29,7 +29,7 @@ pub struct Plan {
     pub weight_passes: u32,
     /// Bytes of weights, scales and biases read in these passes.
     pub weight_bytes: u64,
-    /// Whether every row has the bits that the M = 1 product gives it.
+    /// Whether every row has the bits that it has alone; under `wide`, those that it has alone under `wide`.
     pub identical: bool,
 }
 

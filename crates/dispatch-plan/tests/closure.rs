@@ -115,7 +115,8 @@ proptest! {
     #[test]
     fn no_product_asks_for_another(
         problem in problem(),
-        policy in select(Policy::ALL),
+        policy in select(Policy::KINDS),
+        limit in prop_oneof![Just(None), (1..3_000_u32).prop_map(Some)],
         routed in select(vec![None, Some(RoutePath::Qmv), Some(RoutePath::Wide), Some(RoutePath::Streamed)]),
     ) {
         let all = 0..=i32::MAX;
@@ -128,6 +129,7 @@ proptest! {
             m: all,
             path,
         });
+        let policy = limit.map_or(policy.all(), |rows| policy.with_rows(rows).unwrap());
         let plan = plan(&problem, policy, route.as_slice()).unwrap();
         let known = KERNELS[usize::from(problem.nax)].get(&plan.kernel);
         prop_assert_eq!(known.map(|known| known.function), Some(plan.function), "{}", plan.kernel);

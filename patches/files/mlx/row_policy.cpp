@@ -103,27 +103,26 @@ mlx_row_policy parse(std::string_view text) {
   const auto rows = text.substr(colon + 1);
   if (rows == "all") {
     policy.rows = 0;
-    return policy;
+  } else {
+    const bool is_number = !rows.empty() &&
+        rows.find_first_not_of("0123456789") == std::string_view::npos;
+    const char* end = rows.data() + rows.size();
+    const auto error = std::from_chars(rows.data(), end, policy.rows).ec;
+    if (is_number && error == std::errc::result_out_of_range) {
+      fail(", with more rows than fit");
+    }
+    if (!is_number || policy.rows < 1) {
+      fail(", where R is not a whole number from 1");
+    }
   }
-  const char* end = rows.data() + rows.size();
-  const auto [stop, error] = std::from_chars(rows.data(), end, policy.rows);
-  if (error == std::errc::result_out_of_range) {
-    fail(", with more rows than fit; \":all\" has no limit");
-  }
-  if (error != std::errc() || stop != end || policy.rows < 1) {
-    fail(", where R is no whole number from 1 on");
+  if (policy.kind == MLX_ROW_POLICY_DEFAULT) {
+    policy.rows = MLX_ROW_BLOCK_ROWS; // it has no blocks
   }
   return policy;
 }
 
-class HookCall {
- public:
+struct HookCall {
   HookCall() {
-    if (in_hook) {
-      throw std::runtime_error(
-          "[row policy] The policy hook evaluates or builds attention, and so "
-          "asks itself for a policy; a hook must only answer");
-    }
     in_hook = true;
   }
   ~HookCall() {
@@ -203,6 +202,11 @@ int row_kind(mlx_row_policy policy, const mlx_row_problem& p) {
 }
 
 mlx_row_policy row_policy_of(const mlx_row_problem& problem) {
+  if (in_hook) {
+    throw std::runtime_error(
+        "[row policy] The policy hook evaluates or builds attention; a hook "
+        "must only answer");
+  }
   if (problem.stream >= 0) {
     auto& s = streams();
     std::lock_guard lock(s.mutex);

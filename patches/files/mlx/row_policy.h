@@ -160,7 +160,8 @@ typedef struct mlx_row_plan {
   int32_t path; // MLX_ROW_PATH_*
   int32_t fast; // 1: the path's kernel for K that needs no tail
   int32_t tile; // rows that one threadgroup serves; 0: MLX's matrix kernels say
-  int32_t identical; // 1: every row has the bits that it has alone
+  int32_t identical; // 1: every row has the bits that it has alone, under
+                     // `wide` those that it has alone under `wide`
 } mlx_row_plan;
 
 /// Decides the policy of one operation, or declines. Any other answer, or an

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "mlx/backend/metal/metal.h"
@@ -27,15 +28,19 @@ constexpr const char* no_kernels =
     "this build of MLX has no kernels that keep the bits of a row: only builds "
     "with its Metal back-end have them";
 
-bool asks_in_vain() {
+// Why the process's policy cannot be kept; empty if it can.
+std::string complaint() {
   mlx_row_policy policy;
   if (mlx_row_has_kernels()) {
-    return false;
+    return "";
   }
   if (mlx_row_process_policy(&policy) != 0) {
-    throw std::invalid_argument(mlx_row_last_error());
+    return mlx_row_last_error();
   }
-  return policy.kind != MLX_ROW_POLICY_DEFAULT;
+  return policy.kind == MLX_ROW_POLICY_DEFAULT
+      ? ""
+      : std::string("MLX_ROW_POLICY asks for rows that keep their bits, and ") +
+          no_kernels + "; unset it, or set it to default";
 }
 
 } // namespace
@@ -73,16 +78,14 @@ mlx_row_policy stream_policy(Stream s) {
 }
 
 void refuse_row_policy(const Primitive& primitive) {
-  static const bool in_vain = asks_in_vain();
-  if (!in_vain) {
+  static const std::string why = complaint();
+  if (why.empty()) {
     return;
   }
   for (auto name : covered) {
     if (name == primitive.name()) {
       throw std::runtime_error(
-          std::string("[") + primitive.name() +
-          "] MLX_ROW_POLICY asks for rows that keep their bits, and " +
-          no_kernels + "; unset it, or set it to default");
+          std::string("[") + primitive.name() + "] " + why);
     }
   }
 }
