@@ -74,7 +74,7 @@ fn products(driver: &Driver, case: &Case) -> Result<Vec<Together>> {
     let architecture = ARCHITECTURE.parse()?;
     let how = How {
         device: Device::new().architecture(architecture).meter(true),
-        policy: Policy::Default,
+        policy: Policy::DEFAULT,
         metallib: None,
     };
     let answer = driver.run(&how, std::slice::from_ref(case))?;

@@ -23,7 +23,7 @@ fn how() -> Result<How> {
         device: Device::new()
             .architecture(ARCHITECTURE.parse()?)
             .host_threads(1),
-        policy: Policy::Default,
+        policy: Policy::DEFAULT,
         metallib: None,
     })
 }
@@ -113,7 +113,7 @@ fn matrices(bits: Option<&str>, batch: u32) -> Result<Vec<&str>> {
 
 /// That the planned kernel ran, in the fewest tiles.
 fn check_kernel(case: &Case, m: u32, kernels: &BTreeMap<String, u64>) -> Result<()> {
-    let plan = case.plan(architecture()?, Policy::Default, m)?;
+    let plan = case.plan(architecture()?, Policy::DEFAULT, m)?;
     ensure!(
         kernels.len() == 1 && kernels.contains_key(&plan.kernel),
         "{case}: {kernels:?} at M = {m}, {} planned",

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dispatch_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
+use dispatch_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, PolicyKind, Problem};
 use serde::{Serialize, Serializer};
 
 /// All bits a weight of affine products.
@@ -159,12 +159,16 @@ impl Case {
         dispatch_plan::plan(&problem, policy, &[])
     }
 
-    /// The function whose kernels `m` rows take under an order-preserving policy, told without
-    /// the plan.
-    pub fn function(&self, m: u32) -> String {
+    /// The function whose kernels a block of `m` rows takes under `exact` or `wide`, told without the plan.
+    pub fn function(&self, policy: PolicyKind, m: u32) -> String {
+        let is_wide = policy == PolicyKind::Wide;
         let function = match (self.kind == Kind::Fast, m) {
+            _ if is_wide && !self.global_scale => "qmv_wide",
             (true, 1) => "qmv_fast",
             (false, 1) => "qmv",
+            // qmv_wide has no global scale.
+            (true, _) if is_wide => "qmv_fast",
+            (false, _) if is_wide => "qmv",
             (true, _) => "qmv_streamed_fast",
             (false, _) => "qmv_streamed",
         };
@@ -207,8 +211,8 @@ mod tests {
                         none.push((bits, group, kind));
                         continue;
                     };
-                    let plan = case.plan(architecture, Policy::Streamed, 1).unwrap();
-                    let stem = format!("{}_float_gs_", case.function(1));
+                    let plan = case.plan(architecture, Policy::EXACT, 1).unwrap();
+                    let stem = format!("{}_float_gs_", case.function(PolicyKind::Exact, 1));
                     assert!(plan.kernel.starts_with(&stem), "{case}: {}", plan.kernel);
                 }
             }

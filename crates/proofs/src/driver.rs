@@ -77,7 +77,8 @@ impl Driver {
         how.device.apply(&mut command);
         command
             .env("MTL_SIM_COMPILER", &self.compiler)
-            .env("MLX_QMV_POLICY", how.policy.name())
+            .env_remove("MLX_QMV_POLICY")
+            .env("MLX_ROW_POLICY", how.policy.to_string())
             .args(&how.metallib)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -8,9 +8,7 @@ use metal_sim::{Contraction, Reduction};
 
 use crate::case::{Case, Kind};
 use crate::driver::Driver;
-use crate::identity::{
-    Group, MOST_ROWS, Tally, Tier, add_full, batch_limit, core_settings, settings,
-};
+use crate::identity::{Blocks, Group, MOST_ROWS, Tally, Tier, batch_limit};
 
 /// A mode, and whether its weights have a scale for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +64,7 @@ pub fn control(seeds: u64) -> Group {
     Group {
         contraction: Contraction::Fused,
         reduction: Reduction::Butterfly,
-        policy: Policy::Default,
+        policy: Policy::DEFAULT,
         cases: formats.flat_map(|&format| sweep(format, seeds)).collect(),
     }
 }
@@ -126,46 +124,50 @@ pub(crate) fn groups(tier: Tier) -> Result<Vec<Group>> {
 }
 
 fn core() -> Result<Vec<Group>> {
-    let mut streamed = Vec::new();
-    let mut exact = Vec::new();
-    let mut bases = Vec::new();
+    let mut blocks = Blocks::default();
     for kind in Kind::ALL {
         for format in FloatFormat::ALL {
-            streamed.extend(format.case(kind, [2, 8]));
+            blocks.exact.extend(format.case(kind, [2, 8]));
             let Some(base) = format.case(kind, [8]) else {
                 continue;
             };
             for dtype in [Dtype::Float16, Dtype::Bfloat16] {
-                streamed.push(Case {
+                blocks.exact.push(Case {
                     dtype,
                     ..base.clone()
                 });
             }
             for n in [13, 5] {
-                streamed.push(Case { n, ..base.clone() });
+                blocks.exact.push(Case { n, ..base.clone() });
             }
             for &batch in format.batches() {
-                streamed.push(Case {
+                blocks.exact.push(Case {
                     batch,
                     seed: 2,
                     ..base.clone()
                 });
             }
-            bases.push(base);
+            for &dtype in Dtype::ALL {
+                let case = format.case(kind, 2..=Policy::BLOCK_ROWS);
+                blocks.wide.extend(case.map(|case| Case { dtype, ..case }));
+            }
+            blocks.bases.push(base);
         }
         let nvfp4 = FloatFormat::plain(Mode::Nvfp4);
         if let Some(base) = nvfp4.case(kind, []) {
             let limit = batch_limit(&base)?;
-            streamed.extend(nvfp4.case(kind, 3..limit));
-            exact.extend(nvfp4.case(kind, [limit, 41, MOST_ROWS]));
+            blocks
+                .exact
+                .extend(nvfp4.case(kind, 3..=Policy::BLOCK_ROWS));
+            let beyond = [17, limit, 41, MOST_ROWS];
+            blocks.beyond.extend(nvfp4.case(kind, beyond));
         }
     }
-    Ok(core_settings(streamed, exact, &bases))
+    Ok(blocks.core())
 }
 
 fn full() -> Result<Vec<Group>> {
-    let mut streamed = Vec::new();
-    let mut exact = Vec::new();
+    let mut blocks = Blocks::default();
     let mut seeds = Vec::new();
     for format in FloatFormat::ALL {
         seeds.extend(sweep(format, SEEDS));
@@ -179,15 +181,15 @@ fn full() -> Result<Vec<Group>> {
                     ..base.clone()
                 };
                 let limit = batch_limit(&base)?;
-                add_full(&base, limit, format.batches(), &mut streamed, &mut exact);
+                blocks.add(&base, limit, format.batches());
             }
         }
     }
-    let mut groups = settings(&[(Policy::Streamed, streamed), (Policy::Exact, exact)]);
+    let mut groups = blocks.full();
     groups.push(Group {
         contraction: Contraction::Fused,
         reduction: Reduction::Butterfly,
-        policy: Policy::Streamed,
+        policy: Policy::EXACT,
         cases: seeds,
     });
     Ok(groups)
@@ -195,6 +197,8 @@ fn full() -> Result<Vec<Group>> {
 
 #[cfg(test)]
 mod tests {
+    use dispatch_plan::PolicyKind;
+
     use super::*;
 
     #[test]
@@ -203,8 +207,8 @@ mod tests {
         for format in FloatFormat::ALL {
             for kind in Kind::ALL {
                 let case = format.case(kind, [1]).unwrap();
-                let plan = case.plan(architecture, Policy::Streamed, 1).unwrap();
-                let stem = format!("{}_float_gs_", case.function(1));
+                let plan = case.plan(architecture, Policy::EXACT, 1).unwrap();
+                let stem = format!("{}_float_gs_", case.function(PolicyKind::Exact, 1));
                 assert!(plan.kernel.starts_with(&stem), "{case}: {}", plan.kernel);
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
-use dispatch_plan::{Architecture, Dtype, Mode, Path, Policy};
+use dispatch_plan::{Architecture, Dtype, Mode, Path, Policy, PolicyKind};
 use metal_sim::{Contraction, Device, Reduction};
 
 use crate::case::{BITS, Case, GROUPS, Kind};
@@ -14,7 +14,7 @@ use crate::driver::{Answer, Driver, How, products};
 
 /// The device of the matrix: the one whose default differs most, an Ultra of generation 15.
 pub(crate) const ARCHITECTURE: &str = "applegpu_g15d";
-/// `exact` is tried up to here.
+/// `exact:all` is tried up to here.
 pub(crate) const MOST_ROWS: u32 = 64;
 /// Cases a process evaluates.
 const SHARD: usize = 24;
@@ -26,16 +26,16 @@ pub enum Tier {
     ///
     /// All bits and kinds of K as float32 in groups of 64, at M = 2 and 8; the other groups, types,
     /// batches, extents N, orders of `simd_sum` and the split contraction at 4 bits and M = 8; all
-    /// of M = 2 up to the batch limit, and `exact` beyond it, at 4 bits, float32, groups of 64; and
-    /// the one product that a kernel compiler is known to have spoilt: 6 bits, groups of 32, M = 6,
-    /// a tail.
+    /// of M = 2 to 16, and `exact:all` from 17 to 64, at 4 bits, float32, groups of 64; `wide` at M = 2 to 16,
+    /// 4 bits, each type; and the one product that a kernel compiler is known to have spoilt: 6 bits, groups of 32,
+    /// M = 6, a tail.
     Core,
     /// All of it.
     ///
     /// Bits x groups x types x kinds of K x N (16, 13, 5) x batches (1, 2) x seeds (1 to 3 for
-    /// float32, else 1) x contractions x orders of `simd_sum`; `streamed` at every M from 2 up to
-    /// the batch limit; `exact` at every M from 2 to 64 for the 16 outputs of seed 1, unbatched,
-    /// else at the batch limit, 41 and 64.
+    /// float32, else 1) x contractions x orders of `simd_sum`; `exact` at every M from 2 to 16;
+    /// `exact:all` at every M from 2 to 64 for the 16 outputs of seed 1, unbatched, else at the batch limit, 41
+    /// and 64; `wide` at M = 2, 5, 6, 8, 11 and 16.
     Full,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn architecture() -> Result<Architecture> {
 pub(crate) fn batch_limit(case: &Case) -> Result<u32> {
     let architecture = architecture()?;
     for m in 2..MOST_ROWS {
-        let path = case.plan(architecture, Policy::Default, m)?.path;
+        let path = case.plan(architecture, Policy::DEFAULT, m)?.path;
         if path == Path::Matrix {
             return Ok(m);
         }
@@ -98,67 +98,150 @@ pub(crate) fn groups(tier: Tier) -> Result<Vec<Group>> {
 }
 
 fn core() -> Result<Vec<Group>> {
-    let mut streamed = Vec::new();
-    let mut exact = Vec::new();
-    let mut bases = Vec::new();
+    let mut blocks = Blocks::default();
     for kind in Kind::ALL {
         for &bits in BITS {
-            streamed.extend(Case::new(bits, 64, kind, [2, 8]));
+            blocks.exact.extend(Case::new(bits, 64, kind, [2, 8]));
         }
         let Some(base) = Case::new(4, 64, kind, [8]) else {
             continue;
         };
         for group in [32, 128] {
-            streamed.extend(Case::new(4, group, kind, [8]));
+            blocks.exact.extend(Case::new(4, group, kind, [8]));
         }
         for dtype in [Dtype::Float16, Dtype::Bfloat16] {
-            streamed.push(Case {
+            blocks.exact.push(Case {
                 dtype,
                 ..base.clone()
             });
         }
         for n in [13, 5] {
-            streamed.push(Case { n, ..base.clone() });
+            blocks.exact.push(Case { n, ..base.clone() });
         }
-        streamed.push(Case {
+        blocks.exact.push(Case {
             batch: 2,
             ..base.clone()
         });
-        streamed.push(Case {
+        blocks.exact.push(Case {
             seed: 2,
             ..base.clone()
         });
+        let all = 2..=Policy::BLOCK_ROWS;
+        blocks.exact.extend(Case::new(4, 64, kind, all.clone()));
         let limit = batch_limit(&base)?;
-        streamed.extend(Case::new(4, 64, kind, 2..limit));
-        exact.extend(Case::new(4, 64, kind, [8, limit, 41, MOST_ROWS]));
-        bases.push(base);
+        let beyond = [8, 17, limit, 41, MOST_ROWS];
+        blocks.beyond.extend(Case::new(4, 64, kind, beyond));
+        for &dtype in Dtype::ALL {
+            let case = Case::new(4, 64, kind, all.clone());
+            blocks.wide.extend(case.map(|case| Case { dtype, ..case }));
+        }
+        blocks.bases.push(base);
     }
-    streamed.extend(Case::new(6, 32, Kind::Tail, [6]));
-    Ok(core_settings(streamed, exact, &bases))
+    blocks.exact.extend(Case::new(6, 32, Kind::Tail, [6]));
+    Ok(blocks.core())
 }
 
-/// The core tier's cases as the device is by default, and one of each kind of K under each other setting of it.
-pub(crate) fn core_settings(streamed: Vec<Case>, exact: Vec<Case>, bases: &[Case]) -> Vec<Group> {
-    use Contraction::{Fused, Split};
-    use Reduction::{Butterfly, Neighbours, Sequential};
-    let group = |contraction, reduction, policy, cases| Group {
-        contraction,
-        reduction,
-        policy,
-        cases,
-    };
-    vec![
-        group(Fused, Butterfly, Policy::Streamed, streamed),
-        group(Fused, Butterfly, Policy::Exact, exact),
-        group(Fused, Neighbours, Policy::Streamed, bases.to_vec()),
-        group(Fused, Sequential, Policy::Streamed, bases.to_vec()),
-        group(Split, Butterfly, Policy::Streamed, bases.to_vec()),
-    ]
+/// The cases of a tier, by policy.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    /// Under `exact`: up to 16 rows.
+    pub(crate) exact: Vec<Case>,
+    /// Under `exact:all`: more rows too.
+    pub(crate) beyond: Vec<Case>,
+    /// Under `wide`.
+    pub(crate) wide: Vec<Case>,
+    /// One of each kind of K.
+    pub(crate) bases: Vec<Case>,
+}
+
+impl Blocks {
+    /// The core tier's cases as the device is by default, and one of each kind of K under each other setting of it.
+    pub(crate) fn core(self) -> Vec<Group> {
+        use Contraction::{Fused, Split};
+        use Reduction::{Butterfly, Neighbours, Sequential};
+        let group = |contraction, reduction, policy, cases| Group {
+            contraction,
+            reduction,
+            policy,
+            cases,
+        };
+        vec![
+            group(Fused, Butterfly, Policy::EXACT, self.exact),
+            group(Fused, Butterfly, Policy::EXACT.all(), self.beyond),
+            group(Fused, Butterfly, Policy::WIDE, self.wide),
+            group(Fused, Neighbours, Policy::EXACT, self.bases.clone()),
+            group(Fused, Sequential, Policy::EXACT, self.bases.clone()),
+            group(Split, Butterfly, Policy::EXACT, self.bases),
+        ]
+    }
+
+    /// All cases under both contractions and all orders of `simd_sum`.
+    pub(crate) fn full(&self) -> Vec<Group> {
+        let mut groups = Vec::new();
+        for contraction in [Contraction::Fused, Contraction::Split] {
+            for reduction in [
+                Reduction::Butterfly,
+                Reduction::Neighbours,
+                Reduction::Sequential,
+            ] {
+                for (policy, cases) in [
+                    (Policy::EXACT, &self.exact),
+                    (Policy::EXACT.all(), &self.beyond),
+                    (Policy::WIDE, &self.wide),
+                ] {
+                    groups.push(Group {
+                        contraction,
+                        reduction,
+                        policy,
+                        cases: cases.clone(),
+                    });
+                }
+            }
+        }
+        groups
+    }
+
+    /// Adds the full tier's cases of one kind of weights, K and type: [`Tier::Full`] states them.
+    pub(crate) fn add(&mut self, base: &Case, limit: u32, batches: &[u32]) {
+        let seeds = if base.dtype == Dtype::Float32 { 3 } else { 1 };
+        for seed in 1..=seeds {
+            for &batch in batches {
+                for n in [16, 13, 5] {
+                    let case = Case {
+                        seed,
+                        batch,
+                        n,
+                        alone: MOST_ROWS,
+                        ..base.clone()
+                    };
+                    let rows = if (n, batch, seed) == (16, 1, 1) {
+                        (2..=MOST_ROWS).collect()
+                    } else {
+                        vec![limit, 41, MOST_ROWS]
+                    };
+                    self.beyond.push(Case {
+                        rows,
+                        ..case.clone()
+                    });
+                    let case = Case {
+                        alone: Policy::BLOCK_ROWS,
+                        ..case
+                    };
+                    self.wide.push(Case {
+                        // The tiles of one, two, three and four passes.
+                        rows: vec![2, 5, 6, 8, 11, 16],
+                        ..case.clone()
+                    });
+                    let rows = (2..=Policy::BLOCK_ROWS).collect();
+                    self.exact.push(Case { rows, ..case });
+                }
+            }
+        }
+    }
 }
 
 fn full() -> Result<Vec<Group>> {
-    let mut streamed = Vec::new();
-    let mut exact = Vec::new();
+    let mut blocks = Blocks::default();
     for &bits in BITS {
         for &group in GROUPS {
             for kind in Kind::ALL {
@@ -171,72 +254,12 @@ fn full() -> Result<Vec<Group>> {
                         dtype,
                         ..base.clone()
                     };
-                    add_full(&base, limit, &[1, 2], &mut streamed, &mut exact);
+                    blocks.add(&base, limit, &[1, 2]);
                 }
             }
         }
     }
-    Ok(settings(&[
-        (Policy::Streamed, streamed),
-        (Policy::Exact, exact),
-    ]))
-}
-
-/// The cases under both contractions and all orders of `simd_sum`.
-pub(crate) fn settings(cases: &[(Policy, Vec<Case>)]) -> Vec<Group> {
-    let mut groups = Vec::new();
-    for contraction in [Contraction::Fused, Contraction::Split] {
-        for reduction in [
-            Reduction::Butterfly,
-            Reduction::Neighbours,
-            Reduction::Sequential,
-        ] {
-            for (policy, cases) in cases {
-                groups.push(Group {
-                    contraction,
-                    reduction,
-                    policy: *policy,
-                    cases: cases.clone(),
-                });
-            }
-        }
-    }
-    groups
-}
-
-/// Adds the full tier's cases of one kind of weights, K and type: [`Tier::Full`] states them.
-pub(crate) fn add_full(
-    base: &Case,
-    limit: u32,
-    batches: &[u32],
-    streamed: &mut Vec<Case>,
-    exact: &mut Vec<Case>,
-) {
-    let seeds = if base.dtype == Dtype::Float32 { 3 } else { 1 };
-    for seed in 1..=seeds {
-        for &batch in batches {
-            for n in [16, 13, 5] {
-                let case = Case {
-                    seed,
-                    batch,
-                    n,
-                    alone: MOST_ROWS,
-                    ..base.clone()
-                };
-                let rows = if (n, batch, seed) == (16, 1, 1) {
-                    (2..=MOST_ROWS).collect()
-                } else {
-                    vec![limit, 41, MOST_ROWS]
-                };
-                exact.push(Case {
-                    rows,
-                    ..case.clone()
-                });
-                let rows = (2..limit).collect();
-                streamed.push(Case { rows, ..case });
-            }
-        }
-    }
+    Ok(blocks.full())
 }
 
 /// The kernels that a group's products take, to be compiled beforehand.
@@ -308,7 +331,11 @@ pub fn check(
     let together = answer.together.iter().map(|t| (t.m, &t.kernels, t.error));
     for (m, kernels, error) in std::iter::once(alone).chain(together) {
         let expected = case.plan(architecture, policy, m)?.kernel;
-        let stem = format!("{}_{}_gs_", case.function(m), case.type_name());
+        let stem = format!(
+            "{}_{}_gs_",
+            case.function(policy.kind(), m),
+            case.type_name()
+        );
         let kernels = products(kernels);
         if kernels.len() != 1
             || !kernels.contains_key(expected.as_str())
@@ -358,9 +385,9 @@ pub fn check(
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// By policy, contraction and order of `simd_sum`.
-    pub by_setting: BTreeMap<[&'static str; 3], Tally>,
+    pub by_setting: BTreeMap<(String, &'static str, &'static str), Tally>,
     /// By bits or mode, kind of K and policy.
-    pub by_kind: BTreeMap<(String, Kind, &'static str), Tally>,
+    pub by_kind: BTreeMap<(String, Kind, String), Tally>,
     /// By type and weights a group.
     pub by_type: BTreeMap<(&'static str, u32), Tally>,
     /// What MLX's own choice comes to, by mode and type, where that was asked: the comparison can see it.
@@ -404,9 +431,12 @@ pub fn run(
                 return Ok(());
             }
             let answers = driver.run(&group.how(), cases)?;
+            // A row alone has other bits under `wide` than in pristine MLX.
             let references = match pristine {
-                Some(pristine) => Some(reference(pristine, group, cases)?),
-                None => None,
+                Some(pristine) if group.policy.kind() != PolicyKind::Wide => {
+                    Some(reference(pristine, group, cases)?)
+                }
+                _ => None,
             };
             let mut outcome = outcome
                 .lock()
@@ -483,7 +513,7 @@ fn record(outcome: &mut Outcome, group: &Group, case: &Case, tally: Tally) {
         Reduction::Neighbours => "neighbours",
         Reduction::Sequential => "sequential",
     };
-    let policy = group.policy.name();
+    let policy = group.policy.to_string();
     let weights = match (case.mode, case.global_scale) {
         (Mode::Affine, _) => case.bits.to_string(),
         (mode, false) => mode.to_string(),
@@ -491,7 +521,7 @@ fn record(outcome: &mut Outcome, group: &Group, case: &Case, tally: Tally) {
     };
     *outcome
         .by_setting
-        .entry([policy, contraction, reduction])
+        .entry((policy.clone(), contraction, reduction))
         .or_default() += tally;
     *outcome
         .by_kind

@@ -11,7 +11,7 @@ pub enum Modes {
     /// Affine weights.
     Affine,
     /// mxfp4, mxfp8 and nvfp4, the last also with a global scale: in place of bits and groups stands the format, and
-    /// everything else is as for affine, at all formats. Core adds M = 3 up to the batch limit, and `exact`, for nvfp4;
+    /// everything else is as for affine, at all formats. Core has M = 3 to 16, and `exact:all`, for nvfp4 only;
     /// full adds 40 seeds of every format, type and kind of K at M = 5 and 8.
     Fp,
 }

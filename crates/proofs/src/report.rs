@@ -45,7 +45,9 @@ pub fn render(outcome: &Outcome, stamp: &Stamp, pristine: bool, command: &str) -
     let rows = outcome
         .by_setting
         .iter()
-        .map(|(names, tally)| (names.join(" | "), tally));
+        .map(|((policy, contraction, order), tally)| {
+            (format!("{policy} | {contraction} | {order}"), tally)
+        });
     table(&mut page, "policy | contraction | simd_sum", 3, rows);
     let rows = outcome
         .by_kind

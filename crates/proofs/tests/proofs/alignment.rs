@@ -10,7 +10,7 @@ pub(crate) fn kept() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
     let how = How {
         device: Device::new(),
-        policy: Policy::Streamed,
+        policy: Policy::EXACT,
         metallib: None,
     };
     let mut cases = Vec::new();

@@ -50,12 +50,12 @@ pub(crate) fn same_bits() -> Result<()> {
     }
     let how = How {
         device: Device::new(),
-        policy: Policy::Default,
+        policy: Policy::DEFAULT,
         metallib: None,
     };
     let mut rows = BTreeMap::new();
     for (case, answer) in cases.iter().zip(driver.run(&how, &cases)?) {
-        let kernel = case.plan(architecture, Policy::Default, 1)?.kernel;
+        let kernel = case.plan(architecture, Policy::DEFAULT, 1)?.kernel;
         ensure!(
             answer.alone.kernels.contains_key(&kernel),
             "{:?}",

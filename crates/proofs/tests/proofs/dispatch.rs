@@ -17,9 +17,9 @@ pub(crate) fn as_planned() -> Result<()> {
         "applegpu_g17s",
     ] {
         let architecture = name.parse()?;
-        for &policy in Policy::ALL {
-            // 33 rows are beyond the batch limit of every architecture.
-            let rows = || (1..=13).chain([33, 40]);
+        for policy in Policy::KINDS.iter().copied().chain([Policy::EXACT.all()]) {
+            // 33 rows are beyond the batch limit of every architecture, 17 beyond a block.
+            let rows = || (1..=13).chain([16, 17, 33, 40]);
             let affine = Case::new(4, 64, Kind::Fast, rows());
             let fp = FloatFormat::ALL
                 .into_iter()
@@ -98,7 +98,7 @@ pub(crate) fn narrow_kernel() -> Result<()> {
         for (name, rows) in [("applegpu_g17s", 2), ("applegpu_g17g", 4)] {
             let how = How {
                 device: Device::new().architecture(name.parse()?),
-                policy: Policy::Streamed,
+                policy: Policy::EXACT,
                 metallib: None,
             };
             let mut answers = driver.run(&how, std::slice::from_ref(&case))?;

@@ -47,7 +47,7 @@ pub(crate) fn refused() -> Result<()> {
         Library::read(&file).context("the edited library")?;
         let how = How {
             device: Device::new(),
-            policy: Policy::Default,
+            policy: Policy::DEFAULT,
             metallib: Some(file.clone()),
         };
         let case = Case::new(4, 64, Kind::Fast, [1]).context("no such K")?;

@@ -51,7 +51,7 @@ pub(crate) fn negative_control() -> Result<()> {
             anyhow::bail!("no groups");
         };
         let group = Group {
-            policy: Policy::Default,
+            policy: Policy::DEFAULT,
             cases: case,
             ..group.clone()
         };

@@ -13,6 +13,7 @@ mod guard;
 mod identity;
 mod mutants;
 mod traffic;
+mod wide;
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Trial};
@@ -58,6 +59,7 @@ fn main() {
             "each_architecture_takes_the_planned_kernels",
             dispatch::as_planned,
         ),
+        trial("wide_has_one_order_for_any_number_of_rows", wide::one_order),
         trial(
             "the_narrow_nvfp4_kernel_has_the_same_order",
             dispatch::narrow_kernel,

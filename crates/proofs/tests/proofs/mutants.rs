@@ -212,7 +212,7 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
     let run = |metallib: Option<PathBuf>| -> Result<(u64, f64)> {
         let how = How {
             device: Device::new(),
-            policy: Policy::Streamed,
+            policy: Policy::EXACT,
             metallib,
         };
         let (mut differing, mut error) = (0, 0.0_f64);

@@ -19,7 +19,7 @@ pub(crate) fn counted() -> Result<()> {
         cases.extend(format.case(Kind::Tail, rows));
     }
     ensure!(cases.len() == 11, "a K is missing");
-    for policy in [Policy::Default, Policy::Narrow, Policy::Streamed] {
+    for policy in Policy::KINDS.iter().copied() {
         for case in &cases {
             let case = Case {
                 record: Record::Dispatches,
