@@ -30,8 +30,11 @@ fn compile() -> Result<(), String> {
     for define in found("DEFINES")?.split_whitespace() {
         build.define(define, None);
     }
-    if found("POLICIES")? == "true" {
+    if found("PRISTINE")? == "false" {
         build.define("MLX_OVERLAY_POLICIES", None);
+    }
+    if found("POLICIES")? == "true" {
+        build.define("MLX_OVERLAY_ROW_KERNELS", None);
     }
     let deployment_target = found("DEPLOYMENT_TARGET")?;
     if !deployment_target.is_empty() {

@@ -73,9 +73,12 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     for define in &prefix.stamp.defines {
         build.define(define, None);
     }
-    // The others answer that they have none.
-    if prefix.stamp.has_policies() {
+    // Pristine MLX has no policies, and only the Metal back-end kernels for them; the bridge answers so.
+    if !prefix.stamp.pristine {
         build.define("MLX_OVERLAY_POLICIES", None);
+    }
+    if prefix.stamp.has_policies() {
+        build.define("MLX_OVERLAY_ROW_KERNELS", None);
     }
     if let Some(path) = prefix.metallib() {
         let literal = format!("{:?}", path.display().to_string());

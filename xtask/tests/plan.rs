@@ -63,13 +63,22 @@ fn json_has_a_row_for_each_m() {
         "the batch limit of an Ultra is 12"
     );
 
-    let exact = json(&["--arch", "applegpu_g15d", "--policy", "exact"]);
+    let exact = json(&["--arch", "applegpu_g15d", "--policy", "exact:all"]);
     let name = "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_batch_0";
     assert_eq!(
         fields(&exact[39]),
         (40, "qmv_streamed", name, 5, 5, 5 * pass, true)
     );
     assert!(exact.iter().all(|row| fields(row).6));
+    assert_eq!(exact[39]["policy"], "exact:all");
+    let block = json(&["--arch", "g13g", "--policy", "exact"]);
+    let paths: Vec<_> = [14, 15, 16].map(|i| fields(&block[i]).1).into();
+    assert_eq!(paths, ["qmv_streamed", "qmv_streamed", "matrix"]);
+    let wide = json(&["--arch", "g13g", "--policy", "wide", "--rows", "16"]);
+    assert!(
+        wide.iter()
+            .all(|row| fields(row).1 == "qmv_wide" && fields(row).6)
+    );
     let narrow = json(&["--arch", "g15d", "--policy", "narrow", "--rows", "8"]);
     assert_eq!(narrow.len(), 8);
     assert_eq!(
@@ -177,7 +186,15 @@ fn what_makes_no_sense_is_refused() {
         ),
         (
             ["--arch", "g15d", "--policy", "fast"],
-            "invalid value 'fast'",
+            "a policy is default, exact, narrow or wide",
+        ),
+        (
+            ["--arch", "g15d", "--policy", "streamed"],
+            "\"streamed\", which is now \"exact\"",
+        ),
+        (
+            ["--arch", "g15d", "--policy", "exact:0"],
+            "where R is not a whole number from 1",
         ),
         (["--arch", "g15d", "--rows", "0"], "0 is not in 1..=4096"),
         (

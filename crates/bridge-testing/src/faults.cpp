@@ -1,6 +1,5 @@
 #include "bridge-testing/src/faults.h"
 
-#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -73,20 +72,21 @@ std::unique_ptr<Array> fails_when_run(const Array& input, RawStream stream) {
 
 #ifdef MLX_OVERLAY_POLICIES
 
-void hook_answers(std::int32_t answer) {
-  static std::atomic<std::int32_t> given;
+void hook_answers(std::int32_t kind, std::int32_t rows) {
+  static mlx_row_policy given;
+  // No call of the former hook runs when this returns.
   mlx_row_set_hook(nullptr, nullptr);
-  given = answer;
+  given = {kind, rows};
   mlx_row_set_hook(
       [](mlx_row_problem, void* context) {
-        return static_cast<std::atomic<std::int32_t>*>(context)->load();
+        return *static_cast<mlx_row_policy*>(context);
       },
       &given);
 }
 
 void hook_throws() {
   mlx_row_set_hook(
-      [](mlx_row_problem, void*) -> std::int32_t {
+      [](mlx_row_problem, void*) -> mlx_row_policy {
         throw std::runtime_error("no idea");
       },
       nullptr);
@@ -98,16 +98,16 @@ void hook_is_gone() {
 
 #else
 
-void hook_answers(std::int32_t) {
+void hook_answers(std::int32_t, std::int32_t) {
   throw std::logic_error("mlx-overlay: the linked MLX has no policies");
 }
 
 void hook_throws() {
-  hook_answers(0);
+  hook_answers(0, 0);
 }
 
 void hook_is_gone() {
-  hook_answers(0);
+  hook_answers(0, 0);
 }
 
 #endif

@@ -30,8 +30,8 @@ mod bridge {
         /// An array like `input` whose evaluation fails on the stream's own thread, after it was
         /// scheduled.
         fn fails_when_run(input: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Registers a policy hook that always answers this.
-        fn hook_answers(answer: i32) -> Result<()>;
+        /// Registers a policy hook that always answers this kind and these rows.
+        fn hook_answers(kind: i32, rows: i32) -> Result<()>;
         /// Registers a policy hook that throws.
         fn hook_throws() -> Result<()>;
         /// Takes the policy hook away.

@@ -17,7 +17,7 @@
 #include "mlx/transforms.h"
 
 #ifdef MLX_OVERLAY_POLICIES
-#include "mlx/backend/metal/qmv_dispatch.h"
+#include "mlx/row_stream.h"
 #endif
 
 namespace mlx_overlay::testing {

@@ -16,7 +16,7 @@
 //! | `DEP_MLX_BACKEND` | `cpu`, `metal` or `sim` |
 //! | `DEP_MLX_CPU` | `true` if the CPU back-end is in |
 //! | `DEP_MLX_JIT` | `true` if kernels are compiled at run time |
-//! | `DEP_MLX_POLICIES` | `true` if products have policies |
+//! | `DEP_MLX_POLICIES` | `true` if there are kernels for row policies |
 //! | `DEP_MLX_DEFINES` | macros that a consumer has to define |
 //! | `DEP_MLX_CXX_STD` | C++ standard, as the compiler spells it |
 //! | `DEP_MLX_METALLIB` | compiled kernels, where there are any |
@@ -52,6 +52,8 @@
 //! One function is `unsafe`, [`settle`]: only its caller knows whether an earlier evaluation failed.
 //! What the bridge does *not* promise, and `mlx-overlay` does: errors of types, and that what is
 //! computed after a failed evaluation has the values that it should.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Text of the error of a call made after MLX's variables of this thread were destroyed.
 pub const THREAD_ENDING: &str = "mlx-overlay: this thread is ending, and MLX's part of it is gone";
@@ -105,6 +107,46 @@ fn is_format(format: &WeightFormat) -> bool {
     format.is_some_and(|((mode, bits), group_size)| {
         mlx_terms::Format::new(mode, bits, group_size).is_ok()
     })
+}
+
+/// A hook for policies: a closure that answers for one operation, called by any thread that evaluates.
+///
+/// It lives behind a `Box` that MLX owns from [`set_policy_hook`] on, and is dropped only when no call of it runs.
+pub struct PolicyHook {
+    answer: Box<Answer>,
+}
+
+/// The closure of a [`PolicyHook`].
+pub type Answer = dyn Fn(&RowProblem) -> Result<RowPolicy, String> + Send + Sync;
+
+impl PolicyHook {
+    /// A hook that answers so. The kind -1 declines; an error is one of the evaluation that asked.
+    #[must_use]
+    pub fn new(answer: Box<Answer>) -> Box<Self> {
+        Box::new(Self { answer })
+    }
+
+    /// A panic becomes an error, since it must not unwind through C++.
+    fn decide(&self, problem: &RowProblem) -> Result<RowPolicy, String> {
+        // What the closure shares with others is behind `&`: it is `Sync`, and after a panic no less so than a
+        // `Mutex` or an atomic that another thread sees.
+        let answer = AssertUnwindSafe(|| (self.answer)(problem));
+        catch_unwind(answer).unwrap_or_else(|panic| {
+            let text = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(match text {
+                Some(text) => format!("it panicked: {text}"),
+                None => "it panicked".to_owned(),
+            })
+        })
+    }
+}
+
+/// Drops a hook that MLX does not call any more. As in `decide`, no panic leaves.
+fn retire(hook: Box<PolicyHook>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(hook)));
 }
 
 pub use bridge::*;
@@ -188,17 +230,65 @@ mod bridge {
         dtype: ElementKind,
     }
 
+    /// `mlx_row_policy` in the overlay's `row_policy.h`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct RowPolicy {
+        /// The kind, by its number; -1: none.
+        kind: i32,
+        /// The most rows of a block; 0: no limit.
+        rows: i32,
+    }
+
+    /// `mlx_row_problem` in the overlay's `row_policy.h`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct RowProblem {
+        /// The primitive, by its number.
+        op: i32,
+        /// The quantization mode, by its number.
+        mode: i32,
+        /// The type of the rows, by its number.
+        dtype: i32,
+        /// Bits a weight.
+        bits: i32,
+        /// Weights that share a scale.
+        group_size: i32,
+        /// 1: the weights are (n, k).
+        transpose: i32,
+        /// Rows that meet the same weights; positions.
+        m: i32,
+        /// Outputs a row.
+        n: i32,
+        /// Values a row.
+        k: i32,
+        /// Products, each with m rows; sequences.
+        batch: i32,
+        /// Matrices among which a gather picks; else 1.
+        experts: i32,
+        /// 1: the right-hand indices of a gather are sorted.
+        right_sorted: i32,
+        /// 1: nvfp4 with a scale for all weights.
+        global_scale: i32,
+        /// Heads of the queries, or of the values.
+        heads: i32,
+        /// Heads of the keys.
+        kv_heads: i32,
+        /// Keys that the last position sees.
+        keys: i32,
+        /// Index of the stream; -1: none.
+        stream: i32,
+    }
+
     /// `mlx_row_plan` in the overlay's `row_policy.h`.
     struct ProductPlan {
-        /// The policy in force, by its number.
-        policy: i32,
+        /// The policy in force.
+        policy: RowPolicy,
         /// What computes the product, by its number.
         path: i32,
         /// Whether it is the path's kernel for K that needs no tail.
         fast: bool,
         /// Rows of x that a threadgroup serves; 0 where MLX's matrix kernels decide.
         tile: i32,
-        /// Whether every row has the bits of its M = 1 result.
+        /// Whether every row has the bits that it has alone.
         identical: bool,
     }
 
@@ -240,6 +330,10 @@ mod bridge {
         fn thread_ending() -> &'static str;
         fn process_ending() -> &'static str;
         fn is_format(format: &WeightFormat) -> bool;
+
+        type PolicyHook;
+        fn decide(self: &PolicyHook, problem: &RowProblem) -> Result<RowPolicy>;
+        fn retire(hook: Box<PolicyHook>);
     }
 
     unsafe extern "C++" {
@@ -381,15 +475,26 @@ mod bridge {
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/policy.h");
 
-        /// Whether the linked MLX has policies. Where it has none, the functions below fail, but for
-        /// the last.
+        /// Whether the linked MLX has the overlay's policies: pristine MLX has not. Where it has none, the functions of
+        /// policies fail.
         fn has_policies() -> bool;
+        /// Whether it has kernels for them. Where it has none, the functions of plans, routes, counters and recordings
+        /// fail, too.
+        fn has_row_kernels() -> bool;
         /// Makes a GPU stream for the calling thread with a policy that stays.
-        fn new_policy_stream(policy: i32) -> Result<RawStream>;
-        /// The policy of the stream of that index; -1 if it was made without.
-        fn stream_policy(index: i32) -> Result<i32>;
-        /// The process's policy, from `MLX_QMV_POLICY`.
-        fn process_policy() -> Result<i32>;
+        fn new_policy_stream(policy: RowPolicy) -> Result<RawStream>;
+        /// Gives a stream its policy, once and before its first work.
+        fn set_stream_policy(index: i32, policy: RowPolicy) -> Result<()>;
+        /// The policy of the stream of that index; the kind -1 if it was given none.
+        fn stream_policy(index: i32) -> Result<RowPolicy>;
+        /// The process's policy, from `MLX_ROW_POLICY`.
+        fn process_policy() -> Result<RowPolicy>;
+        /// Registers a hook in place of the last one, which is dropped once no call of it runs.
+        fn set_policy_hook(hook: Box<PolicyHook>) -> Result<()>;
+        /// Takes the hook away, whoever registered it.
+        fn remove_policy_hook() -> Result<()>;
+        /// Whether the calling thread is inside of a hook.
+        fn in_policy_hook() -> bool;
         /// What a product would do on this device and stream.
         fn plan_product(product: &ProductShape, stream: RawStream) -> Result<ProductPlan>;
         /// Replaces the routing table.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
+#include <string>
 #include <typeinfo>
 #include <unordered_set>
 #include <vector>
@@ -36,6 +37,57 @@ void check(int status) {
   }
 }
 
+mlx_row_policy to_mlx(RowPolicy policy) {
+  return {policy.kind, policy.rows};
+}
+
+RowPolicy from_mlx(mlx_row_policy policy) {
+  return {policy.kind, policy.rows};
+}
+
+RowProblem from_mlx(const mlx_row_problem& p) {
+  return {
+      p.op,
+      p.mode,
+      p.dtype,
+      p.bits,
+      p.group_size,
+      p.transpose,
+      p.m,
+      p.n,
+      p.k,
+      p.batch,
+      p.experts,
+      p.right_sorted,
+      p.global_scale,
+      p.heads,
+      p.kv_heads,
+      p.keys,
+      p.stream};
+}
+
+// The hook of Rust: its context is the closure. What the closure fails with
+// arrives here as an exception, and no panic does.
+mlx_row_policy ask_rust(mlx_row_problem problem, void* context) {
+  auto* hook = static_cast<const PolicyHook*>(context);
+  return to_mlx(hook->decide(from_mlx(problem)));
+}
+
+void release_rust(void* context) {
+  retire(rust::Box<PolicyHook>::from_raw(static_cast<PolicyHook*>(context)));
+}
+
+#else
+
+// Rust asks has_policies() first, so that nobody comes here.
+[[noreturn]] void refuse() {
+  throw std::logic_error("mlx-overlay: the linked MLX has no policies");
+}
+
+#endif
+
+#ifdef MLX_OVERLAY_ROW_KERNELS
+
 std::int32_t float_type(ElementKind kind) {
   switch (kind) {
     case ElementKind::F32:
@@ -51,9 +103,9 @@ std::int32_t float_type(ElementKind kind) {
 
 #else
 
-// Rust asks has_policies() first, so that nobody comes here.
-[[noreturn]] void refuse() {
-  throw std::logic_error("mlx-overlay: the linked MLX has no policies");
+// As above, with has_row_kernels().
+[[noreturn]] void refuse_dispatch() {
+  throw std::logic_error("mlx-overlay: the linked MLX has no row kernels");
 }
 
 #endif
@@ -103,22 +155,85 @@ bool has_policies() {
   return true;
 }
 
-RawStream new_policy_stream(std::int32_t policy) {
+RawStream new_policy_stream(RowPolicy policy) {
   RawStream stream{DeviceKind::Gpu, -1};
-  check(mlx_row_new_stream(policy, &stream.index));
+  check(mlx_row_new_stream(to_mlx(policy), &stream.index));
   return stream;
 }
 
-std::int32_t stream_policy(std::int32_t index) {
-  std::int32_t policy = MLX_ROW_DECLINE;
-  check(mlx_row_stream_policy(index, &policy));
-  return policy;
+void set_stream_policy(std::int32_t index, RowPolicy policy) {
+  check(mlx_row_set_stream_policy(index, to_mlx(policy)));
 }
 
-std::int32_t process_policy() {
-  std::int32_t policy = MLX_ROW_DECLINE;
+RowPolicy stream_policy(std::int32_t index) {
+  mlx_row_policy policy{MLX_ROW_DECLINE, 0};
+  check(mlx_row_stream_policy(index, &policy));
+  return from_mlx(policy);
+}
+
+RowPolicy process_policy() {
+  mlx_row_policy policy{MLX_ROW_DECLINE, 0};
   check(mlx_row_process_policy(&policy));
-  return policy;
+  return from_mlx(policy);
+}
+
+void set_policy_hook(rust::Box<PolicyHook> hook) {
+  auto* context = hook.into_raw();
+  if (mlx_row_set_owned_hook(ask_rust, context, release_rust) != 0) {
+    const std::string why = mlx_row_last_error();
+    release_rust(context);
+    throw std::runtime_error(why);
+  }
+}
+
+void remove_policy_hook() {
+  check(mlx_row_set_hook(nullptr, nullptr));
+}
+
+bool in_policy_hook() {
+  return mlx_row_in_hook() != 0;
+}
+
+#else
+
+bool has_policies() {
+  return false;
+}
+
+RawStream new_policy_stream(RowPolicy) {
+  refuse();
+}
+
+void set_stream_policy(std::int32_t, RowPolicy) {
+  refuse();
+}
+
+RowPolicy stream_policy(std::int32_t) {
+  refuse();
+}
+
+RowPolicy process_policy() {
+  refuse();
+}
+
+void set_policy_hook(rust::Box<PolicyHook>) {
+  refuse();
+}
+
+void remove_policy_hook() {
+  refuse();
+}
+
+bool in_policy_hook() {
+  return false;
+}
+
+#endif
+
+#ifdef MLX_OVERLAY_ROW_KERNELS
+
+bool has_row_kernels() {
+  return true;
 }
 
 ProductPlan plan_product(const ProductShape& product, RawStream stream) {
@@ -140,7 +255,11 @@ ProductPlan plan_product(const ProductShape& product, RawStream stream) {
   mlx_row_plan plan = {};
   check(mlx_row_plan_product(&problem, &plan));
   return ProductPlan{
-      plan.policy, plan.path, plan.fast != 0, plan.tile, plan.identical != 0};
+      from_mlx(plan.policy),
+      plan.path,
+      plan.fast != 0,
+      plan.tile,
+      plan.identical != 0};
 }
 
 void set_routes(rust::Slice<const ProductRoute> routes) {
@@ -190,48 +309,36 @@ rust::String recorded_kernels() {
 
 #else
 
-bool has_policies() {
+bool has_row_kernels() {
   return false;
 }
 
-RawStream new_policy_stream(std::int32_t) {
-  refuse();
-}
-
-std::int32_t stream_policy(std::int32_t) {
-  refuse();
-}
-
-std::int32_t process_policy() {
-  refuse();
-}
-
 ProductPlan plan_product(const ProductShape&, RawStream) {
-  refuse();
+  refuse_dispatch();
 }
 
 void set_routes(rust::Slice<const ProductRoute>) {
-  refuse();
+  refuse_dispatch();
 }
 
 bool has_matrix_units() {
-  refuse();
+  refuse_dispatch();
 }
 
 rust::Vec<std::uint64_t> path_counts() {
-  refuse();
+  refuse_dispatch();
 }
 
 void reset_path_counts() {
-  refuse();
+  refuse_dispatch();
 }
 
 void record_kernels() {
-  refuse();
+  refuse_dispatch();
 }
 
 rust::String recorded_kernels() {
-  refuse();
+  refuse_dispatch();
 }
 
 #endif

@@ -1,4 +1,4 @@
-// Policies for quantized products, and what dispatched of them; see lib.rs.
+// Row policies, and what was dispatched of them; see lib.rs.
 
 #pragma once
 
@@ -12,11 +12,18 @@ struct ProductShape;
 struct ProductPlan;
 struct ProductRoute;
 struct StrayProduct;
+struct RowPolicy;
+struct PolicyHook;
 
 bool has_policies();
-RawStream new_policy_stream(std::int32_t policy);
-std::int32_t stream_policy(std::int32_t index);
-std::int32_t process_policy();
+bool has_row_kernels();
+RawStream new_policy_stream(RowPolicy policy);
+void set_stream_policy(std::int32_t index, RowPolicy policy);
+RowPolicy stream_policy(std::int32_t index);
+RowPolicy process_policy();
+void set_policy_hook(rust::Box<PolicyHook> hook);
+void remove_policy_hook();
+bool in_policy_hook();
 ProductPlan plan_product(const ProductShape& product, RawStream stream);
 void set_routes(rust::Slice<const ProductRoute> routes);
 bool has_matrix_units();

@@ -20,8 +20,8 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use mlx_overlay::{
-    Array, BuildInfo, Device, Element, Quantization, QuantizedMatrix, RowPolicy, Stream, bf16,
-    build_info, f16, has_policies, process_policy, quantize, quantized_matmul,
+    Array, BuildInfo, Device, Element, Quantization, QuantizedMatrix, Stream, bf16, build_info,
+    f16, has_policies, process_policy, quantize, quantized_matmul,
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -116,7 +116,7 @@ struct Report {
     mlx_pristine: bool,
     mlx_backend: String,
     /// Who decides between the kernels; nobody without the overlay's Metal back-end.
-    policy: Option<&'static str>,
+    policy: Option<String>,
 }
 
 struct Problem {
@@ -320,7 +320,7 @@ fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report
         policy: has_policies()
             .then(process_policy)
             .transpose()?
-            .map(RowPolicy::name),
+            .map(|policy| policy.to_string()),
     })
 }
 
@@ -479,7 +479,7 @@ fn print(report: &Report) {
         "MLX            {} {overlay}, back-end {}, tree {}",
         report.mlx_version, report.mlx_backend, report.mlx_tree
     );
-    match report.policy {
+    match report.policy.as_deref() {
         Some("default") => println!("policy         default: MLX's own choice of kernels"),
         Some(policy) => println!("policy         {policy}"),
         None => {}

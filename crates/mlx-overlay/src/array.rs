@@ -154,6 +154,10 @@ impl Array {
 /// Runs an evaluation; if it fails, this thread's arrays whose contents are not known to be there
 /// are lost.
 pub(crate) fn guard_evaluation<T>(evaluate: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Refused before anything of the evaluation that waits for the hook's answer is lost.
+    if sys::in_policy_hook() {
+        return Err(Error::InPolicyHook);
+    }
     evaluate().inspect_err(|_| LOST_BEFORE.set(CLOCK.get()))
 }
 

@@ -1,4 +1,4 @@
-use mlx_terms::{FormatError, UnknownName};
+use mlx_terms::{FormatError, PolicyError, UnknownName};
 
 use crate::{Device, Dtype};
 
@@ -99,9 +99,19 @@ pub enum Error {
 
     /// The linked MLX is pristine, or has the CPU back-end only.
     #[error(
-        "the linked MLX has no policies: they come with the overlay's Metal back-end (`--backend metal` or `sim`)"
+        "the linked MLX has no kernels for policies: they come with the overlay's Metal back-end (`--backend metal` or `sim`)"
     )]
     NoPolicies,
+
+    /// A policy with 0 rows or too many, or a text that is no policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+
+    /// An evaluation inside of a policy hook, which must only answer.
+    #[error(
+        "a policy hook evaluates: the evaluation that asked it is waiting for its answer; decide from the operation alone, or evaluate before"
+    )]
+    InPolicyHook,
 
     /// A name that nothing of its kind has.
     #[error(transparent)]

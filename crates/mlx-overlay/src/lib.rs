@@ -40,8 +40,8 @@
 //!
 //! # Policies
 //!
-//! [`RowPolicy`] says which quantized products keep, for each row, the bits that the row has alone;
-//! [`Stream::with_policy`] says for which work it holds.
+//! [`RowPolicy`] says which operations keep, for each row, the bits that the row has alone;
+//! [`Stream::with_policy`], [`set_policy_hook`] or the environment says for which work it holds.
 //!
 //! # Errors
 //!
@@ -53,6 +53,7 @@ mod device;
 mod element;
 mod error;
 mod evaluated;
+mod hook;
 mod info;
 mod neural;
 mod ops;
@@ -66,10 +67,11 @@ pub use element::{Dtype, Element};
 pub use error::{Error, Result};
 pub use evaluated::Evaluated;
 pub use half::{bf16, f16};
+pub use hook::{Operation, remove_policy_hook, set_policy_hook};
 pub use info::{Backend, BuildInfo, build_info, mlx_version};
 pub use mlx_terms::{
     Format, FormatError, Mode as QuantizationMode, Path as DispatchPath, Policy as RowPolicy,
-    Route, RoutePath, UnknownName,
+    PolicyError, PolicyKind, Primitive, Route, RoutePath, UnknownName,
 };
 pub use neural::{
     Rope, add, argmax, as_type, attention, multiply, reshape, rms_norm, rope, sigmoid, slice,

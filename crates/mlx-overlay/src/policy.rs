@@ -6,35 +6,41 @@ use mlx_overlay_sys::{self as sys, ArrayRef};
 use crate::ops::require_float_type;
 use crate::{Array, DispatchPath, Dtype, Error, Quantization, Result, Route, RowPolicy, Stream};
 
-/// Whether the linked MLX has policies: the overlay's Metal back-end does, pristine MLX and the CPU
-/// back-end do not.
+/// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them. A build of the overlay
+/// for the CPU refuses every policy but [`RowPolicy::DEFAULT`], and pristine MLX has none.
 pub fn has_policies() -> bool {
-    sys::has_policies()
+    sys::has_row_kernels()
 }
 
-/// The policy of products that neither their stream nor a hook decides: that of the environment
-/// variable `MLX_QMV_POLICY` when it was first needed, else [`RowPolicy::Default`].
+/// The policy of operations that neither their stream nor a hook decides: that of the environment
+/// variable `MLX_ROW_POLICY` when it was first needed, else [`RowPolicy::DEFAULT`].
 ///
-/// What is asked first when a product is dispatched: the policy of its stream
-/// ([`Stream::with_policy`]), a hook that C code registered, the process's.
+/// Precedence: the policy of the operation's stream ([`Stream::with_policy`], [`Stream::set_policy`]), the hook
+/// ([`crate::set_policy_hook`]), the process's.
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`]; MLX's, if the variable names no policy.
+/// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the variable names no policy, or if `MLX_QMV_POLICY`,
+/// which it replaces, is set.
 pub fn process_policy() -> Result<RowPolicy> {
-    require()?;
+    require_policies()?;
     policy(sys::process_policy()?)
 }
 
-fn policy(number: i32) -> Result<RowPolicy> {
-    RowPolicy::from_number(number)
-        .ok_or_else(|| Error::Mlx(format!("no policy has the number {number}")))
+fn policy(raw: sys::RowPolicy) -> Result<RowPolicy> {
+    RowPolicy::from_numbers([raw.kind, raw.rows])
+        .ok_or_else(|| Error::Mlx(format!("no policy has the numbers {raw:?}")))
+}
+
+pub(crate) fn raw_policy(policy: RowPolicy) -> sys::RowPolicy {
+    let [kind, rows] = policy.numbers();
+    sys::RowPolicy { kind, rows }
 }
 
 impl Stream {
-    /// Makes a GPU stream for the calling thread whose quantized products follow a policy.
+    /// Makes a GPU stream for the calling thread whose operations follow a policy.
     ///
-    /// The policy is fixed for good. Enter the stream with [`Stream::scope`] to build products on
+    /// The policy is fixed for good. Enter the stream with [`Stream::scope`] to build operations on
     /// it; they follow the policy whenever they are evaluated, and whatever else the process does.
     ///
     /// ```
@@ -47,7 +53,7 @@ impl Stream {
     /// let w = quantize(&w, Quantization::affine(4, 64)?)?;
     /// let x = Array::from_slice(&vec![1.0f32; 6 * 512], &[6, 512])?;
     ///
-    /// let exact = Stream::with_policy(RowPolicy::Exact)?;
+    /// let exact = Stream::with_policy(RowPolicy::EXACT)?;
     /// let verified = exact.scope(|| quantized_matmul(&x, &w))?;
     /// exact.check_products([&verified])?;
     /// let rows = verified.to_vec::<f32>()?;
@@ -58,22 +64,46 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::NoPolicies`] if the linked MLX has none; MLX's.
+    /// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if there is no GPU, or no kernels for a policy other
+    /// than [`RowPolicy::DEFAULT`].
     pub fn with_policy(policy: RowPolicy) -> Result<Self> {
-        require()?;
-        Ok(Self::from_raw(sys::new_policy_stream(policy as i32)?))
+        require_policies()?;
+        Ok(Self::from_raw(sys::new_policy_stream(raw_policy(policy))?))
     }
 
-    /// The policy that the stream was made with.
+    /// Gives the stream its policy, for good: that of a default stream, for example.
+    ///
+    /// ```
+    /// # use mlx_overlay::{Device, RowPolicy, Stream, has_policies};
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// # if !has_policies() { return Ok(()) }
+    /// let stream = Stream::new(Device::Gpu)?;
+    /// assert_eq!(stream.policy()?, None);
+    /// stream.set_policy(RowPolicy::EXACT.with_rows(8)?)?;
+    /// assert!(stream.set_policy(RowPolicy::NARROW).is_err(), "it has one");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::NoPolicies`] if the linked MLX has none; MLX's.
+    /// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the stream has a policy or has computed without
+    /// one, or, except for [`RowPolicy::DEFAULT`], if it is one of the CPU or there are no kernels for a policy.
+    pub fn set_policy(&self, policy: RowPolicy) -> Result<()> {
+        require_policies()?;
+        Ok(sys::set_stream_policy(self.index(), raw_policy(policy))?)
+    }
+
+    /// The policy that the stream was given.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's.
     pub fn policy(&self) -> Result<Option<RowPolicy>> {
-        require()?;
+        require_policies()?;
         match sys::stream_policy(self.index())? {
-            -1 => Ok(None),
-            number => policy(number).map(Some),
+            sys::RowPolicy { kind: -1, .. } => Ok(None),
+            raw => policy(raw).map(Some),
         }
     }
 
@@ -136,7 +166,7 @@ impl DispatchPlan {
     ///
     /// # Errors
     ///
-    /// [`Error::NoPolicies`] if the linked MLX has none; [`Error::Dtype`] unless `dtype` is of
+    /// [`Error::NoPolicies`] if the linked MLX has no kernels for policies; [`Error::Dtype`] unless `dtype` is of
     /// floating point, as x is; MLX's, if the shapes fit no kernel.
     pub fn of(
         [m, n, k]: [usize; 3],
@@ -144,7 +174,7 @@ impl DispatchPlan {
         dtype: Dtype,
         stream: &Stream,
     ) -> Result<Self> {
-        require()?;
+        require_kernels()?;
         require_float_type("x", dtype)?;
         let extent = |extent: usize| {
             i32::try_from(extent).map_err(|_| Error::TooLarge {
@@ -177,10 +207,10 @@ impl DispatchPlan {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX has none; [`Error::Route`], or MLX's, naming the route
+/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies; [`Error::Route`], or MLX's, naming the route
 /// that makes no sense.
 pub fn set_routes(routes: &[Route]) -> Result<()> {
-    require()?;
+    require_kernels()?;
     for (number, route) in routes.iter().enumerate() {
         route
             .check_format()
@@ -208,9 +238,9 @@ pub fn set_routes(routes: &[Route]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX is not the overlay's; MLX's, without a device.
+/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies; MLX's, without a device.
 pub fn has_matrix_units() -> Result<bool> {
-    require()?;
+    require_kernels()?;
     Ok(sys::has_matrix_units()?)
 }
 
@@ -238,9 +268,9 @@ impl fmt::Display for DispatchCount {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX has none.
+/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies.
 pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
-    require()?;
+    require_kernels()?;
     let counts = sys::path_counts()?;
     let of_path = |(&path, counts): (&DispatchPath, &[u64])| {
         [(false, counts[0]), (true, counts[1])].map(|(fast, products)| DispatchCount {
@@ -258,9 +288,9 @@ pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX has none.
+/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies.
 pub fn reset_dispatch_stats() -> Result<()> {
-    require()?;
+    require_kernels()?;
     Ok(sys::reset_path_counts()?)
 }
 
@@ -285,10 +315,10 @@ pub fn reset_dispatch_stats() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX is not the overlay's, [`Error::Recording`] inside of another
+/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies, [`Error::Recording`] inside of another
 /// recording; `work` is not run then.
 pub fn record_kernels<T>(work: impl FnOnce() -> T) -> Result<(T, Vec<String>)> {
-    require()?;
+    require_kernels()?;
     let recording = Recording::begin()?;
     let outcome = work();
     let names = recording.end()?;
@@ -325,7 +355,15 @@ impl Drop for Recording {
     }
 }
 
-fn require() -> Result<()> {
+pub(crate) fn require_policies() -> Result<()> {
+    if sys::has_policies() {
+        Ok(())
+    } else {
+        Err(Error::NoPolicies)
+    }
+}
+
+fn require_kernels() -> Result<()> {
     if has_policies() {
         Ok(())
     } else {

@@ -101,8 +101,11 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// MLX's, that of a failed kernel included.
+    /// [`crate::Error::InPolicyHook`] inside of a policy hook; MLX's, that of a failed kernel included.
     pub fn synchronize(&self) -> Result<()> {
+        if sys::in_policy_hook() {
+            return Err(crate::Error::InPolicyHook);
+        }
         Ok(sys::synchronize(self.raw)?)
     }
 

@@ -12,7 +12,7 @@ use std::process::Command;
 use dispatch_plan::{Problem, function_of};
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{
-    Array, Device, DispatchPlan, Dtype, Element, Error, Quantization, QuantizationMode,
+    Array, Device, DispatchPlan, Dtype, Element, Error, PolicyKind, Quantization, QuantizationMode,
     QuantizedMatrix, Route, RoutePath, RowPolicy, Stream, bf16, dispatch_stats, f16,
     has_matrix_units, process_policy, quantized_matmul, record_kernels, reset_dispatch_stats,
     set_routes,
@@ -80,6 +80,19 @@ fn main() {
         trial(
             "the_environment_must_name_a_policy",
             the_environment_must_name_a_policy,
+        ),
+        trial("blocks_end_at_the_limit", blocks_end_at_the_limit),
+        trial(
+            "wide_has_one_order_for_any_number_of_rows",
+            wide_has_one_order_for_any_number_of_rows,
+        ),
+        trial(
+            "two_policies_in_one_graph_are_both_kept",
+            two_policies_in_one_graph_are_both_kept,
+        ),
+        trial(
+            "a_stream_has_one_policy_from_its_start",
+            a_stream_has_one_policy_from_its_start,
         ),
     ];
     if sys::built::BACKEND == "sim" {
@@ -278,7 +291,12 @@ fn affine(bits: u32, group_size: u32) -> Quantization {
 }
 
 fn default_stream() -> Result<Stream, Error> {
-    Stream::with_policy(RowPolicy::Default)
+    Stream::with_policy(RowPolicy::DEFAULT)
+}
+
+/// One of each kind, without a limit of rows.
+fn unlimited() -> impl Iterator<Item = RowPolicy> {
+    RowPolicy::KINDS.iter().map(|policy| policy.all())
 }
 
 /// A switch that does nothing would measure one kernel twice.
@@ -286,29 +304,169 @@ fn each_policy_takes_a_kernel_of_its_own() -> Outcome {
     let layer = Layer::<f32>::new([40, 16, 512], affine(4, 64), 1)?;
     let kernel =
         |policy, m| Stream::with_policy(policy)?.scope(|| Ok::<_, Error>(layer.together(m)?.1));
-    let mut below = Vec::new();
-    for &policy in RowPolicy::ALL {
-        assert!(kernel(policy, 1)?.starts_with("affine_qmv_fast_float_gs_64_b_4_batch_0"));
-        below.push(kernel(policy, 6)?);
+    for (policy, one, several, many) in [
+        (RowPolicy::DEFAULT, "qmv_fast", "", "qmm_t"),
+        (RowPolicy::EXACT, "qmv_fast", "qmv_streamed_fast", "qmm_t"),
+        (
+            RowPolicy::EXACT.all(),
+            "qmv_fast",
+            "qmv_streamed_fast",
+            "qmv_streamed_fast",
+        ),
+        (RowPolicy::NARROW, "qmv_fast", "qmv_fast", "qmm_t"),
+        (RowPolicy::NARROW.all(), "qmv_fast", "qmv_fast", "qmv_fast"),
+        (RowPolicy::WIDE, "qmv_wide", "qmv_wide", "qmm_t"),
+        (RowPolicy::WIDE.all(), "qmv_wide", "qmv_wide", "qmv_wide"),
+    ] {
+        for (m, expected) in [(1, one), (6, several), (16, several), (40, many)] {
+            let found = kernel(policy, m)?;
+            let expected = format!("affine_{expected}");
+            assert!(found.starts_with(&expected), "{policy}, M = {m}: {found}");
+        }
     }
-    assert!(below[1].starts_with("affine_qmv_fast_"), "{below:?}");
-    assert!(
-        below[2].starts_with("affine_qmv_streamed_fast_"),
-        "{below:?}"
+    Ok(())
+}
+
+/// On every GPU the last row of a block keeps its bits; one row more is a prompt, and computed as without a policy.
+fn blocks_end_at_the_limit() -> Outcome {
+    let layer = Layer::<f32>::new([42, 16, 512], affine(4, 64), 1)?;
+    let alone = default_stream()?.scope(|| layer.alone(42))?;
+    for policy in [
+        RowPolicy::EXACT,
+        RowPolicy::NARROW,
+        RowPolicy::EXACT.with_rows(41)?,
+        RowPolicy::NARROW.with_rows(1)?,
+    ] {
+        let most = policy.rows().unwrap() as usize;
+        let stream = Stream::with_policy(policy)?;
+        let (block, kernel) = stream.scope(|| layer.together(most))?;
+        assert_eq!(
+            differing(&block, &alone[..most * 16]),
+            0,
+            "{policy}: {kernel}"
+        );
+        let (prompt, kernel) = stream.scope(|| layer.together(most + 1))?;
+        let (expected, by_default) = default_stream()?.scope(|| layer.together(most + 1))?;
+        assert_eq!(kernel, by_default, "{policy}");
+        assert_eq!(prompt, expected, "{policy}");
+    }
+    Ok(())
+}
+
+/// `wide` gives one row and any number of others the same bits, beyond the batch limit too.
+fn wide_has_one_order_for_any_number_of_rows() -> Outcome {
+    for quantization in [
+        affine(4, 64),
+        Quantization::Mxfp4,
+        Quantization::Mxfp8,
+        Quantization::Nvfp4,
+    ] {
+        let layer = Layer::<f32>::new([40, 16, 512], quantization, 1)?;
+        let wide = Stream::with_policy(RowPolicy::WIDE.all())?;
+        let alone = wide.scope(|| layer.alone(40))?;
+        for m in (1..=16).chain([40]) {
+            let (together, kernel) = wide.scope(|| layer.together(m))?;
+            assert!(kernel.contains("_qmv_wide_"), "{kernel}");
+            assert_eq!(differing(&together, &alone[..m * 16]), 0, "{kernel}");
+        }
+        // It is another order than that of the row alone without a policy.
+        let before = default_stream()?.scope(|| layer.alone(40))?;
+        assert!(differing(&alone, &before) > alone.len() / 4);
+    }
+    Ok(())
+}
+
+/// One evaluation of a product on each of two streams, and of one that needs both.
+fn two_policies_in_one_graph_are_both_kept() -> Outcome {
+    let layer = Layer::<f32>::new([6, 64, 64], affine(4, 64), 1)?;
+    let deep = Layer::<f32>::new([6, 64, 512], affine(4, 64), 1)?;
+    let exact = Stream::with_policy(RowPolicy::EXACT)?;
+    let wide = Stream::with_policy(RowPolicy::WIDE)?;
+    let first = exact.scope(|| deep.product(6))?;
+    let second = wide.scope(|| deep.product(6))?;
+    let last = exact.scope(|| quantized_matmul(&second, &layer.weights))?;
+    let (outcome, kernels) = record_kernels(|| mlx_overlay::eval([&first, &second, &last]))?;
+    outcome?;
+    let mut functions: Vec<_> = kernels
+        .iter()
+        .filter_map(|name| function_of(name))
+        .collect();
+    functions.sort_unstable();
+    // K = 64 goes to the quads whatever the policy.
+    assert_eq!(functions, ["qmv_quad", "qmv_streamed_fast", "qmv_wide"]);
+    let bits = |array: &Array| -> Result<Vec<u32>, Error> {
+        Ok(array
+            .to_vec::<f32>()?
+            .into_iter()
+            .map(f32::to_bits)
+            .collect())
+    };
+    let alone = default_stream()?.scope(|| deep.alone(6))?;
+    assert_eq!(differing(&bits(&first)?, &alone), 0);
+    let alone = wide.scope(|| deep.alone(6))?;
+    assert_eq!(differing(&bits(&second)?, &alone), 0);
+    Ok(())
+}
+
+/// Once, before its first work, and on the GPU.
+fn a_stream_has_one_policy_from_its_start() -> Outcome {
+    let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
+    let refused = |stream: &Stream, policy| stream.set_policy(policy).unwrap_err().to_string();
+
+    let given = Stream::new(Device::Gpu)?;
+    assert_eq!(given.policy()?, None);
+    given.set_policy(RowPolicy::EXACT.with_rows(64)?)?;
+    assert_eq!(given.policy()?, Some(RowPolicy::EXACT.with_rows(64)?));
+    assert!(given.scope(|| layer.together(3))?.1.contains("_streamed_"));
+    for policy in [RowPolicy::NARROW, RowPolicy::EXACT.with_rows(64)?] {
+        let expected = format!(
+            "stream {} has a policy already, exact:64, which holds for the life of the process",
+            given.index()
+        );
+        assert_eq!(refused(&given, policy), expected);
+    }
+
+    let late = Stream::new(Device::Gpu)?;
+    late.scope(|| layer.product(3)?.evaluate())?;
+    for policy in [RowPolicy::EXACT, RowPolicy::DEFAULT] {
+        let said = refused(&late, policy);
+        let expected = "has computed without a policy of its own; give a stream its policy before its first work";
+        assert!(said.ends_with(expected), "{said}");
+    }
+    assert_eq!(late.policy()?, None);
+
+    // Of another thread: named by its index, and its own thread finds the policy there.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (told, tells) = std::sync::mpsc::channel();
+    let worker = std::thread::spawn(move || -> Result<(String, Option<RowPolicy>), Error> {
+        let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
+        let stream = Stream::new(Device::Gpu)?;
+        sender.send(stream.index()).unwrap();
+        tells.recv().unwrap();
+        Ok((stream.scope(|| layer.together(3))?.1, stream.policy()?))
+    });
+    let index = receiver.recv()?;
+    sys::set_stream_policy(index, sys::RowPolicy { kind: 1, rows: 16 })?;
+    assert_eq!(
+        sys::stream_policy(index)?,
+        sys::RowPolicy { kind: 1, rows: 16 }
     );
-    assert_eq!(below[3], below[2]);
-    let above = RowPolicy::ALL.iter().map(|&policy| kernel(policy, 40));
-    let above = above.collect::<Result<Vec<_>, Error>>()?;
-    assert!(
-        above[..3]
-            .iter()
-            .all(|name| name.starts_with("affine_qmm_t")),
-        "{above:?}"
-    );
-    assert!(
-        above[3].starts_with("affine_qmv_streamed_fast_"),
-        "{above:?}"
-    );
+    told.send(())?;
+    let (kernel, policy) = worker.join().map_err(|_| "a thread panicked")??;
+    assert!(kernel.contains("_streamed_"), "{kernel}");
+    assert_eq!(policy, Some(RowPolicy::EXACT));
+
+    if Device::Cpu.is_available()? {
+        let cpu = Stream::new(Device::Cpu)?;
+        let said = refused(&cpu, RowPolicy::EXACT);
+        let expected = format!(
+            "[set_stream_policy] stream {} is one of the CPU, which keeps no policy but default; give it to a GPU stream",
+            cpu.index()
+        );
+        assert_eq!(said, expected);
+        cpu.set_policy(RowPolicy::DEFAULT)?;
+        assert_eq!(cpu.policy()?, Some(RowPolicy::DEFAULT));
+    }
     Ok(())
 }
 
@@ -374,15 +532,17 @@ fn same_bits<T: Float>(
     let layer = Layer::<T>::new([rows[1], n, k], quantization, (n * k) as u64)?;
     let alone = default_stream()?.scope(|| layer.alone(rows[1]))?;
     for (policy, m) in [
-        (RowPolicy::Narrow, rows[0]),
-        (RowPolicy::Streamed, rows[0]),
-        (RowPolicy::Exact, rows[1]),
+        (RowPolicy::NARROW, rows[0]),
+        (RowPolicy::EXACT, rows[0]),
+        (RowPolicy::NARROW.all(), rows[1]),
+        (RowPolicy::EXACT.all(), rows[1]),
     ] {
         let (together, kernel) = Stream::with_policy(policy)?.scope(|| layer.together(m))?;
         let differ = differing(&together, &alone[..m * n]);
         assert_eq!(differ, 0, "{policy}: {kernel}, N = {n}, K = {k}");
         let streamed = kernel.contains("_streamed_");
-        assert_eq!(streamed, policy != RowPolicy::Narrow, "{policy}: {kernel}");
+        let is_exact = policy.kind() == PolicyKind::Exact;
+        assert_eq!(streamed, is_exact, "{policy}: {kernel}");
     }
     Ok(())
 }
@@ -416,7 +576,7 @@ fn raw(stream: &Stream) -> sys::RawStream {
 /// mx.compile takes equal products for one; on streams with different policies they are not.
 fn compiling_keeps_streams_apart() -> Outcome {
     let default = default_stream()?;
-    let exact = Stream::with_policy(RowPolicy::Exact)?;
+    let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let differ = bridge_testing::probe_compiled(raw(&default), raw(&exact))?;
     assert_eq!(differ[..2], [0, 0], "plain against compiled");
     let (_, kernel) =
@@ -426,13 +586,17 @@ fn compiling_keeps_streams_apart() -> Outcome {
 }
 
 fn exact_holds_for_every_kind_of_product() -> Outcome {
-    let exact = Stream::with_policy(RowPolicy::Exact)?;
+    let kept = [RowPolicy::EXACT, RowPolicy::NARROW, RowPolicy::WIDE];
+    let kept = kept.map(|policy| Stream::with_policy(policy.all()));
     let default = default_stream()?;
     for name in bridge_testing::probe_cases()? {
         let mut noticed = false;
         for rows in [3, 40] {
-            let differ = bridge_testing::probe_rows_that_differ(&name, rows, raw(&exact))?;
-            assert_eq!(differ, 0, "{name}, {rows} rows");
+            for stream in &kept {
+                let stream = stream.as_ref().map_err(Clone::clone)?;
+                let differ = bridge_testing::probe_rows_that_differ(&name, rows, raw(stream))?;
+                assert_eq!(differ, 0, "{name}, {rows} rows, {:?}", stream.policy()?);
+            }
             noticed |= bridge_testing::probe_rows_that_differ(&name, rows, raw(&default))? > 0;
         }
         // Products that round x to a few bits have sums that are exact for some modes whatever their order, and
@@ -455,15 +619,17 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
             &[("MTL_SIM_ARCH", architecture)],
         );
     }
-    let streams = RowPolicy::ALL
+    let streams = RowPolicy::KINDS
         .iter()
         .map(|&policy| Stream::with_policy(policy));
     let streams = streams.collect::<Result<Vec<_>, _>>()?;
-    let mut table = String::from(
-        "| product | rows | default | narrow | streamed | exact |\n|---|--:|---|---|---|---|\n",
-    );
+    let heads: Vec<_> = RowPolicy::KINDS.iter().map(ToString::to_string).collect();
+    let mut table = format!("| product | rows | {} |\n|---|--:", heads.join(" | "));
+    table += &"|---".repeat(heads.len());
+    table += "|\n";
     for name in bridge_testing::probe_cases()? {
-        for rows in [3, 40] {
+        // Several rows of a block, the most, and a prompt.
+        for rows in [3, 16, 40] {
             table += &format!("| {name} | {rows} |");
             for stream in &streams {
                 let differ = bridge_testing::probe_rows_that_differ(&name, rows, raw(stream))?;
@@ -497,7 +663,7 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
 
 /// No kernel multiplies integers, so that there is nothing to plan.
 fn plans_are_of_floats() -> Outcome {
-    let stream = Stream::with_policy(RowPolicy::Default)?;
+    let stream = Stream::with_policy(RowPolicy::DEFAULT)?;
     for dtype in [Dtype::U32, Dtype::U8] {
         let refused = DispatchPlan::of([1, 16, 512], affine(4, 32), dtype, &stream);
         let told =
@@ -523,9 +689,9 @@ fn plans_are_what_runs() -> Outcome {
         (16, 64, Quantization::Nvfp4),
     ] {
         let layer = Layer::<bf16>::new([40, n, k], quantization, 5)?;
-        for &policy in RowPolicy::ALL {
+        for policy in unlimited().chain(RowPolicy::KINDS.iter().copied()) {
             let stream = Stream::with_policy(policy)?;
-            for m in [1, 2, 5, 6, 9, 12, 13, 14, 32, 33, 40] {
+            for m in [1, 2, 5, 6, 9, 13, 14, 16, 17, 32, 33] {
                 let plan = DispatchPlan::of([m, n, k], quantization, Dtype::Bf16, &stream)?;
                 reset_dispatch_stats()?;
                 let (_, kernel) = stream.scope(|| layer.together(m))?;
@@ -566,29 +732,31 @@ fn streams_keep_their_policy_across_threads(evaluations: usize) -> Outcome {
         .map(|worker| {
             std::thread::spawn(move || -> Result<[usize; 4], Error> {
                 let layer = Layer::<f32>::new([6, 8, 512], affine(4, 64), 3)?;
-                let streams: Vec<_> = RowPolicy::ALL
+                let streams: Vec<_> = RowPolicy::KINDS
                     .iter()
                     .copied()
                     .map(Stream::with_policy)
                     .collect();
                 let (fast, _) = default_stream()?.scope(|| layer.together(6))?;
                 let alone = default_stream()?.scope(|| layer.alone(6))?;
+                let wide = Stream::with_policy(RowPolicy::WIDE)?.scope(|| layer.alone(6))?;
                 let mut counts = [0; 4];
                 for i in 0..evaluations / threads {
                     let at = (i + worker) % 4;
                     let stream = streams[at].as_ref().map_err(Clone::clone)?;
-                    assert_eq!(stream.policy()?, Some(RowPolicy::ALL[at]));
+                    assert_eq!(stream.policy()?, Some(RowPolicy::KINDS[at]));
                     // Built inside the scope, evaluated outside of it.
                     let product = stream.scope(|| layer.product(6))?;
                     stream.check_products([&product])?;
                     let (values, kernel) = product_kernel(|| product.to_vec::<f32>())?;
                     let bits: Vec<_> = values.into_iter().map(f32::to_bits).collect();
-                    match RowPolicy::ALL[at] {
-                        RowPolicy::Default => assert!(!kernel.contains("_streamed_"), "{kernel}"),
-                        RowPolicy::Narrow => assert!(kernel.contains("_qmv_fast_"), "{kernel}"),
-                        _ => assert!(kernel.contains("_streamed_fast_"), "{kernel}"),
-                    }
-                    let expected = if at == 0 { &fast } else { &alone };
+                    let (name, expected) = match RowPolicy::KINDS[at] {
+                        RowPolicy::DEFAULT => ("", &fast),
+                        RowPolicy::NARROW => ("_qmv_fast_", &alone),
+                        RowPolicy::WIDE => ("_qmv_wide_", &wide),
+                        _ => ("_streamed_fast_", &alone),
+                    };
+                    assert!(kernel.contains(name), "{kernel}");
                     assert_eq!(differing(&bits, expected), 0, "{kernel}");
                     counts[at] += 1;
                 }
@@ -606,7 +774,7 @@ fn streams_keep_their_policy_across_threads(evaluations: usize) -> Outcome {
 }
 
 fn a_panic_leaves_the_scope() -> Outcome {
-    let exact = Stream::with_policy(RowPolicy::Exact)?;
+    let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let before = Stream::current()?.index();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         exact.scope(|| -> Result<(), Error> { panic!("in the scope") })
@@ -619,28 +787,35 @@ fn a_panic_leaves_the_scope() -> Outcome {
     Ok(())
 }
 
+/// Hooks of C and C++; those of Rust are in hooks.rs.
 fn hooks_are_asked_and_checked() -> Outcome {
     let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
-    let plain = Stream::new(mlx_overlay::Device::Gpu)?;
+    let plain = Stream::new(Device::Gpu)?;
     assert_eq!(plain.policy()?, None);
     let kernel = |stream: &Stream| stream.scope(|| Ok::<_, Error>(layer.together(3)?.1));
     let without = kernel(&plain)?;
 
-    bridge_testing::hook_answers(RowPolicy::Streamed as i32)?;
+    let [exact, rows] = RowPolicy::EXACT.numbers();
+    bridge_testing::hook_answers(exact, rows)?;
     assert!(kernel(&plain)?.contains("_streamed_"));
-    let narrow = kernel(&Stream::with_policy(RowPolicy::Narrow)?)?;
+    bridge_testing::hook_answers(exact, 2)?;
+    assert_eq!(kernel(&plain)?, without, "three rows are a prompt");
+    bridge_testing::hook_answers(exact, rows)?;
+    let narrow = kernel(&Stream::with_policy(RowPolicy::NARROW)?)?;
     assert!(
         narrow.contains("_qmv_fast_"),
         "the stream's policy comes first: {narrow}"
     );
-    bridge_testing::hook_answers(-1)?;
+    bridge_testing::hook_answers(-1, 0)?;
     assert_eq!(kernel(&plain)?, without, "a hook that declines");
-    bridge_testing::hook_answers(7)?;
-    let nonsense = kernel(&plain).unwrap_err().to_string();
-    assert!(
-        nonsense.ends_with("or -1 to decline, found 7"),
-        "{nonsense}"
-    );
+    for (kind, rows) in [(7, 16), (exact, -1), (-2, 0)] {
+        bridge_testing::hook_answers(kind, rows)?;
+        let nonsense = kernel(&plain).unwrap_err().to_string();
+        let expected = format!(
+            "The answer of the policy hook must be a kind from 0 to 3 and a number of rows (0 for no limit), found {kind} and {rows}"
+        );
+        assert!(nonsense.ends_with(&expected), "{nonsense}");
+    }
     bridge_testing::hook_throws()?;
     let thrown = kernel(&plain).unwrap_err().to_string();
     assert!(
@@ -658,7 +833,7 @@ fn routes_are_followed() -> Outcome {
     let kernel =
         |policy| Stream::with_policy(policy)?.scope(|| Ok::<_, Error>(layer.together(5)?.1));
     let of_all = || {
-        RowPolicy::ALL
+        RowPolicy::KINDS
             .iter()
             .map(|&policy| kernel(policy))
             .collect::<Result<Vec<_>, _>>()
@@ -675,14 +850,13 @@ fn routes_are_followed() -> Outcome {
     };
 
     set_routes(&[route(RoutePath::Qmv)])?;
-    assert!(
-        RowPolicy::ALL
-            .iter()
-            .all(|&policy| kernel(policy).unwrap().contains("_qmv_fast_"))
-    );
+    for policy in [RowPolicy::DEFAULT, RowPolicy::EXACT, RowPolicy::NARROW] {
+        assert!(kernel(policy)?.contains("_qmv_fast_"), "{policy}");
+    }
+    assert!(kernel(RowPolicy::WIDE)?.contains("_qmv_wide_"));
     set_routes(&[route(RoutePath::Wide), route(RoutePath::Streamed)])?;
-    assert!(kernel(RowPolicy::Default)?.contains("_qmv_wide_"));
-    assert!(kernel(RowPolicy::Exact)?.contains("_streamed_"));
+    assert!(kernel(RowPolicy::DEFAULT)?.contains("_qmv_wide_"));
+    assert!(kernel(RowPolicy::EXACT)?.contains("_streamed_"));
     #[allow(clippy::reversed_empty_ranges)] // the mistake in question
     let backwards = Route {
         m: 8..=2,
@@ -705,7 +879,7 @@ fn routes_are_followed_by_their_format_alone() -> Outcome {
         Quantization::Mxfp4,
         Quantization::Nvfp4,
     ];
-    let streamed = Stream::with_policy(RowPolicy::Streamed)?;
+    let streamed = Stream::with_policy(RowPolicy::EXACT)?;
     let kernels = || -> Result<Vec<String>, Error> {
         let kernel = |format| Ok(Layer::<f32>::new([3, 8, 512], format, 3)?.together(3)?.1);
         streamed.scope(|| formats.into_iter().map(kernel).collect())
@@ -749,39 +923,66 @@ fn routes_are_followed_by_their_format_alone() -> Outcome {
 }
 
 fn the_environment_sets_the_default() -> Outcome {
-    let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
-    let plain = Stream::new(mlx_overlay::Device::Gpu)?;
-    match std::env::var("MLX_QMV_POLICY").as_deref() {
-        Ok("exact") => {
-            assert_eq!(process_policy()?, RowPolicy::Exact);
-            assert!(plain.scope(|| layer.together(3))?.1.contains("_streamed_"));
+    const POLICY: &str = "exact:8";
+    let layer = Layer::<f32>::new([9, 8, 512], affine(4, 64), 3)?;
+    let plain = Stream::new(Device::Gpu)?;
+    match std::env::var("MLX_ROW_POLICY").as_deref() {
+        Ok(POLICY) => {
+            assert_eq!(process_policy()?, RowPolicy::EXACT.with_rows(8)?);
+            assert!(plain.scope(|| layer.together(8))?.1.contains("_streamed_"));
+            assert!(!plain.scope(|| layer.together(9))?.1.contains("_streamed_"));
             Ok(())
         }
-        Ok(other) => Err(format!("the test sets MLX_QMV_POLICY itself, found {other}").into()),
+        Ok(other) => Err(format!("the test sets MLX_ROW_POLICY itself, found {other}").into()),
         Err(_) => {
-            assert_eq!(process_policy()?, RowPolicy::Default);
+            assert_eq!(process_policy()?, RowPolicy::DEFAULT);
             child(
                 "the_environment_sets_the_default",
-                &[("MLX_QMV_POLICY", "exact")],
+                &[("MLX_ROW_POLICY", POLICY)],
             )
         }
     }
 }
 
 fn the_environment_must_name_a_policy() -> Outcome {
-    if std::env::var_os("MLX_QMV_POLICY").is_none() {
-        return child(
-            "the_environment_must_name_a_policy",
-            &[("MLX_QMV_POLICY", "fast")],
-        );
+    const NAME: &str = "the_environment_must_name_a_policy";
+    let found = ["MLX_ROW_POLICY", "MLX_QMV_POLICY"].map(|name| std::env::var(name).ok());
+    let expected = match found {
+        [None, None] => {
+            for text in [
+                "fast",
+                "streamed",
+                "exact:0",
+                "exact:-1",
+                "exact:x",
+                "exact:99999999999",
+            ] {
+                child(NAME, &[("MLX_ROW_POLICY", text)])?;
+            }
+            child(NAME, &[("MLX_QMV_POLICY", "streamed")])?;
+            return child(
+                NAME,
+                &[("MLX_QMV_POLICY", "exact"), ("MLX_ROW_POLICY", "exact")],
+            );
+        }
+        [_, Some(old)] => format!(
+            "[row policy] MLX_QMV_POLICY is set (to \"{old}\") and is no longer read: set MLX_ROW_POLICY, where \"streamed\" is now \"exact\" and the former \"exact\" is \"exact:all\""
+        ),
+        [Some(text), None] => {
+            let why = text.parse::<RowPolicy>().unwrap_err();
+            format!("[row policy] MLX_ROW_POLICY is no policy: {why}")
+        }
+    };
+    assert_eq!(process_policy().unwrap_err().to_string(), expected);
+    let plain = Stream::new(Device::Gpu)?;
+    // Every product reports it, not the first alone.
+    for _ in 0..2 {
+        let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
+        let error = plain.scope(|| layer.product(3)?.evaluate()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
     }
-    let expected = "[quantized_matmul] MLX_QMV_POLICY must be default, narrow, streamed or exact, found \"fast\"";
-    let plain = Stream::new(mlx_overlay::Device::Gpu)?;
-    let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
-    let error = plain.scope(|| layer.product(3)?.evaluate()).unwrap_err();
-    assert_eq!(error.to_string(), expected);
     // A stream with a policy needs no default.
     let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
-    Stream::with_policy(RowPolicy::Exact)?.scope(|| layer.product(3)?.evaluate())?;
+    Stream::with_policy(RowPolicy::EXACT)?.scope(|| layer.product(3)?.evaluate())?;
     Ok(())
 }

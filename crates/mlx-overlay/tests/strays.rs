@@ -4,7 +4,8 @@
 
 use mlx_overlay::{
     Array, Backend, Device, Error, Quantization, RowPolicy, Stream, build_info, dispatch_stats,
-    has_policies, matmul, process_policy, quantize, quantized_matmul, set_routes, transpose,
+    has_policies, matmul, process_policy, quantize, quantized_matmul, remove_policy_hook,
+    set_routes, transpose,
 };
 
 #[test]
@@ -47,32 +48,34 @@ fn stray_products_are_named_before_they_run() {
 #[test]
 fn functions_of_policies_say_where_there_are_none() {
     let info = build_info().unwrap();
-    let missing = (info.pristine || info.backend == Backend::Cpu).then_some(Error::NoPolicies);
-    assert_eq!(has_policies(), missing.is_none());
-    assert_eq!(process_policy().err(), missing);
-    assert_eq!(dispatch_stats().err(), missing);
-    assert_eq!(set_routes(&[]).err(), missing);
-    let error = Stream::with_policy(RowPolicy::Exact).err();
-    // A Mac without a GPU has policies and no device for them.
-    let no_gpu = missing.is_none() && !info.metal_available;
-    assert_eq!(
-        error,
-        if no_gpu {
-            Some(Error::NoDevice(Device::Gpu))
-        } else {
-            missing
-        }
-    );
+    let pristine = info.pristine.then_some(Error::NoPolicies);
+    let no_kernels = (info.pristine || info.backend == Backend::Cpu).then_some(Error::NoPolicies);
+    assert_eq!(has_policies(), no_kernels.is_none());
+    assert_eq!(process_policy().err(), pristine);
+    assert_eq!(remove_policy_hook().err(), pristine);
+    assert_eq!(dispatch_stats().err(), no_kernels);
+    assert_eq!(set_routes(&[]).err(), no_kernels);
+    // A CPU has none, nor has a Mac without a GPU.
+    let error = Stream::with_policy(RowPolicy::EXACT).err();
+    if info.metal_available || info.pristine {
+        assert_eq!(error, pristine);
+    } else {
+        let said = error.unwrap().to_string();
+        assert_eq!(
+            said,
+            "[new_policy_stream] this build of MLX has no kernels that keep the bits of a row: only builds with its Metal back-end have them"
+        );
+    }
 }
 
 #[test]
 fn names_of_policies_are_read_back() {
-    for &policy in RowPolicy::ALL {
+    for &policy in RowPolicy::KINDS {
         assert_eq!(policy.to_string().parse(), Ok(policy));
     }
     let error = "fast".parse::<RowPolicy>().unwrap_err().to_string();
     assert_eq!(
         error,
-        "policy must be one of default, narrow, streamed, exact, found \"fast\""
+        "found \"fast\"; a policy is default, exact, narrow or wide, with \":R\" for blocks of R rows (1 or more, 16 if not given) or \":all\" for blocks without limit"
     );
 }

@@ -62,7 +62,7 @@ fn raw(stream: &Stream) -> sys::RawStream {
 /// Importing puts every stream of a device on the first one of the process.
 fn an_imported_function_is_noticed() -> Outcome {
     let first = Stream::default_of(Device::Gpu)?;
-    let exact = Stream::with_policy(RowPolicy::Exact)?;
+    let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("product.mlxfn");
     let imported = bridge_testing::probe_imported(file.to_str().unwrap(), raw(&exact))?;
@@ -84,7 +84,7 @@ fn an_imported_function_is_noticed() -> Outcome {
 /// In Rust an array that is not evaluated stays on its thread (`compile_fail/array_is_not_send.rs`);
 /// in C++ it may be carried off.
 fn another_thread_is_refused_the_product() -> Outcome {
-    let exact = Stream::with_policy(RowPolicy::Exact)?;
+    let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let said = bridge_testing::probe_on_another_thread(raw(&exact))?;
     let expected = format!(
         "There is no Stream(gpu, {}) in current thread.",
@@ -96,7 +96,7 @@ fn another_thread_is_refused_the_product() -> Outcome {
 
 /// Its index is of another kind: an exact stream of the same number is not meant.
 fn a_thread_local_stream_is_no_other_stream() -> Outcome {
-    let exact = Stream::with_policy(RowPolicy::Exact)?;
+    let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let (index, kernels) = record_kernels(|| bridge_testing::probe_thread_local(raw(&exact)))?;
     assert_eq!(index?, exact.index());
     let of_product = |name: &&String| function_of(name).is_some();
@@ -106,14 +106,25 @@ fn a_thread_local_stream_is_no_other_stream() -> Outcome {
 }
 
 fn unknown_streams_are_named() -> Outcome {
-    let made = Stream::with_policy(RowPolicy::Exact)?.index() + 1;
+    let made = Stream::with_policy(RowPolicy::EXACT)?.index() + 1;
     for index in [-1, made, i32::MAX] {
         let said = sys::stream_policy(index).unwrap_err().to_string();
         let expected = format!("there is no stream {index}: this process has made {made}");
         assert_eq!(said, expected);
+        let exact = sys::RowPolicy { kind: 1, rows: 16 };
+        let said = sys::set_stream_policy(index, exact)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(said, expected);
     }
-    let said = sys::new_policy_stream(4).unwrap_err().to_string();
-    assert!(said.ends_with("or exact, from 0 on), found 4"), "{said}");
+    for (kind, rows) in [(4, 16), (-1, 0), (1, -1)] {
+        let policy = sys::RowPolicy { kind, rows };
+        let said = sys::new_policy_stream(policy).unwrap_err().to_string();
+        let expected = format!(
+            "must be a kind from 0 to 3 and a number of rows (0 for no limit), found {kind} and {rows}"
+        );
+        assert!(said.ends_with(&expected), "{said}");
+    }
     Ok(())
 }
 
@@ -121,7 +132,7 @@ fn unknown_streams_are_named() -> Outcome {
 fn products_without_rows_are_refused() -> Outcome {
     let w = Array::from_slice(&vec![0.5f32; 8 * 512], &[8, 512])?;
     let w = quantize(&w, Quantization::affine(4, 64)?)?;
-    for &policy in RowPolicy::ALL {
+    for &policy in RowPolicy::KINDS {
         let x = Array::from_slice::<f32>(&[], &[0, 512])?;
         let refused = Stream::with_policy(policy)?.scope(|| quantized_matmul(&x, &w));
         let empty = matches!(refused, Err(Error::Empty { argument: "x", .. }));

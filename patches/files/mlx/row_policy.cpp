@@ -46,9 +46,14 @@ struct Streams {
 };
 
 struct Hook {
-  std::shared_mutex mutex;
   mlx_row_hook function{nullptr};
   void* context{nullptr};
+  void (*release)(void*){nullptr};
+};
+
+struct Hooks {
+  std::shared_mutex mutex; // shared by the calls of the hook
+  Hook hook;
 };
 
 // Never destroyed: threads may evaluate while the process exits.
@@ -57,9 +62,9 @@ Streams& streams() {
   return *streams;
 }
 
-Hook& hook() {
-  static auto* hook = new Hook;
-  return *hook;
+Hooks& hooks() {
+  static auto* hooks = new Hooks;
+  return *hooks;
 }
 
 bool is_policy(mlx_row_policy p) {
@@ -132,12 +137,13 @@ struct HookCall {
 
 mlx_row_policy of_hook(const mlx_row_problem& problem) {
   constexpr mlx_row_policy declines{MLX_ROW_DECLINE, 0};
-  auto& h = hook();
+  auto& h = hooks();
   HookCall call;
   std::shared_lock lock(h.mutex);
   mlx_row_policy answer = declines;
   try {
-    answer = h.function ? h.function(problem, h.context) : declines;
+    const auto& hook = h.hook;
+    answer = hook.function ? hook.function(problem, hook.context) : declines;
   } catch (const std::exception& e) {
     throw std::runtime_error(
         std::string("[row policy] The policy hook failed: ") + e.what());
@@ -287,15 +293,33 @@ int mlx_row_process_policy(mlx_row_policy* policy) {
 }
 
 int mlx_row_set_hook(mlx_row_hook function, void* context) {
+  return mlx_row_set_owned_hook(function, context, nullptr);
+}
+
+int mlx_row_set_owned_hook(
+    mlx_row_hook function,
+    void* context,
+    void (*release)(void*)) {
   return row_guarded([&] {
     if (in_hook) {
-      throw std::runtime_error("a policy hook must not register a hook");
+      throw std::runtime_error(
+          "[row policy] The policy hook registers a hook; a hook must only "
+          "answer");
     }
-    auto& h = hook();
-    std::unique_lock lock(h.mutex);
-    h.function = function;
-    h.context = context;
+    Hook former{function, context, release};
+    auto& h = hooks();
+    {
+      std::unique_lock lock(h.mutex);
+      std::swap(former, h.hook);
+    }
+    if (former.release) {
+      former.release(former.context);
+    }
   });
+}
+
+int32_t mlx_row_in_hook(void) {
+  return in_hook;
 }
 
 } // extern "C"

@@ -216,6 +216,17 @@ MLX_ROW_API int mlx_row_process_policy(mlx_row_policy* policy);
 /// hook calls it.
 MLX_ROW_API int mlx_row_set_hook(mlx_row_hook hook, void* context);
 
+/// The same for a hook that owns its context: once the hook is replaced or
+/// taken away and no call of it runs, `release` is called with the context, on
+/// the thread that did so. It is not called if this fails.
+MLX_ROW_API int mlx_row_set_owned_hook(
+    mlx_row_hook hook,
+    void* context,
+    void (*release)(void* context));
+
+/// Whether the calling thread is inside of the hook: 1 or 0.
+MLX_ROW_API int32_t mlx_row_in_hook(void);
+
 /// Whether this build has kernels for policies other than `default`: 1 or 0.
 MLX_ROW_API int32_t mlx_row_has_kernels(void);
 

@@ -81,9 +81,9 @@ fn source<'a>(library: &'a Library, name: &str) -> Option<&'a str> {
 fn jit_sources(tree: &Utf8Path) -> Result<BTreeSet<String>> {
     const CALL: &str = "make_jit_source(";
     let mut sources = BTreeSet::new();
-    for file in ["CMakeLists.txt", "qmv.cmake"] {
+    for file in ["CMakeLists.txt", "rows.cmake"] {
         let path = tree.join(METAL).join(file);
-        if !path.exists() && file == "qmv.cmake" {
+        if !path.exists() && file == "rows.cmake" {
             continue;
         }
         let text = fs_err::read_to_string(path)?;

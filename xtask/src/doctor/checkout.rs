@@ -149,24 +149,26 @@ fn nearest(folder: &Utf8Path, there: impl Fn(&Utf8Path) -> bool) -> Utf8PathBuf 
 }
 
 fn policy(host: &Host) -> Finding {
-    match host.var("MLX_QMV_POLICY") {
-        None => Finding::ok("policy", "MLX_QMV_POLICY is not set: MLX's own choice"),
-        Some(value) if value.parse::<Policy>().is_ok() => Finding::ok(
+    if let Some(value) = host.var("MLX_QMV_POLICY") {
+        return Finding::error(
             "policy",
-            format!("MLX_QMV_POLICY={value}, for every program"),
-        ),
-        Some(value) => Finding::error(
-            "policy",
-            format!("MLX_QMV_POLICY={value}: every quantized product on a GPU will fail"),
-            format!(
-                "set one of {}, or unset it",
-                Policy::ALL
-                    .iter()
-                    .map(|policy| policy.name())
-                    .collect::<Vec<_>>()
-                    .join(", ")
+            format!("MLX_QMV_POLICY={value} is no longer read: operations on a GPU will fail"),
+            "unset it and set MLX_ROW_POLICY, where streamed is now exact and the former exact is exact:all",
+        );
+    }
+    match host.var("MLX_ROW_POLICY") {
+        None => Finding::ok("policy", "MLX_ROW_POLICY is not set: MLX's own choice"),
+        Some(value) => match value.parse::<Policy>() {
+            Ok(policy) => Finding::ok(
+                "policy",
+                format!("MLX_ROW_POLICY={policy}, for every program"),
             ),
-        ),
+            Err(error) => Finding::error(
+                "policy",
+                format!("MLX_ROW_POLICY={value}: operations on a GPU will fail: {error}"),
+                "set a policy, or unset it",
+            ),
+        },
     }
 }
 

@@ -8,7 +8,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use metallib::{TargetOs, Version};
 use mlx_prefix::Stamp;
 
-/// The name of the kernel that carries a tree id is this and the id (`patches/files/mlx/backend/metal/qmv.cmake`).
+/// The name of the kernel that carries a tree id is this and the id (`patches/files/mlx/backend/metal/rows.cmake`).
 pub(crate) const FINGERPRINT: &str = "mlx_overlay_tree_";
 
 /// Names of kernels.

@@ -59,8 +59,8 @@ pub struct Args {
     /// Type of x and of the result: float32, float16 or bfloat16
     #[arg(long, default_value_t = Dtype::Bfloat16)]
     dtype: Dtype,
-    /// default, narrow, streamed or exact
-    #[arg(long, default_value_t = Policy::Default)]
+    /// default, exact, narrow or wide, for blocks of up to 16 rows; with :R (exact:64) or :all for blocks of other sizes
+    #[arg(long, default_value_t = Policy::DEFAULT)]
     policy: Policy,
     /// The policies side by side, on one GPU
     #[arg(long, conflicts_with_all = ["policy", "all_arch"])]
@@ -108,7 +108,7 @@ struct Ladder {
 #[derive(Serialize)]
 struct Row<'a> {
     architecture: String,
-    policy: &'static str,
+    policy: String,
     m: usize,
     path: &'static str,
     kernel: &'a str,
@@ -129,7 +129,7 @@ pub fn run(args: Args) -> Result<()> {
             .collect::<Result<_, _>>()?,
     };
     let policies = if args.all_policies {
-        Policy::ALL.to_vec()
+        Policy::KINDS.to_vec()
     } else {
         vec![args.policy]
     };
@@ -151,7 +151,7 @@ pub fn run(args: Args) -> Result<()> {
         println!("{}", title(&args));
         println!("{}", side_by_side(&ladders));
         println!(
-            "Kernel and how often it reads the weights; = where every row has the bits of M = 1."
+            "Kernel and how often it reads the weights; = where every row has the bits that it has alone."
         );
     }
     Ok(())
@@ -218,7 +218,7 @@ fn rows(ladders: &[Ladder]) -> Vec<Row<'_>> {
         for (m, plan) in (1..).zip(&ladder.plans) {
             rows.push(Row {
                 architecture: ladder.architecture.to_string(),
-                policy: ladder.policy.name(),
+                policy: ladder.policy.to_string(),
                 m,
                 path: plan.path.name(),
                 kernel: &plan.kernel,
@@ -242,7 +242,7 @@ fn table(ladder: &Ladder) -> Table {
         "tiles",
         "passes",
         "MB read",
-        "bits of M = 1",
+        "bits of row alone",
         "kernel",
     ]);
     for (m, plan) in (1..).zip(&ladder.plans) {

@@ -127,17 +127,17 @@ fn kernels_are_compiled_ahead_of_time_for_one_system() {
     // Metal 4, SDK and target 26.2 or newer: the NAX kernels and jaccl are built.
     assert!(link[0].contains(" quantized.air") && link[0].contains(" quantized_nax.air"));
 
-    // qmv.cmake: both halves carry the tree's id.
+    // rows.cmake: both halves carry the tree's id.
     let fingerprint = [
         "-x metal -DMLX_OVERLAY_FINGERPRINT=mlx_overlay_tree_tree -mmacosx-version-min=26.3 -c",
-        "kernels/qmv_fingerprint.metal -o ",
+        "kernels/kernel_fingerprint.metal -o ",
     ];
     assert_eq!(
         lines(&scratch, "xcrun -sdk macosx metal ", &fingerprint).len(),
         1
     );
-    assert!(link[0].contains("/kernels/qmv_fingerprint.air"));
-    let host_side = ["qmv_fingerprint.cpp", "-DMLX_OVERLAY_TREE=\"tree\""];
+    assert!(link[0].contains("/kernels/kernel_fingerprint.air"));
+    let host_side = ["kernel_fingerprint.cpp", "-DMLX_OVERLAY_TREE=\"tree\""];
     assert_eq!(lines(&scratch, "c++ ", &host_side).len(), 1);
 
     // metal/CMakeLists.txt, and metallib.cmake: where the library looks last for its kernels.
@@ -220,7 +220,7 @@ fn jit_builds_embed_the_kernels_source() {
     assert!(built.stamp.jit);
     assert!(lines(&scratch, "xcrun ", &["kernels/quantized.metal"]).is_empty());
     // The kernels that are compiled ahead of time all the same carry the tree's id as well.
-    let linked = ["qmv_fingerprint.air", "/mlx.metallib"];
+    let linked = ["kernel_fingerprint.air", "/mlx.metallib"];
     assert_eq!(
         lines(&scratch, "xcrun -sdk macosx metal ", &linked).len(),
         1

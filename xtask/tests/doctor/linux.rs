@@ -179,16 +179,33 @@ fn a_network_is_asked_for_only_what_is_not_here_and_one_source_is_enough() {
 #[test]
 fn a_policy_that_is_misspelt_and_a_pin_that_is_broken_are_named() {
     let scratch = Scratch::new();
-    let host = debian(&scratch).with("MLX_QMV_POLICY", "stream");
+    let host = debian(&scratch).with("MLX_ROW_POLICY", "stream");
     finds(
         &scratch,
         &host,
         "policy",
         Error,
-        &["MLX_QMV_POLICY=stream", "streamed, exact"],
+        &["MLX_ROW_POLICY=stream", "default, exact, narrow or wide"],
     );
-    let host = host.with("MLX_QMV_POLICY", "streamed");
-    finds(&scratch, &host, "policy", Ok, &["for every program"]);
+    let host = host.with("MLX_ROW_POLICY", "exact:8");
+    finds(
+        &scratch,
+        &host,
+        "policy",
+        Ok,
+        &["MLX_ROW_POLICY=exact:8, for every program"],
+    );
+    let old = debian(&scratch).with("MLX_QMV_POLICY", "streamed");
+    finds(
+        &scratch,
+        &old,
+        "policy",
+        Error,
+        &[
+            "MLX_QMV_POLICY=streamed is no longer read",
+            "streamed is now exact",
+        ],
+    );
     scratch.file("root/mlx.toml", "[mlx");
     finds(&scratch, &host, "pin", Error, &["mlx.toml", "git checkout"]);
 }
