@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
+use std::process::Command;
+
 use mlx_overlay::{
-    Array, Backend, Device, Error, Quantization, RowPolicy, Stream, build_info, dispatch_stats,
-    has_policies, matmul, process_policy, quantize, quantized_matmul, remove_policy_hook,
-    set_routes, transpose,
+    Array, Backend, Device, Error, Quantization, RowPolicy, Stream, add, build_info,
+    dispatch_stats, has_policies, matmul, process_policy, quantize, quantized_matmul,
+    remove_policy_hook, set_routes, transpose,
 };
 
 #[test]
@@ -78,4 +80,64 @@ fn names_of_policies_are_read_back() {
         error,
         "found \"fast\"; a policy is default, exact, narrow or wide, with \":R\" for blocks of R rows (1 or more, 16 if not given) or \":all\" for blocks without limit"
     );
+}
+
+/// A build without kernels for policies refuses that of the process at the first operation that policies cover, and at
+/// no other.
+#[test]
+fn a_build_without_kernels_refuses_the_policy_of_the_process() {
+    const EXPECTED: &str = "STRAYS_EXPECTED";
+    let info = build_info().unwrap();
+    if info.pristine || info.metal_available {
+        return;
+    }
+    let Ok(expected) = std::env::var(EXPECTED) else {
+        let fast = "fast".parse::<RowPolicy>().unwrap_err();
+        for (name, value, expected) in [
+            ("MLX_ROW_POLICY", "default", String::new()),
+            (
+                "MLX_ROW_POLICY",
+                "exact",
+                "[Matmul] MLX_ROW_POLICY asks for rows that keep their bits, and this build of MLX has no kernels that keep the bits of a row: only builds with its Metal back-end have them; unset it, or set it to default".to_owned(),
+            ),
+            (
+                "MLX_ROW_POLICY",
+                "fast",
+                format!("[Matmul] [row policy] MLX_ROW_POLICY is no policy: {fast}"),
+            ),
+            (
+                "MLX_QMV_POLICY",
+                "streamed",
+                "[Matmul] [row policy] MLX_QMV_POLICY is set (to \"streamed\") and is no longer read: set MLX_ROW_POLICY, where \"streamed\" is now \"exact\" and the former \"exact\" is \"exact:all\"".to_owned(),
+            ),
+        ] {
+            let output = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "a_build_without_kernels_refuses_the_policy_of_the_process"])
+                .env(name, value)
+                .env(EXPECTED, expected)
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        }
+        return;
+    };
+    let stream = Stream::new(Device::Cpu).unwrap();
+    let a = Array::from_slice(&[1.0f32, 0.0, 0.0, 2.0], &[2, 2]).unwrap();
+    let sum = stream.scope(|| add(&a, &a)).unwrap();
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [2.0, 0.0, 0.0, 4.0]);
+    let product = stream.scope(|| matmul(&a, &a)).unwrap().to_vec::<f32>();
+    match product {
+        Ok(product) => assert_eq!(
+            (product, expected),
+            (vec![1.0, 0.0, 0.0, 4.0], String::new())
+        ),
+        Err(error) => assert_eq!(error.to_string(), expected),
+    }
+    let said = stream.set_policy(RowPolicy::EXACT).unwrap_err().to_string();
+    assert!(
+        said.contains("is one of the CPU, which keeps no policy but default"),
+        "{said}"
+    );
+    stream.set_policy(RowPolicy::DEFAULT).unwrap();
 }

@@ -66,6 +66,11 @@ bool takes_quad(const Problem& p) {
       (p.bits & (p.bits - 1)) == 0 && !p.global_scale;
 }
 
+// What qmv_wide computes where MLX lets it.
+bool can_take_wide(const Problem& p) {
+  return p.transpose && !is_gather(p) && !takes_quad(p) && !p.global_scale;
+}
+
 // As GatherQMM and GatherQQMM there.
 bool is_sorted_batch(const Problem& p) {
   return is_gather(p) && p.m == 1 && p.right_sorted && p.batch >= 16 &&
@@ -89,7 +94,7 @@ bool matches(const Route& r, const Problem& p) {
 bool may_take(const Problem& p, int kind, int path) {
   switch (path) {
     case MLX_ROW_PATH_WIDE:
-      return kind == MLX_ROW_POLICY_DEFAULT && !p.global_scale;
+      return kind == MLX_ROW_POLICY_DEFAULT && can_take_wide(p);
     case MLX_ROW_PATH_STREAMED:
       return can_stream(p);
     default:
@@ -120,7 +125,7 @@ int choose_path(
   if (takes_quad(p)) {
     return MLX_ROW_PATH_QUAD;
   }
-  if (kind == MLX_ROW_POLICY_WIDE && !p.global_scale) {
+  if (kind == MLX_ROW_POLICY_WIDE && can_take_wide(p)) {
     return MLX_ROW_PATH_WIDE;
   }
   if (p.m == 1 || kind == MLX_ROW_POLICY_NARROW ||
@@ -168,13 +173,20 @@ int tile_of(const Problem& p, int kind, int path) {
   }
 }
 
-// A single row is its own reference, unless the batch picks the kernel.
-bool keeps_bits(const Problem& p, int kind, int path) {
+// Whether rows have the bits that they have alone under the policy, beyond its
+// block too. A single row is its own reference, unless the batch picks the
+// kernel.
+bool keeps_bits(const Problem& p, mlx_row_policy policy, int path) {
+  const bool alone_wide =
+      policy.kind == MLX_ROW_POLICY_WIDE && can_take_wide(p);
   switch (path) {
     case MLX_ROW_PATH_SORTED:
       return false;
     case MLX_ROW_PATH_WIDE:
-      return p.m <= 1 || kind == MLX_ROW_POLICY_WIDE;
+      return p.m <= 1 || alone_wide;
+    case MLX_ROW_PATH_QMV:
+    case MLX_ROW_PATH_STREAMED:
+      return p.m <= 1 || !alone_wide;
     case MLX_ROW_PATH_MATRIX:
       return p.m <= 1;
     default:
@@ -263,7 +275,7 @@ mlx_row_plan decide_qmv(
       path,
       has_fast_kernel && upstream.fast,
       tile_of(problem, kind, path),
-      keeps_bits(problem, kind, path)};
+      keeps_bits(problem, policy, path)};
 }
 
 } // namespace mlx::core
