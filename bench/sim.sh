@@ -38,7 +38,7 @@ use() {
 product() {
     local name=$1 threads=$2 policy=$3 m=$4 n=$5 k=$6 bits=$7 output kernel ms before
     before=$(load)
-    output=$(MTL_SIM_THREADS=$threads MLX_QMV_POLICY=$policy "$build/bench-sim" "$m" "$n" "$k" "$bits" $((runs + 1)))
+    output=$(MTL_SIM_THREADS=$threads MLX_ROW_POLICY=$policy "$build/bench-sim" "$m" "$n" "$k" "$bits" $((runs + 1)))
     {
         read -r kernel
         read -r ms # loads the kernel
@@ -59,10 +59,10 @@ product() {
     raw what kernel threads m n k bits milliseconds processor_ms load
     for bits in 2 4 8; do product "one row" 1 narrow 1 4096 4096 "$bits"; done
     product "8 rows, wide" 1 default 8 4096 4096 4
-    product "8 rows, streamed" 1 streamed 8 4096 4096 4
+    product "8 rows, streamed" 1 exact 8 4096 4096 4
     product "64 rows, matrix" 1 default 64 1024 4096 4
     product "target, wide" "$cores" default 8 17408 5120 4
-    product "target, streamed" "$cores" streamed 8 17408 5120 4
+    product "target, streamed" "$cores" exact 8 17408 5120 4
 } >"$out/products.tsv"
 
 python3 bench/sim/report.py "$out" >"$out/README.md"

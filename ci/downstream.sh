@@ -87,7 +87,7 @@ cd examples/downstream
 export CARGO_TARGET_DIR=$root/target
 cargo fmt --all --check
 cargo build --quiet --locked
-expect "Streamed: 6 of 6 rows have the bits" "$CARGO_TARGET_DIR/debug/rows"
+expect "exact: 6 of 6 rows have the bits" "$CARGO_TARGET_DIR/debug/rows"
 expect "4-bit quantization is off by 0." "$CARGO_TARGET_DIR/debug/own-cpp"
 
 echo "== CMake and pkg-config"
@@ -105,7 +105,7 @@ expect "4-bit quantization is off by 0." "$work/cmake/step"
 expect_failure "$CARGO_TARGET_DIR/debug/rows" -- \
     "$CARGO_TARGET_DIR/debug/mlx.metallib" "$CARGO_TARGET_DIR/debug/Resources/mlx.metallib" \
     "$work/moved/lib/mlx.metallib" "$builds" MLX_OVERLAY_METALLIB
-MLX_OVERLAY_METALLIB=$work/elsewhere/lib/mlx.metallib expect "Streamed: 6 of 6" "$CARGO_TARGET_DIR/debug/rows"
+MLX_OVERLAY_METALLIB=$work/elsewhere/lib/mlx.metallib expect "exact: 6 of 6" "$CARGO_TARGET_DIR/debug/rows"
 MLX_OVERLAY_METALLIB=$work/none expect_failure "$CARGO_TARGET_DIR/debug/rows" -- "names $work/none"
 
 echo "== C++ whose kernels are nowhere gets the error, on a stack that is not clean as well"

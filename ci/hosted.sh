@@ -19,10 +19,10 @@ metal)
     # Every kernel that the dispatch can ask for is in the library that this machine's Xcode made.
     cargo xtask kernels --metallib target/mlx/current/lib/mlx.metallib
     cargo test --package mlx-overlay-sys --package mlx-overlay --no-fail-fast
-    # The runner's own GPU, whatever its generation: rows under `streamed` must equal M = 1.
+    # The runner's own GPU, whatever its generation: rows under `exact` must equal M = 1.
     for bits in 2 3 4 5 6 8; do
         for m in 2 5 6 8; do
-            MLX_QMV_POLICY=streamed cargo run --quiet --package mlx-overlay --example quantized_matmul -- \
+            MLX_ROW_POLICY=exact cargo run --quiet --package mlx-overlay --example quantized_matmul -- \
                 --device gpu --bits "$bits" --m "$m" --json |
                 python3 -c 'import json, sys
 report = json.load(sys.stdin)

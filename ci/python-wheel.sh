@@ -26,9 +26,9 @@ import mlx.core as mx
 
 library = glob.glob(os.path.join(os.path.dirname(mx.__file__), "lib", "libmlx.*"))[0]
 overlay = ctypes.CDLL(library)
-policy = ctypes.c_int32(-1)
-assert overlay.mlx_row_process_policy(ctypes.byref(policy)) == 0
-assert policy.value == 0, policy
+policy = (ctypes.c_int32 * 2)(-1, -1)  # kind and rows
+assert overlay.mlx_row_process_policy(policy) == 0
+assert policy[0] == 0, list(policy)
 
 w = mx.random.uniform(-1, 1, (64, 512), key=mx.random.key(1))
 x = mx.random.uniform(-1, 1, (6, 512), key=mx.random.key(2))

@@ -35,10 +35,10 @@ fn run() -> Result<()> {
         let weights = Array::from_slice(&values(n * k, 2), &[n, k])?;
         quantize(&weights, Quantization::affine(4, 64)?)
     })?;
-    for policy in [RowPolicy::Default, RowPolicy::Streamed] {
+    for policy in [RowPolicy::DEFAULT, RowPolicy::EXACT] {
         // The policy belongs to the stream: what is built on it keeps it, whenever that is evaluated.
         let equal = Stream::with_policy(policy)?.scope(|| rows_like_alone(&x, &weights))?;
-        println!("{policy:?}: {equal} of {m} rows have the bits of the one-row product");
+        println!("{policy}: {equal} of {m} rows have the bits of the one-row product");
     }
     Ok(())
 }
