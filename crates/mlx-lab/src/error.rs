@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use mlx_overlay::UnknownName;
+use mlx_overlay::{PolicyError, UnknownName};
 
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -12,6 +12,10 @@ pub enum Error {
     /// The library's, or MLX's.
     #[error(transparent)]
     Mlx(#[from] mlx_overlay::Error),
+
+    /// A policy that is not written as one.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
 
     /// A product that is not written as one.
     #[error(

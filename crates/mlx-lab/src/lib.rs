@@ -20,7 +20,7 @@
 //! let layers = [probe::Layer { product: "mlp=64x512:4:64".parse()?, count: 36 }];
 //! let options = probe::Options { rows: vec![2, 4], seeds: 1, ..probe::Options::new()? };
 //! let report = probe::products(&layers, &options, &mut |_, _| ())?;
-//! let policy = report.recommended().map_or(Ok(RowPolicy::Default), str::parse)?;
+//! let policy = report.recommended().map_or(Ok(RowPolicy::DEFAULT), str::parse)?;
 //! let stream = setting::stream(policy)?;
 //! # let _ = stream;
 //! // Later: did the verify pass take the kernels that were probed?
@@ -35,6 +35,7 @@
 
 mod error;
 mod kernels;
+mod saved;
 
 pub mod bench;
 pub mod calibrate;
@@ -48,6 +49,7 @@ pub mod setting;
 pub mod values;
 
 pub use error::{Error, Result};
+pub use saved::Layout;
 
 /// The matrices that are measured unless others are named, in these formats: a language model's head
 /// and MLP, a fused projection, and two that fit a cache.

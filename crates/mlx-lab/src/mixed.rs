@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::Spread;
 use crate::decode::{Cache, Sampler, Transformer};
 use crate::machine::Machine;
+use crate::saved::Layout;
 use crate::setting::{self, Counters};
 use crate::values::Noise;
 use crate::{Error, Result};
@@ -40,6 +41,8 @@ pub struct Half {
 /// What it came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// The layout, in a file.
+    pub format: Layout,
     /// Where.
     pub machine: Machine,
     /// Sequences of the batch.
@@ -86,7 +89,7 @@ pub fn run(
         ));
     }
     let machine = Machine::here()?;
-    let default = setting::stream(RowPolicy::Default)?;
+    let default = setting::stream(RowPolicy::DEFAULT)?;
     let exact = setting::stream(options.policy)?;
     let total = 2 * options.steps;
     let mut batch = Batch::new(model, options, &default)?;
@@ -136,10 +139,11 @@ pub fn run(
         seconds: seconds(&times),
     };
     Ok(Report {
+        format: Layout,
         machine,
         batch: options.batch,
         width: options.width,
-        policy: options.policy.name().to_owned(),
+        policy: options.policy.to_string(),
         alone,
         beside,
         neighbour,

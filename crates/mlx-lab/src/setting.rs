@@ -4,13 +4,13 @@ use mlx_overlay::{Device, RowPolicy, Stream, dispatch_stats, has_policies};
 
 use crate::{Error, Result};
 
-/// The policies that can be asked for here: all, or [`RowPolicy::Default`] alone where the library
+/// The policies that can be asked for here: one of each kind, or [`RowPolicy::DEFAULT`] alone where the library
 /// has none (pristine MLX, the CPU back-end).
 pub fn policies() -> Vec<RowPolicy> {
     if has_policies() {
-        RowPolicy::ALL.to_vec()
+        RowPolicy::KINDS.to_vec()
     } else {
-        vec![RowPolicy::Default]
+        vec![RowPolicy::DEFAULT]
     }
 }
 
@@ -20,7 +20,7 @@ pub fn policies() -> Vec<RowPolicy> {
 /// [`mlx_overlay::Error::NoPolicies`] for another policy than the default one where the library has
 /// none.
 pub fn stream(policy: RowPolicy) -> Result<Stream> {
-    if policy == RowPolicy::Default && !has_policies() {
+    if policy == RowPolicy::DEFAULT && !has_policies() {
         return Ok(Stream::default_of(Device::preferred()?)?);
     }
     Ok(Stream::with_policy(policy)?)
@@ -63,7 +63,7 @@ impl Counters {
 /// The policy of that name.
 ///
 /// # Errors
-/// [`Error::Name`].
+/// [`Error::Policy`].
 pub(crate) fn policy(name: &str) -> Result<RowPolicy> {
     name.parse().map_err(Error::from)
 }

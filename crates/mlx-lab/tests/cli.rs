@@ -67,6 +67,10 @@ fn main() {
             calibrate_prefers_nothing_on_a_simulator,
         ),
         (
+            "reports_of_another_layout_are_refused",
+            reports_of_another_layout_are_refused,
+        ),
+        (
             "kernels_of_every_format_can_be_preferred",
             kernels_of_every_format_can_be_preferred,
         ),
@@ -108,6 +112,7 @@ fn lab(architecture: &str, arguments: &[&str]) -> Output {
         .args(arguments)
         .env("MTL_SIM_ARCH", architecture)
         .env_remove("MLX_QMV_POLICY")
+        .env_remove("MLX_ROW_POLICY")
         .output()
         .unwrap()
 }
@@ -164,28 +169,32 @@ fn two_rows<'a>(what: [&'a str; 2], more: &[&'a str]) -> Vec<&'a str> {
 fn probe_tells_the_policies_apart() -> Outcome {
     let report: probe::Report = json("applegpu_g15d", &SMALL, 0)?;
     assert!(report.machine.simulated);
-    assert_eq!(report.recommended(), Some("streamed"));
+    assert_eq!(report.recommended(), Some("exact"));
     // Reading once a row comes last.
-    assert_eq!(report.exact, ["streamed", "exact", "narrow"]);
+    assert_eq!(report.exact, ["exact", "wide", "narrow"]);
     for cell in &report.layers[0].cells {
         let differs = cell.differing > 0;
         assert_eq!(differs, cell.policy == "default", "{cell:?}");
         let function = match cell.policy.as_str() {
             "default" => "qmv_wide",
             "narrow" => "qmv_fast",
+            "wide" => "qmv_wide",
             _ => "qmv_streamed_fast",
         };
         assert_eq!(cell.function, function);
         // 32 outputs of 2 or 4 rows, in f32 and in bf16.
         assert_eq!(cell.outputs, 2 * 32 * cell.rows);
     }
-    let certificate = report.certificate(RowPolicy::Streamed)?;
+    let certificate = report.certificate(RowPolicy::EXACT)?;
     assert!(certificate.check(&[("qmv_wide".to_owned(), 1)]).is_err());
-    assert!(report.certificate(RowPolicy::Default).is_err());
+    assert!(report.certificate(RowPolicy::DEFAULT).is_err());
+    let certificate = report.certificate(RowPolicy::WIDE)?;
+    certificate.check(&[("qmv_wide".to_owned(), 1)])?;
+    assert!(certificate.check(&[("qmv_fast".to_owned(), 1)]).is_err());
 
     // A generation that never takes the wide kernel: everything is exact, and one pass still reads the least.
     let report: probe::Report = json("applegpu_g13s", &SMALL, 0)?;
-    assert_eq!(report.exact, ["streamed", "exact", "default", "narrow"]);
+    assert_eq!(report.exact, ["exact", "wide", "default", "narrow"]);
     Ok(())
 }
 
@@ -203,7 +212,7 @@ fn probe_answers_for_one_policy() -> Outcome {
         text.contains("no policy makes every product exact"),
         "{text}"
     );
-    expect(&asked("streamed"), 0)?;
+    expect(&asked("exact"), 0)?;
     Ok(())
 }
 
@@ -215,7 +224,7 @@ fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
     ] {
         let report: probe::Report = json(
             "applegpu_g17s",
-            &two_rows(["--product", product], &["--policy", "streamed"]),
+            &two_rows(["--product", product], &["--policy", "exact"]),
             0,
         )?;
         let layer = &report.layers[0];
@@ -259,7 +268,7 @@ fn probe_reads_a_model_folder() -> Outcome {
 
 fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     let model = folder::write("llama", More::Experts);
-    let arguments = two_rows(["--model", path(model.path())], &["--policy", "streamed"]);
+    let arguments = two_rows(["--model", path(model.path())], &["--policy", "exact"]);
     let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
     assert!(report.obstacles.is_empty(), "{:?}", report.obstacles);
     let skipped = [
@@ -272,7 +281,7 @@ fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     let output = lab("applegpu_g15d", &allowed);
     expect(&output, 0)?;
     let text = String::from_utf8(output.stdout)?;
-    let verdict = "verdict: what was probed is exact under streamed";
+    let verdict = "verdict: what was probed is exact under exact";
     assert!(text.contains(verdict), "{text}");
     for skipped in skipped {
         assert!(
@@ -349,8 +358,8 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
     };
     // One row is a control: every policy takes the same kernel.
     assert_eq!(arms(1, 1), ["default"]);
-    assert_eq!(arms(1, 4), ["default", "narrow", "streamed"]);
-    assert_eq!(arms(2, 4), ["default", "narrow", "streamed"]);
+    assert_eq!(arms(1, 4), ["default", "narrow", "exact"]);
+    assert_eq!(arms(2, 4), ["default", "narrow", "exact"]);
     let page = std::fs::read_to_string(out.path().join("bench.md"))?;
     let plot = std::fs::read_to_string(out.path().join("16x512-4-64.svg"))?;
     for text in [page, plot] {
@@ -414,6 +423,38 @@ fn calibrate_prefers_nothing_on_a_simulator() -> Outcome {
     Ok(())
 }
 
+/// A report from before policies had blocks names its file and what changed.
+fn reports_of_another_layout_are_refused() -> Outcome {
+    let out = tempfile::tempdir()?;
+    expect(
+        &measure(
+            "applegpu_g15d",
+            out.path(),
+            &["--rows", "1,4", "--no-dense"],
+        ),
+        0,
+    )?;
+    let file = out.path().join("bench.json");
+    let text = std::fs::read_to_string(&file)?;
+    let old = text.replacen("\"format\": 2,", "", 1);
+    assert_ne!(old, text);
+    std::fs::write(&file, old.replace("\"exact\"", "\"streamed\""))?;
+    let preferences = out.path().join("qmv.toml");
+    let arguments = [
+        "calibrate",
+        "--out",
+        path(&preferences),
+        "--from",
+        path(&file),
+    ];
+    let output = lab("applegpu_g15d", &arguments);
+    expect(&output, 1)?;
+    let said = String::from_utf8(output.stderr)?;
+    assert!(said.contains(path(&file)), "{said}");
+    assert!(said.contains("\"exact\" was called \"streamed\""), "{said}");
+    Ok(())
+}
+
 /// Whatever can win is compared with single rows, in every format.
 fn kernels_of_every_format_can_be_preferred() -> Outcome {
     for format in ["4:64", "4:128", "mxfp4", "mxfp8", "nvfp4"] {
@@ -450,7 +491,7 @@ fn calibrations_reach_the_dispatch() -> Outcome {
     std::fs::write(&file, calibration.to_toml()?)?;
     let read = Calibration::read(&file)?;
     assert_eq!(read, calibration);
-    let stream = mlx_lab::setting::stream(RowPolicy::Streamed)?;
+    let stream = mlx_lab::setting::stream(RowPolicy::EXACT)?;
     let path = |rows, quantization| -> Result<String, mlx_overlay::Error> {
         let shape = [rows, 1024, 4096];
         Ok(DispatchPlan::of(shape, quantization, Dtype::Bf16, &stream)?
@@ -490,11 +531,12 @@ fn calibrations_reach_the_dispatch() -> Outcome {
 
 fn decode_differs_under_default_alone() -> Outcome {
     let arguments = [
-        "decode", "--texts", "3", "--tokens", "12", "--policy", "default", "--policy", "streamed",
+        "decode", "--texts", "3", "--tokens", "12", "--policy", "default", "--policy", "exact",
+        "--policy", "wide",
     ];
     let report: decode::Report = json("applegpu_g15d", &arguments, 3)?;
-    assert_eq!(report.same(), ["streamed"]);
-    assert_eq!(report.certified, ["streamed"]);
+    assert_eq!(report.same(), ["exact", "wide"]);
+    assert_eq!(report.certified, ["exact", "wide"]);
     for stretch in &report.stretches {
         // No text is long enough here to keep all its bits.
         assert_eq!(
@@ -525,9 +567,9 @@ fn decode_differs_under_default_alone() -> Outcome {
 
 fn decode_keeps_thousands_of_tokens() -> Outcome {
     for (seed, widths, policy) in [
-        ("0", "3,4", "streamed"),
-        ("1", "2,8", "streamed"),
-        ("2", "5,6,7", "exact"),
+        ("0", "3,4", "exact"),
+        ("1", "2,8", "wide"),
+        ("2", "5,6,7", "exact:all"),
     ] {
         let arguments = [
             "decode", "--seed", seed, "--texts", "4", "--tokens", "300", "--widths", widths,
@@ -559,7 +601,7 @@ fn decode_reads_a_model_folder() -> Outcome {
             "--model",
             path(model.path()),
             "--policy",
-            "streamed",
+            "exact",
             "--widths",
             "2",
             "--tokens",
@@ -571,7 +613,7 @@ fn decode_reads_a_model_folder() -> Outcome {
         ];
         let report: decode::Report = json("applegpu_g15d", &arguments, 0)?;
         assert_eq!((report.shape.layers, report.shape.vocabulary), (2, 64));
-        assert_eq!(report.certified, ["streamed"]);
+        assert_eq!(report.certified, ["exact"]);
     }
     let other = folder::write("gemma3", More::Nothing);
     let output = lab("applegpu_g15d", &["decode", "--model", path(other.path())]);
@@ -609,7 +651,17 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["probe", "--policy", "fast"],
             2,
-            "policy must be one of default, narrow, streamed, exact",
+            "a policy is default, exact, narrow or wide",
+        ),
+        (
+            &["probe", "--policy", "streamed"],
+            2,
+            "\"streamed\", which is now \"exact\"",
+        ),
+        (
+            &["mixed", "--policy", "exact:0"],
+            2,
+            "where R is not a whole number from 1",
         ),
         (&["probe", "--allow-skipped"], 2, "--model <FOLDER>"),
         (

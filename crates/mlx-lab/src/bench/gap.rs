@@ -17,16 +17,16 @@ pub struct Gap {
     pub product: Product,
     /// Rows.
     pub rows: usize,
-    /// Seconds under `narrow`: exact, reads the weights once a row.
+    /// Seconds under `narrow`: reads the weights once a row.
     pub narrow: Spread,
     /// Seconds under `default`.
     pub default: Spread,
-    /// Seconds under `streamed`: exact, reads them once.
-    pub streamed: Spread,
-    /// The part of the time between `narrow` and `default` that `streamed` saves: 1 is all of it.
+    /// Seconds under `exact`: reads them once for up to 8 rows.
+    pub exact: Spread,
+    /// The part of the time between `narrow` and `default` that `exact` saves: 1 is all of it.
     /// `None` where `default` is not faster than `narrow` by more than the spreads.
     pub recovered: Option<f64>,
-    /// Whether `streamed` is faster than `narrow` by more than the spreads.
+    /// Whether `exact` is faster than `narrow` by more than the spreads.
     pub pays: bool,
 }
 
@@ -50,30 +50,30 @@ pub fn gaps(cells: &[Cell]) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for ((_, batch, rows), cells) in grouped(cells) {
         let of = |policy: RowPolicy| {
-            let cell = cells.iter().find(|cell| cell.arm == policy.name());
+            let cell = cells.iter().find(|cell| cell.arm == policy.to_string());
             cell.map(|cell| cell.seconds)
         };
         let (Some(first), 1) = (cells.first(), batch) else {
             continue;
         };
-        let (Some(default), Some(narrow), Some(streamed)) = (
-            of(RowPolicy::Default),
-            of(RowPolicy::Narrow),
-            of(RowPolicy::Streamed),
+        let (Some(default), Some(narrow), Some(exact)) = (
+            of(RowPolicy::DEFAULT),
+            of(RowPolicy::NARROW),
+            of(RowPolicy::EXACT),
         ) else {
             continue;
         };
         let recovered = default
             .is_below(&narrow)
-            .then(|| (narrow.median - streamed.median) / (narrow.median - default.median));
+            .then(|| (narrow.median - exact.median) / (narrow.median - default.median));
         gaps.push(Gap {
             product: first.product.clone(),
             rows,
             narrow,
             default,
-            streamed,
+            exact,
             recovered,
-            pays: streamed.is_below(&narrow),
+            pays: exact.is_below(&narrow),
         });
     }
     gaps
@@ -139,11 +139,11 @@ pub(super) mod tests {
         }
     }
 
-    fn at(rows: usize, [narrow, default, streamed]: [f64; 3]) -> [Cell; 3] {
+    fn at(rows: usize, [narrow, default, exact]: [f64; 3]) -> [Cell; 3] {
         [
             cell(rows, "narrow", narrow),
             cell(rows, "default", default),
-            cell(rows, "streamed", streamed),
+            cell(rows, "exact", exact),
         ]
     }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{Condition, Machine};
 use crate::product::Product;
+use crate::saved::Layout;
 use crate::{Error, Result};
 
 pub use gap::{Gap, Limits, WORTH, gaps, limits};
@@ -63,7 +64,7 @@ impl Arm {
     /// A policy of the first worker, under its name.
     pub fn policy(policy: RowPolicy) -> Self {
         Self {
-            label: policy.name().to_owned(),
+            label: policy.to_string(),
             worker: 0,
             policy,
         }
@@ -98,6 +99,8 @@ pub struct Cell {
 /// All that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// The layout, in a file.
+    pub format: Layout,
     /// The command that did.
     pub command: String,
     /// Where, for each worker.
@@ -175,6 +178,7 @@ pub fn run(
     progress(total, total);
     let gaps = if simulated { Vec::new() } else { gaps(&cells) };
     Ok(Report {
+        format: Layout,
         command,
         caveat: machines.iter().find_map(Machine::caveat).map(str::to_owned),
         machines,
@@ -241,7 +245,7 @@ fn measure(
     let mut arms: Vec<Prepared> = Vec::new();
     let mut refused = Vec::new();
     for arm in &options.arms {
-        setup.arm = arm.policy.name().to_owned();
+        setup.arm = arm.policy.to_string();
         let (chain, kernel) = workers[arm.worker].prepare(&setup)?;
         let prepared = Prepared {
             label: arm.label.clone(),
@@ -321,7 +325,7 @@ fn length(options: &Options, workers: &mut [Box<dyn Worker>], setup: &Setup) -> 
         return Ok(setup.length);
     };
     let trial = Setup {
-        arm: arm.policy.name().to_owned(),
+        arm: arm.policy.to_string(),
         ..setup.clone()
     };
     let worker = &mut workers[arm.worker];
@@ -370,7 +374,7 @@ fn long_run(
         product,
         batch: 1,
         rows,
-        arm: arm.policy.name().to_owned(),
+        arm: arm.policy.to_string(),
         length: 2,
     };
     setup.length = length(options, workers, &setup)?;

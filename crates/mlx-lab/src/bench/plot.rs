@@ -136,7 +136,7 @@ mod tests {
             cells.push(cell(rows, "default", 100.0 + 4.0 * m));
             if rows > 1 {
                 cells.push(cell(rows, "narrow", 100.0 * m));
-                cells.push(cell(rows, "streamed", 101.0 + 6.0 * m));
+                cells.push(cell(rows, "exact", 101.0 + 6.0 * m));
             }
             cells.push(cell(rows, "dense", 330.0 + m));
         }
@@ -147,6 +147,7 @@ mod tests {
         }
         let gaps = if simulated { Vec::new() } else { gaps(&cells) };
         Report {
+            format: crate::Layout,
             command: "mlx-lab bench".to_owned(),
             caveat: machine.caveat().map(str::to_owned),
             machines: vec![machine],
@@ -158,7 +159,7 @@ mod tests {
             cells,
             refused: vec!["a and b take the same kernel".to_owned()],
             sustained: Some((
-                "mlp, M = 2, streamed".to_owned(),
+                "mlp, M = 2, exact".to_owned(),
                 Sustained {
                     asked: 120.0,
                     runs: 6000,

@@ -97,7 +97,7 @@ impl Local {
             return Ok(Rc::clone(stream));
         }
         let policy = if arm == DENSE {
-            RowPolicy::Default
+            RowPolicy::DEFAULT
         } else {
             setting::policy(arm)?
         };

@@ -136,7 +136,9 @@ fn points(cells: &[Cell]) -> Vec<Point<'_>> {
             .iter()
             .filter_map(|cell| Some((path_of(&cell.kernel)?, cell.seconds)))
             .collect();
-        let default = cells.iter().find(|c| c.arm == RowPolicy::Default.name());
+        let default = cells
+            .iter()
+            .find(|c| c.arm == RowPolicy::DEFAULT.to_string());
         let Some(stock) = default.and_then(|cell| path_of(&cell.kernel)) else {
             continue;
         };
@@ -202,7 +204,7 @@ mod tests {
         [
             cell(rows, "default", "qmv_wide", wide),
             cell(rows, "narrow", "qmv_fast", qmv),
-            cell(rows, "streamed", "qmv_streamed_fast", streamed),
+            cell(rows, "exact", "qmv_streamed_fast", streamed),
         ]
     }
 

@@ -203,9 +203,9 @@ struct Layout {
 /// MLX's.
 pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) -> Result<bool> {
     let policy = match path {
-        RoutePath::Qmv => RowPolicy::Narrow,
-        RoutePath::Wide => RowPolicy::Default,
-        RoutePath::Streamed => RowPolicy::Streamed,
+        RoutePath::Qmv => RowPolicy::NARROW,
+        RoutePath::Wide => RowPolicy::DEFAULT,
+        RoutePath::Streamed => RowPolicy::EXACT,
     };
     let mut noise = Noise::new(7);
     let n = product.n.min(outputs);
@@ -213,7 +213,7 @@ pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) ->
     let x = noise.array(&[rows, product.k], 1.0, Dtype::F32)?;
     let together = setting::stream(policy)?
         .scope(|| mlx_overlay::quantized_matmul(&x, &matrix)?.to_vec::<f32>())?;
-    let default = setting::stream(RowPolicy::Default)?;
+    let default = setting::stream(RowPolicy::DEFAULT)?;
     for (row, together) in together.chunks(n).enumerate() {
         let alone = default.scope(|| {
             let x = mlx_overlay::slice(&x, &[row..row + 1, 0..product.k])?;
@@ -245,7 +245,7 @@ pub fn attention_seconds(
     repeats: usize,
 ) -> Result<f64> {
     const LENGTH: usize = 8;
-    let stream = setting::stream(RowPolicy::Default)?;
+    let stream = setting::stream(RowPolicy::DEFAULT)?;
     let mut noise = Noise::new(3);
     let dtype = Dtype::Bf16;
     stream.scope(|| {

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Batches, each measured with blocks of 1 and of 4 rows [default: 2,4,8; none with --quick]
     #[arg(long, value_name = "LIST")]
     batches: Option<Numbers>,
-    /// Policies to compare [default: default, narrow, streamed]. May be repeated
+    /// Policies to compare [default: default, narrow, exact]. May be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "against")]
     policy: Vec<RowPolicy>,
     /// Compare this build with another one: a mlx-lab that was linked to it
@@ -134,14 +134,15 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
         let arm = |label: &str, worker| Arm {
             label: label.to_owned(),
             worker,
-            policy: RowPolicy::Default,
+            policy: RowPolicy::DEFAULT,
         };
         vec![arm("this build", 0), arm("other build", 1)]
     } else if args.policy.is_empty() {
         let known = mlx_lab::setting::policies();
-        known
+        // The last is the one of the long run.
+        [RowPolicy::DEFAULT, RowPolicy::NARROW, RowPolicy::EXACT]
             .into_iter()
-            .filter(|&policy| policy != RowPolicy::Exact)
+            .filter(|policy| known.contains(policy))
             .map(Arm::policy)
             .collect()
     } else {

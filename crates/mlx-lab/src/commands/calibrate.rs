@@ -149,7 +149,7 @@ fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {
     let options = Options {
         products,
         blocks: args.rows.0.iter().map(|&rows| (1, rows)).collect(),
-        arms: [RowPolicy::Default, RowPolicy::Narrow, RowPolicy::Streamed]
+        arms: [RowPolicy::DEFAULT, RowPolicy::NARROW, RowPolicy::EXACT]
             .map(Arm::policy)
             .into(),
         dense: false,
@@ -166,7 +166,7 @@ fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {
     Ok(bench::run(&options, &mut workers, command, &mut show)?)
 }
 
-/// Prints how far ahead to guess under `streamed`.
+/// Prints how far ahead to guess under `exact`.
 fn depth(
     args: &Args,
     model: &Model,
@@ -209,15 +209,15 @@ fn depth(
     Ok(())
 }
 
-/// Seconds of one product under `streamed`; where it takes the kernel of another arm, of that.
+/// Seconds of one product under `exact`; where it takes the kernel of another arm, of that.
 fn seconds(cells: &[Cell], layer: &Layer, rows: usize) -> Option<f64> {
     let of = || {
         cells.iter().filter(|cell| {
             cell.batch == 1 && cell.rows == rows && cell.product.shape() == layer.product.shape()
         })
     };
-    let streamed = of().find(|cell| cell.arm == RowPolicy::Streamed.name());
-    streamed
+    let exact = of().find(|cell| cell.arm == RowPolicy::EXACT.to_string());
+    exact
         .or_else(|| of().next())
         .map(|cell| cell.seconds.median)
 }

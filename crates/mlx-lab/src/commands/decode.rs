@@ -17,8 +17,8 @@ use super::{FOUND, Numbers, Outcome};
 #[command(after_help = "\
 Examples:
   mlx-lab decode                                        a synthetic model under all policies
-  mlx-lab decode --policy streamed --texts 8 --tokens 400 --widths 2-8
-  mlx-lab decode --model ~/models/Qwen3-0.6B-4bit --policy streamed --tokens 256
+  mlx-lab decode --policy exact --texts 8 --tokens 400 --widths 2-8
+  mlx-lab decode --model ~/models/Qwen3-0.6B-4bit --policy exact --tokens 256
   mlx-lab decode --model ~/models/Qwen3-0.6B-4bit --prompt 9707,11,1879")]
 pub(crate) struct Args {
     /// A model folder as mlx_lm writes it

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ROWS", default_value_t = 4)]
     width: usize,
     /// The policy of the verify passes
-    #[arg(long, value_name = "NAME", default_value_t = RowPolicy::Streamed)]
+    #[arg(long, value_name = "NAME", default_value_t = RowPolicy::EXACT)]
     policy: RowPolicy,
     /// Steps of the batch
     #[arg(long, value_name = "COUNT", default_value_t = 16)]

@@ -23,7 +23,7 @@ Examples:
   mlx-lab probe                                      the shapes that `bench` measures
   mlx-lab probe --product mlp=17408x5120:4:64 --rows 2-8
   mlx-lab probe --model ~/models/Qwen3-8B-4bit --json probe.json
-  mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy streamed && serve")]
+  mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact && serve")]
 pub(crate) struct Args {
     /// A model folder as mlx_lm writes it: config.json and *.safetensors, of which the headers are read
     #[arg(long, value_name = "FOLDER", conflicts_with = "product")]

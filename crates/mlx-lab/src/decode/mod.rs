@@ -14,12 +14,13 @@ mod transformer;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use mlx_overlay::{Dtype, Quantization, RowPolicy, Stream, has_policies};
+use mlx_overlay::{Dtype, PolicyKind, Quantization, RowPolicy, Stream, has_policies};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::probe::{self, Layer};
 use crate::product::Product;
+use crate::saved::Layout;
 use crate::setting::{self, Counters};
 use crate::values::Noise;
 use crate::{Error, Result};
@@ -116,7 +117,7 @@ pub struct Stretch {
     pub prompt: usize,
     /// Tokens that were compared.
     pub tokens: usize,
-    /// The first token that is not the one decoded alone.
+    /// The first token that is not the one decoded alone: under `default`, or under `wide` if that is the policy.
     pub differs_at: Option<usize>,
     /// Where the first difference in any operation starts. It can be there long before a token
     /// differs. Not looked for under a policy that the probe found exact, unless tokens differ.
@@ -147,6 +148,8 @@ pub struct Text {
 /// All that was decoded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// The layout, in a file.
+    pub format: Layout,
     /// Where.
     pub machine: Machine,
     /// The model's dimensions.
@@ -185,8 +188,8 @@ pub fn run(
 ) -> Result<Report> {
     options.check(model.shape())?;
     let machine = Machine::here()?;
-    let default = setting::stream(RowPolicy::Default)?;
-    let guesses = setting::stream(RowPolicy::Default)?;
+    let default = setting::stream(RowPolicy::DEFAULT)?;
+    let guesses = setting::stream(RowPolicy::DEFAULT)?;
     let small = match options.guesser {
         Guesser::FirstLayers(count) => Some(model.first_layers(count)),
         Guesser::Lookup => None,
@@ -221,6 +224,17 @@ pub fn run(
         let stream = setting::stream(policy)?;
         let certificate = probed.as_ref().and_then(|p| p.certificate(policy).ok());
         let mut served: Vec<(String, u64)> = Vec::new();
+        // `wide` has bits of its own, those of one row included.
+        let own = if policy.kind() == PolicyKind::Wide {
+            let prompts = options.prompts.iter().enumerate();
+            let tokens = prompts.map(|(i, prompt)| {
+                Ok(classic(model, &stream, sampler(options, i), prompt, options.tokens)?.tokens)
+            });
+            Some(tokens.collect::<Result<Vec<_>>>()?)
+        } else {
+            None
+        };
+        let alone = own.as_ref().unwrap_or(&alone);
         for &width in &options.widths {
             for (i, prompt) in options.prompts.iter().enumerate() {
                 let sampler = sampler(options, i);
@@ -241,7 +255,7 @@ pub fn run(
                 let differs_at = run.tokens.iter().zip(&alone[i]).position(|(a, b)| a != b);
                 let (proposed, accepted) = run.guesses();
                 stretches.push(Stretch {
-                    policy: policy.name().to_owned(),
+                    policy: policy.to_string(),
                     width,
                     prompt: i,
                     tokens: run.tokens.len(),
@@ -266,10 +280,11 @@ pub fn run(
         }
         if let Some(certificate) = certificate {
             certificate.check(&served)?;
-            certified.push(policy.name().to_owned());
+            certified.push(policy.to_string());
         }
     }
     Ok(Report {
+        format: Layout,
         machine,
         shape: model.shape().clone(),
         texts,

@@ -6,11 +6,12 @@ mod text;
 
 use std::collections::BTreeSet;
 
-use mlx_overlay::{DispatchPath, Dtype, RowPolicy};
+use mlx_overlay::{Dtype, PolicyKind, RowPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::model::{Attention, Model};
+use crate::saved::Layout;
 use crate::{Error, Result, setting};
 
 pub use crate::model::Layer;
@@ -98,6 +99,8 @@ pub struct LayerVerdict {
 /// What a model, or a list of products, came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
+    /// The layout, in a file.
+    pub format: Layout,
     /// Where.
     pub machine: Machine,
     /// Type of x.
@@ -138,19 +141,21 @@ impl Report {
     /// # Errors
     /// [`Error::Invalid`] if the products are not exact under it.
     pub fn certificate(&self, policy: RowPolicy) -> Result<Certificate> {
-        if !self.exact.iter().any(|name| name == policy.name()) {
+        let name = policy.to_string();
+        if !self.exact.contains(&name) {
             return Err(Error::Invalid(format!(
                 "the products are not exact under {policy}, so there is nothing to certify"
             )));
         }
         let cells = self.layers.iter().flat_map(|layer| {
-            let cells = layer.cells.iter().filter(|c| c.policy == policy.name());
-            cells
-                .map(|cell| cell.path.clone())
-                .chain([layer.alone_path.clone()])
+            let cells = layer.cells.iter().filter(|cell| cell.policy == name);
+            // Under `wide` one row takes the path of several.
+            let alone = (policy.kind() != PolicyKind::Wide).then(|| layer.alone_path.clone());
+            cells.map(|cell| cell.path.clone()).chain(alone)
         });
         Ok(Certificate {
-            policy: policy.name().to_owned(),
+            format: Layout,
+            policy: name.clone(),
             paths: cells.filter(|name| !name.is_empty()).collect(),
         })
     }
@@ -163,10 +168,11 @@ impl Report {
 /// or layouts than those served has certified other kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
+    /// The layout, in a file.
+    pub format: Layout,
     /// The policy.
     pub policy: String,
     /// What products took, as [`mlx_overlay::dispatch_stats`] names it.
-    #[serde(alias = "functions")]
     pub paths: BTreeSet<String>,
 }
 
@@ -289,22 +295,23 @@ fn report(
     skipped: &[String],
     options: &Options,
 ) -> Result<Report> {
-    let mut exact: Vec<(u64, &str)> = options
+    let mut exact: Vec<(u64, String)> = options
         .policies
         .iter()
-        .map(|policy| policy.name())
-        .filter(|name| layers.iter().all(|l| l.exact.iter().any(|e| e == name)))
-        .map(|name| (cost(&layers, name), name))
+        .map(ToString::to_string)
+        .filter(|name| layers.iter().all(|layer| layer.exact.contains(name)))
+        .map(|name| (cost(&layers, &name), name))
         .collect();
-    // Stable: of two that read the same, the one that asks for less comes first.
+    // Stable: of two that read the same, the one that was asked for first stays first.
     exact.sort_by_key(|&(bytes, _)| bytes);
-    let exact: Vec<String> = exact.into_iter().map(|(_, name)| name.to_owned()).collect();
+    let exact: Vec<String> = exact.into_iter().map(|(_, name)| name).collect();
     let mut obstacles = Vec::new();
     if exact.is_empty() {
         obstacles.extend(layers.iter().filter_map(obstacle));
     }
     obstacles.extend(operations.iter().filter_map(OperationVerdict::obstacle));
     Ok(Report {
+        format: Layout,
         machine: Machine::here()?,
         dtype: options.dtype.to_string(),
         rows: options.rows.clone(),
@@ -327,15 +334,18 @@ fn cost(layers: &[LayerVerdict], policy: &str) -> u64 {
 
 /// What is at work where a product differs even from one-row kernels.
 fn obstacle(layer: &LayerVerdict) -> Option<String> {
-    let narrow = |cell: &&Cell| cell.policy == RowPolicy::Narrow.name() && cell.differing > 0;
+    let narrow = |cell: &&Cell| cell.policy.starts_with("narrow") && cell.differing > 0;
     let cell = layer.cells.iter().find(narrow)?;
-    let why = if cell.path == DispatchPath::Matrix.name() {
-        "at its batch limit MLX takes a matrix kernel, which only `exact` prevents"
-    } else {
-        "not the choice of a kernel: please report it with this output"
+    let policy: RowPolicy = cell.policy.parse().ok()?;
+    let why = match policy.rows() {
+        Some(most) if cell.rows > most as usize => format!(
+            "a block has at most {most} rows under it: take `exact:{0}`, or `narrow:{0}`",
+            cell.rows
+        ),
+        _ => "not the choice of a kernel: please report it with this output".to_owned(),
     };
     Some(format!(
-        "{} ({} like it): `narrow` differs from M = {} on, in {}: {why}",
+        "{} ({} like it): `{policy}` differs from M = {} on, in {}: {why}",
         layer.layer.product, layer.layer.count, cell.rows, cell.kernel
     ))
 }
@@ -347,7 +357,8 @@ mod tests {
     #[test]
     fn a_certificate_names_what_was_not_probed() {
         let certificate = Certificate {
-            policy: "streamed".to_owned(),
+            format: Layout,
+            policy: "exact".to_owned(),
             paths: ["qmv_fast", "qmv_streamed_fast"].map(str::to_owned).into(),
         };
         let served = [
@@ -360,7 +371,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy streamed was probed with qmv_fast, qmv_streamed_fast, but qmv (2 times) ran \
+            "policy exact was probed with qmv_fast, qmv_streamed_fast, but qmv (2 times) ran \
              as well: the probe says nothing about them"
         );
     }

@@ -109,7 +109,7 @@ impl OperationVerdict {
 }
 
 pub(super) fn verdict(operation: Operation, options: &Options) -> Result<OperationVerdict> {
-    let stream = setting::stream(RowPolicy::Default)?;
+    let stream = setting::stream(RowPolicy::DEFAULT)?;
     let mut rows = options.rows.clone();
     rows.sort_unstable();
     // As for products: in f32 a difference cannot hide in rounding.

@@ -1,7 +1,9 @@
 //! One quantized product: rows together against rows alone.
 
 use dispatch_plan::{Plan, function_of};
-use mlx_overlay::{Array, Dtype, QuantizedMatrix, RowPolicy, Stream, quantized_matmul, slice};
+use mlx_overlay::{
+    Array, Dtype, PolicyKind, QuantizedMatrix, RowPolicy, Stream, quantized_matmul, slice,
+};
 
 use super::{Cell, Layer, LayerVerdict, Options};
 use crate::kernels::{self, plan};
@@ -19,7 +21,7 @@ struct Run {
 
 pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> {
     let product = &layer.product;
-    let default = setting::stream(RowPolicy::Default)?;
+    let default = setting::stream(RowPolicy::DEFAULT)?;
     let mut verdict = LayerVerdict {
         layer: layer.clone(),
         alone: String::new(),
@@ -35,7 +37,7 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
         .collect::<Result<Vec<_>>>()?;
     for (policy, _) in &streams {
         verdict.cells.extend(options.rows.iter().map(|&rows| Cell {
-            policy: policy.name().to_owned(),
+            policy: policy.to_string(),
             rows,
             kernel: String::new(),
             function: String::new(),
@@ -64,7 +66,15 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
                 alone.extend(run.bits);
             }
             let mut cells = verdict.cells.iter_mut();
-            for (_, stream) in &streams {
+            for (policy, stream) in &streams {
+                // `wide` has bits of its own, those of one row included.
+                let alone = if policy.kind() == PolicyKind::Wide {
+                    let row = |row| Ok::<_, Error>(sample.run(row..row + 1)?.bits);
+                    let rows = stream.scope(|| (0..most).map(row).collect::<Result<Vec<_>>>())?;
+                    &rows.concat()
+                } else {
+                    &alone
+                };
                 for (&rows, cell) in options.rows.iter().zip(&mut cells) {
                     let run = stream.scope(|| sample.run(0..rows))?;
                     if let Some(plan) = verify(product, dtype, rows, stream, &run)? {
@@ -81,10 +91,10 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
         }
     }
     for policy in &options.policies {
-        let name = policy.name();
+        let name = policy.to_string();
         let mut cells = verdict.cells.iter().filter(|cell| cell.policy == name);
         if cells.all(|cell| cell.differing == 0) {
-            verdict.exact.push(name.to_owned());
+            verdict.exact.push(name);
         }
     }
     Ok(verdict)

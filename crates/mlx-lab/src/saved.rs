@@ -1,0 +1,60 @@
+//! What files that this crate writes say of their layout.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The layout of reports and certificates. 1, which was not written down, knew the policies from before they had
+/// blocks.
+const LAYOUT: u32 = 2;
+
+/// The layout of a report or a certificate. Another one is an error when it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Layout;
+
+impl Serialize for Layout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(LAYOUT)
+    }
+}
+
+impl<'de> Deserialize<'de> for Layout {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // A field that is missing is read as `None`.
+        match Option::<u32>::deserialize(deserializer)? {
+            Some(LAYOUT) => Ok(Self),
+            Some(other) => Err(D::Error::custom(format!(
+                "format {other}, expected {LAYOUT}: make it again"
+            ))),
+            None => Err(D::Error::custom(format!(
+                "no format, expected {LAYOUT}: it was made when policies had no blocks and \"exact\" was called \"streamed\"; make it again"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct File {
+        format: Layout,
+    }
+
+    #[test]
+    fn other_layouts_are_refused() {
+        let text = serde_json::to_string(&File { format: Layout }).unwrap();
+        assert_eq!(text, r#"{"format":2}"#);
+        assert_eq!(
+            serde_json::from_str::<File>(&text).unwrap(),
+            File { format: Layout }
+        );
+        for (text, expected) in [
+            (r#"{"format":1}"#, "format 1, expected 2: make it again"),
+            ("{}", "\"exact\" was called \"streamed\"; make it again"),
+        ] {
+            let error = serde_json::from_str::<File>(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
