@@ -66,14 +66,19 @@ array rows_first(const array& x, const Stream& s) {
   return contiguous ? rows : copied(rows, s);
 }
 
-// Row r of what rows_first made.
-array row_of(const array& rows, int r) {
+// Row r of what rows_first made. It begins where the kernels may load several
+// values at once, as an array of its own does: dot_product takes that for
+// granted, and gemv_wide is not taken otherwise.
+array row_of(const array& rows, int r, const Stream& s) {
+  constexpr int alignment = 16;
   Shape shape(rows.shape().begin() + 1, rows.shape().end());
   Strides strides(shape.size(), 1);
   for (int i = static_cast<int>(shape.size()) - 2; i >= 0; i--) {
     strides[i] = strides[i + 1] * shape[i + 1];
   }
-  return view(rows, std::move(shape), std::move(strides), r * rows.strides(0));
+  const array row =
+      view(rows, std::move(shape), std::move(strides), r * rows.strides(0));
+  return row.offset() % alignment == 0 ? row : copied(row, s);
 }
 
 // Each row as MLX computes it alone, by its own code.
@@ -105,9 +110,9 @@ void by_row(
         same_bias ? view(*c, row_shape, c->strides(), 0) : rows_first(*c, s);
   }
   for (int r = 0; r < m; r++) {
-    std::vector<array> inputs{row_of(a_rows, r), b};
+    std::vector<array> inputs{row_of(a_rows, r, s), b};
     if (c) {
-      inputs.push_back(same_bias ? *c_rows : row_of(*c_rows, r));
+      inputs.push_back(same_bias ? *c_rows : row_of(*c_rows, r, s));
     }
     array row(row_shape, out.dtype(), nullptr, {});
     primitive.eval_gpu(inputs, row);

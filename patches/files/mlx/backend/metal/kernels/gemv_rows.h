@@ -197,46 +197,51 @@ template <
     }
   }
 
-  // All simdgroups of a threadgroup that shares K have the same outputs: they
-  // all left above, or none did.
-  if (BN > 1) {
-    threadgroup float* sums = tgp_memory + block_row;
+  if (BN == 1) {
     if (lane_n == 0) {
-      for (int v = 0; v < V; v++) {
-        for (int tm = 0; tm < TM; tm++) {
-          sums[(v * BN + group_n) * tg_row + tm] = result[v][tm];
-        }
-      }
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (lane_n == 0 && group_n == 0) {
       MLX_MTL_PRAGMA_UNROLL
       for (int v = 0; v < V; v++) {
-        for (int sg = 1; sg < BN; sg++) {
+        if (v < block.count) {
           MLX_MTL_PRAGMA_UNROLL
           for (int tm = 0; tm < TM; tm++) {
-            result[v][tm] += sums[(v * BN + sg) * tg_row + tm];
+            block.write(
+                v,
+                column + tm,
+                result[v][tm],
+                alpha,
+                beta,
+                out_vec_size,
+                bias_stride);
           }
         }
       }
     }
+    return;
   }
 
-  if (lane_n == 0 && group_n == 0) {
+  // All simdgroups of a threadgroup that shares K have the same outputs: they
+  // all left above, or none did.
+  threadgroup float* sums = tgp_memory + block_row;
+  if (lane_n == 0) {
     MLX_MTL_PRAGMA_UNROLL
     for (int v = 0; v < V; v++) {
-      if (v < block.count) {
-        MLX_MTL_PRAGMA_UNROLL
-        for (int tm = 0; tm < TM; tm++) {
-          block.write(
-              v,
-              column + tm,
-              result[v][tm],
-              alpha,
-              beta,
-              out_vec_size,
-              bias_stride);
+      MLX_MTL_PRAGMA_UNROLL
+      for (int tm = 0; tm < TM; tm++) {
+        sums[(v * BN + group_n) * tg_row + tm] = result[v][tm];
+      }
+    }
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (lane_n == 0 && group_n == 0) {
+    // The rows' sums are in memory, and few values at a time in registers.
+    for (int v = 0; v < block.count; v++) {
+      for (int tm = 0; tm < TM; tm++) {
+        float sum = sums[v * BN * tg_row + tm];
+        for (int sg = 1; sg < BN; sg++) {
+          sum += sums[(v * BN + sg) * tg_row + tm];
         }
+        block.write(
+            v, column + tm, sum, alpha, beta, out_vec_size, bias_stride);
       }
     }
   }
