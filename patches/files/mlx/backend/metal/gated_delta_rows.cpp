@@ -4,9 +4,7 @@
 
 namespace mlx::core::fast {
 
-int gated_delta_rows(
-    const GatedDeltaUpdate& primitive,
-    const std::vector<array>& inputs) {
+int gated_delta_rows(Stream s, const std::vector<array>& inputs) {
   const array& q = inputs[0];
   const array& v = inputs[2];
   const int tokens = q.shape(1);
@@ -25,7 +23,7 @@ int gated_delta_rows(
   problem.experts = 1;
   problem.heads = v.shape(2);
   problem.kv_heads = q.shape(2);
-  problem.stream = primitive.stream().index;
+  problem.stream = s.index;
   const int kind = row_kind(row_policy_of(problem), problem);
   return kind == MLX_ROW_POLICY_DEFAULT ? tokens : 1;
 }
