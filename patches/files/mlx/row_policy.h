@@ -128,7 +128,8 @@ typedef struct mlx_row_problem {
   int32_t experts; // matrices among which a gather picks; else 1
   int32_t right_sorted; // gather: the right-hand indices are sorted
   int32_t global_scale; // 1: nvfp4 with a per-tensor scale
-  int32_t heads; // attention, gated delta: heads of the queries, of the values
+  int32_t heads; // attention, gated delta: heads of the queries, of the values;
+                 // dense products: those that MLX folds into rows, else 0
   int32_t kv_heads; // attention, gated delta: heads of the keys
   int32_t keys; // attention: keys that the last position sees
   int32_t stream; // Stream::index when it is decided, else -1
@@ -163,6 +164,41 @@ typedef struct mlx_row_plan {
   int32_t identical; // 1: every row has the bits that it has alone, under
                      // `wide` those that it has alone under `wide`
 } mlx_row_plan;
+
+/// How the rows of a dense product are computed.
+enum {
+  /// All at once, as MLX chooses.
+  MLX_ROW_DENSE_UPSTREAM = 0,
+  /// One after the other, each as MLX computes it alone.
+  MLX_ROW_DENSE_BY_ROW,
+  /// gemv_rows or gemv_t_rows: tiles of rows, in the order of gemv and gemv_t.
+  MLX_ROW_DENSE_STREAMED,
+  MLX_ROW_DENSE_COUNT,
+};
+
+/// What one row of a dense product takes alone.
+enum {
+  /// gemv: the weights are (n, k), or n is 1.
+  MLX_ROW_ALONE_GEMV = 0,
+  /// gemv_t: the weights are (k, n).
+  MLX_ROW_ALONE_GEMV_T,
+  /// dot_product: n is 1.
+  MLX_ROW_ALONE_DOT,
+  /// Heads that MLX folds into rows: a kernel for several rows.
+  MLX_ROW_ALONE_FOLD,
+  MLX_ROW_ALONE_COUNT,
+};
+
+/// What was decided about a dense product, and the tile of gemv or gemv_t for
+/// one row as MLX names it (zero for other kernels).
+typedef struct mlx_row_dense_plan {
+  mlx_row_policy policy; // the policy in force
+  int32_t path; // MLX_ROW_DENSE_*
+  int32_t alone; // MLX_ROW_ALONE_*
+  int32_t bm, bn, sm, sn, tm, tn;
+  int32_t tile; // rows that one threadgroup of the streamed kernel serves
+  int32_t identical; // 1: every row has the bits that it has alone
+} mlx_row_dense_plan;
 
 /// Decides the policy of one operation, or declines. Any other answer, or an
 /// exception, is an error of the call that asked: of the evaluation, or, for
@@ -207,6 +243,13 @@ MLX_ROW_API int mlx_row_decide(
     const mlx_row_route* routes,
     size_t route_count,
     mlx_row_plan* plan);
+
+/// What a dense product (MATMUL or ADDMM) takes under a policy, as a pure
+/// function.
+MLX_ROW_API int mlx_row_decide_dense(
+    const mlx_row_problem* problem,
+    mlx_row_policy policy,
+    mlx_row_dense_plan* plan);
 
 /// The process's policy, from MLX_ROW_POLICY. Fails if that is none.
 MLX_ROW_API int mlx_row_process_policy(mlx_row_policy* policy);

@@ -3,6 +3,7 @@
 foreach(
   name
   attention_rows
+  dense_plan
   dense_rows
   gated_delta_rows
   gather_rows
@@ -27,6 +28,15 @@ if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/qmv_streamed.cpp)
     target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/qmv_streamed_jit.cpp)
   else()
     target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/qmv_streamed_nojit.cpp)
+  endif()
+endif()
+
+if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/dense_rows.cpp)
+  if(MLX_METAL_JIT)
+    make_jit_source(gemv_rows)
+    target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/dense_rows_jit.cpp)
+  else()
+    target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/dense_rows_nojit.cpp)
   endif()
 endif()
 
