@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <typeinfo>
 #include <unordered_set>
 
 #include "mlx/attention_rows.h"
@@ -12,6 +13,7 @@
 #include "mlx/backend/metal/attention_plan.h"
 #include "mlx/backend/metal/device.h"
 #include "mlx/backend/metal/kernel_fingerprint.h"
+#include "mlx/primitives.h"
 #include "mlx/transforms_impl.h"
 #include "mlx/utils.h"
 
@@ -413,13 +415,25 @@ void AttentionRows::eval_unfused(const std::vector<array>& inputs, array& out) {
   auto& encoder = metal::get_command_encoder(s);
   array last = fallback_(inputs)[0];
 
+  // One position sees every key: what its causal mask selects are the scores.
+  const bool causal = std::get<2>(state()) && inputs[0].shape(2) == 1;
+  auto is_causal_mask = [&](const array& x) {
+    const auto& p = x.primitive();
+    return causal && typeid(p) == typeid(Select);
+  };
   std::vector<array> tape;
   std::unordered_set<std::uintptr_t> seen;
   auto visit = [&](auto&& visit, const array& x) -> void {
-    if (x.status() != array::Status::unscheduled || !seen.insert(x.id()).second)
+    if (x.status() != array::Status::unscheduled ||
+        !seen.insert(x.id()).second) {
       return;
-    for (const auto& in : x.inputs()) {
-      visit(visit, in);
+    }
+    if (is_causal_mask(x)) {
+      visit(visit, x.inputs()[1]);
+    } else {
+      for (const auto& in : x.inputs()) {
+        visit(visit, in);
+      }
     }
     tape.push_back(x);
   };
@@ -440,12 +454,20 @@ void AttentionRows::eval_unfused(const std::vector<array>& inputs, array& out) {
           " of it on stream " + std::to_string(x.primitive().stream().index));
     }
     auto outputs = x.outputs();
-    x.primitive().eval_gpu(x.inputs(), outputs);
+    if (is_causal_mask(x)) {
+      x.copy_shared_buffer(x.inputs()[1]);
+    } else {
+      x.primitive().eval_gpu(x.inputs(), outputs);
+    }
     for (auto& o : outputs) {
       o.set_status(array::Status::evaluated);
     }
     made.insert(made.end(), outputs.begin(), outputs.end());
-    made.insert(made.end(), x.inputs().begin(), x.inputs().end());
+    for (const auto& in : x.inputs()) {
+      if (in.status() != array::Status::unscheduled) {
+        made.push_back(in);
+      }
+    }
   }
   out.copy_shared_buffer(last);
   others.insert(out.data_shared_ptr().get());
