@@ -62,6 +62,7 @@ sdpa_vector_2pass_1_gqa_rows(
     int s1[P];
     int count = 0;
     int last = s0;
+    MLX_MTL_PRAGMA_UNROLL
     for (int p = 0; p < P; p++) {
       const int n = causal ? n0 + p : n0;
       const bool joins =
@@ -75,8 +76,10 @@ sdpa_vector_2pass_1_gqa_rows(
     U max_score[P][HPT];
     U sum_exp_score[P][HPT];
     U o[P][HPT][per_lane];
+    MLX_MTL_PRAGMA_UNROLL
     for (int p = 0; p < P; p++) {
       const int row = min(row0 + p, rows - 1);
+      MLX_MTL_PRAGMA_UNROLL
       for (int j = 0; j < HPT; j++) {
         const device T* qp =
             queries + (head0 + h0 + j) * strides[1] + row * strides[2];
@@ -100,10 +103,12 @@ sdpa_vector_2pass_1_gqa_rows(
       }
       kp += strides[5];
       vp += strides[8];
+      MLX_MTL_PRAGMA_UNROLL
       for (int p = 0; p < P; p++) {
         if (t >= s1[p]) {
           continue;
         }
+        MLX_MTL_PRAGMA_UNROLL
         for (int j = 0; j < HPT; j++) {
           U score = 0;
           for (int i = 0; i < per_lane; i++) {
@@ -123,10 +128,12 @@ sdpa_vector_2pass_1_gqa_rows(
     }
 
     // One row after the other, a block's parts become one.
+    MLX_MTL_PRAGMA_UNROLL
     for (int p = 0; p < P; p++) {
       if (p >= count) {
         break;
       }
+      MLX_MTL_PRAGMA_UNROLL
       for (int j = 0; j < HPT; j++) {
         const int slot = (h0 + j) * parts + part;
         U inv = sum_exp_score[p][j] > 0 ? 1 / sum_exp_score[p][j] : 0;
