@@ -200,6 +200,40 @@ typedef struct mlx_row_dense_plan {
   int32_t identical; // 1: every row has the bits that it has alone
 } mlx_row_dense_plan;
 
+/// How MLX computes one row of attention alone.
+enum {
+  /// Two products and a softmax.
+  MLX_ROW_ATTENTION_UNFUSED = 0,
+  /// sdpa_vector.
+  MLX_ROW_ATTENTION_ONE_PASS,
+  /// sdpa_vector_2pass_1: a block takes every key that is its own modulo the
+  /// number of blocks.
+  MLX_ROW_ATTENTION_TWO_PASS,
+  /// sdpa_vector_2pass_1_gqa, for large groups of heads: a block takes adjacent
+  /// keys, and the query heads share what is loaded.
+  MLX_ROW_ATTENTION_TWO_PASS_SHARED,
+  MLX_ROW_ATTENTION_COUNT,
+};
+
+/// What a call of attention and its device add to the problem.
+typedef struct mlx_row_attention {
+  int32_t causal; // 1: each position sees the keys up to its own
+  int32_t mask; // 1: there is an array mask
+  int32_t sinks; // 1: there are sinks
+  int32_t size_class; // the last letter of the architecture: 'p', 'g', 's', 'd'
+  int32_t threads; // the most threads of a threadgroup of the two-pass kernel
+  int32_t blocks; // what MLX_SDPA_BLOCKS asks for, 0 if it is not set
+} mlx_row_attention;
+
+/// What one row of attention takes alone, and its group: neighbouring rows that
+/// take the same and share a dispatch.
+typedef struct mlx_row_attention_row {
+  int32_t keys; // keys that it sees
+  int32_t path; // MLX_ROW_ATTENTION_*
+  int32_t blocks; // of two passes, else 0
+  int32_t end; // the row after the last of its group
+} mlx_row_attention_row;
+
 /// Decides the policy of one operation, or declines. Any other answer, or an
 /// exception, is an error of the call that asked: of the evaluation, or, for
 /// attention, of building the graph. Called on the thread that evaluates or
@@ -292,6 +326,19 @@ MLX_ROW_API int mlx_row_stream_policy(int32_t index, mlx_row_policy* policy);
 MLX_ROW_API int mlx_row_plan_product(
     const mlx_row_problem* problem,
     mlx_row_plan* plan);
+
+/// What each row of a block of attention takes under a kind of policy, and the
+/// groups, as a pure function. `unfused` has a value a row: 1 if MLX has no
+/// fused kernel for it alone. Writes problem->m entries to `rows`.
+MLX_ROW_API int mlx_row_plan_attention(
+    const mlx_row_problem* problem,
+    const mlx_row_attention* call,
+    int32_t kind,
+    const uint8_t* unfused,
+    mlx_row_attention_row* rows);
+
+/// The name of a way to compute a row of attention, or NULL.
+MLX_ROW_API const char* mlx_row_attention_name(int32_t path);
 
 /// Replaces the routing table, which is empty at first. The values are copied.
 MLX_ROW_API int mlx_row_set_routes(

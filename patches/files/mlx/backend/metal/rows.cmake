@@ -2,6 +2,7 @@
 # it. Each patch adds some of these files: what is there is built.
 foreach(
   name
+  attention_plan
   attention_rows
   dense_plan
   dense_rows
@@ -17,6 +18,17 @@ foreach(
     target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/${name}.cpp)
   endif()
 endforeach()
+
+# fast.cpp asks for attention whose rows keep their bits only in this back-end.
+if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/attention_rows.cpp)
+  get_filename_component(MLX_FAST_SOURCE ${CMAKE_CURRENT_LIST_DIR}/../../fast.cpp
+                         ABSOLUTE)
+  set_property(
+    SOURCE ${MLX_FAST_SOURCE}
+    TARGET_DIRECTORY mlx
+    APPEND
+    PROPERTY COMPILE_DEFINITIONS MLX_ATTENTION_ROWS)
+endif()
 
 # The order-preserving kernels, compiled when first asked for or ahead.
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/qmv_streamed.cpp)

@@ -1,0 +1,31 @@
+// What each row of attention takes alone, and which rows share a dispatch: the
+// part that decides. It includes nothing of MLX but row_policy.h, so that
+// anyone may ask it without a device.
+
+#pragma once
+
+#include <vector>
+
+#include "mlx/row_policy.h"
+
+namespace mlx::core {
+
+/// The most rows of a group: what MLX's kernels for vectors take.
+inline constexpr int attention_group_rows = 8;
+
+/// The keys that row `row` of the problem sees.
+int attention_keys(
+    const mlx_row_problem& problem,
+    const mlx_row_attention& call,
+    int row);
+
+/// One entry a row. `unfused` has one value a row: whether MLX has no fused
+/// kernel for it alone. Throws std::invalid_argument unless problem and call
+/// make sense.
+std::vector<mlx_row_attention_row> plan_attention(
+    const mlx_row_problem& problem,
+    const mlx_row_attention& call,
+    int kind,
+    const uint8_t* unfused);
+
+} // namespace mlx::core
