@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::case::Case;
 use crate::prefix::{Prefix, workspace};
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/driver/driver.cpp");
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/driver/products.cpp");
 
 /// The evaluating program, linked to one build.
 #[derive(Debug)]
