@@ -208,7 +208,7 @@ impl Driver {
     /// # Errors
     /// What the process says.
     pub fn operation(&self, (setting, operation): &Job) -> Result<OperationAnswer> {
-        let mut answers = self.ask(&setting.device(), None, std::slice::from_ref(operation))?;
+        let mut answers = self.ask(&setting.device(), None, None, std::slice::from_ref(operation))?;
         answers.pop().context("no answer")
     }
 }
