@@ -24,8 +24,9 @@ pub use fp::{FloatFormat, SEEDS, control, differing};
 pub use identity::{Group, Outcome, Tally, Tier, check, kernels, run, tolerance};
 pub use matrix::{Modes, groups};
 pub use operations::{
-    Block, Compared, Comparison, Experts, Family, Job, Mask, Names, Operation, OperationAnswer, Product,
-    RowsAlone, Setting, Shape, check_names, compare, jobs, render_operations,
+    Block, Compared, Comparison, Experts, Family, Job, Mask, Names, Operation, OperationAnswer,
+    Product, RowsAlone, Setting, Shape, architectures, check_names, compare, jobs,
+    render_operations,
 };
 pub use prefix::Prefix;
 pub use report::render;

@@ -49,9 +49,9 @@ pub fn jobs(family: Family, tier: Tier) -> Result<Vec<Job>> {
 
 fn setting(architecture: &str) -> Result<Setting> {
     Ok(Setting::new(
-        format!("applegpu_{architecture}").parse().with_context(|| {
-            format!("{architecture} is no architecture")
-        })?,
+        format!("applegpu_{architecture}")
+            .parse()
+            .with_context(|| format!("{architecture} is no architecture"))?,
     ))
 }
 
@@ -117,19 +117,75 @@ fn attention_core() -> Result<Vec<Job>> {
     // Across the threshold of two passes on large devices, and of the blocks on an Ultra.
     push("g15d", Attention::new([4, 1], 64, 1026, 5))?;
     push("g15s", Attention::new([6, 1], 64, 1026, 5))?;
-    push("g15s", Attention { mask: Mask::None, ..Attention::new([4, 2], 64, 1030, 4) })?;
+    push(
+        "g15s",
+        Attention {
+            mask: Mask::None,
+            ..Attention::new([4, 2], 64, 1030, 4)
+        },
+    )?;
     // Two passes where heads share keys, on a small device.
-    push("g15p", Attention { dtype: Dtype::Bfloat16, ..Attention::new([2, 1], 64, 4098, 4) })?;
+    push(
+        "g15p",
+        Attention {
+            dtype: Dtype::Bfloat16,
+            ..Attention::new([2, 1], 64, 4098, 4)
+        },
+    )?;
     // One pass, more than 8 rows, and heads times rows above 32.
-    push("g15p", Attention { batch: 2, ..Attention::new([16, 2], 64, 40, 9) })?;
+    push(
+        "g15p",
+        Attention {
+            batch: 2,
+            ..Attention::new([16, 2], 64, 40, 9)
+        },
+    )?;
     // Never fused, and other layouts, masks and sinks.
-    push("g15d", Attention { layout: "positions", ..Attention::new([4, 2], 80, 33, 4) })?;
-    push("g15p", Attention { mask: Mask::Bool, layout: "positions", ..Attention::new([4, 2], 64, 65, 9) })?;
-    push("g15d", Attention { mask: Mask::Additive, dims: [96, 64], ..Attention::new([5, 1], 96, 70, 8) })?;
-    push("g15p", Attention { sinks: true, ..Attention::new([8, 1], 64, 70, 5) })?;
-    push("g15d", Attention { dtype: Dtype::Float16, ..Attention::new([2, 2], 256, 50, 16) })?;
+    push(
+        "g15d",
+        Attention {
+            layout: "positions",
+            ..Attention::new([4, 2], 80, 33, 4)
+        },
+    )?;
+    push(
+        "g15p",
+        Attention {
+            mask: Mask::Bool,
+            layout: "positions",
+            ..Attention::new([4, 2], 64, 65, 9)
+        },
+    )?;
+    push(
+        "g15d",
+        Attention {
+            mask: Mask::Additive,
+            dims: [96, 64],
+            ..Attention::new([5, 1], 96, 70, 8)
+        },
+    )?;
+    push(
+        "g15p",
+        Attention {
+            sinks: true,
+            ..Attention::new([8, 1], 64, 70, 5)
+        },
+    )?;
+    push(
+        "g15d",
+        Attention {
+            dtype: Dtype::Float16,
+            ..Attention::new([2, 2], 256, 50, 16)
+        },
+    )?;
     // Head dim 512: unfused below 1,024 keys, and never fused in a block.
-    push("g13s", Attention { dtype: Dtype::Bfloat16, ..Attention::new([8, 1], 512, 12, 4) })?;
+    push(
+        "g13s",
+        Attention {
+            dtype: Dtype::Bfloat16,
+            ..Attention::new([8, 1], 512, 12, 4)
+        },
+    )?;
     push("g15d", Attention::new([8, 1], 512, 1025, 4))?;
     // The kernel for large groups of heads.
     push("g15d", Attention::new([8, 1], 64, 8193, 3))?;
@@ -174,8 +230,21 @@ fn attention_full() -> Result<Vec<Job>> {
         2,
     ];
     for (number, case) in pairwise(&sizes).into_iter().enumerate() {
-        let [size, at, gqa, dim, mask, sinks, layout, batch, dtype, rows, contraction, reduction, attack] =
-            case.try_into().ok().context("thirteen dimensions")?;
+        let [
+            size,
+            at,
+            gqa,
+            dim,
+            mask,
+            sinks,
+            layout,
+            batch,
+            dtype,
+            rows,
+            contraction,
+            reduction,
+            attack,
+        ] = case.try_into().ok().context("thirteen dimensions")?;
         let rows = ROWS[rows];
         let threshold = THRESHOLDS[at / 4];
         let keys = match at % 4 {
@@ -195,7 +264,11 @@ fn attention_full() -> Result<Vec<Job>> {
             mask: MASKS[mask],
             sinks: sinks == 1,
             layout: ["heads", "positions"][layout],
-            batch: if large { BATCHES[batch].min(2) } else { BATCHES[batch] },
+            batch: if large {
+                BATCHES[batch].min(2)
+            } else {
+                BATCHES[batch]
+            },
             dtype: DTYPES[dtype],
             seed,
         }
@@ -214,7 +287,10 @@ fn attention_full() -> Result<Vec<Job>> {
         for (rows, keys) in [(2, 8192), (4, 8193), (5, 8195), (8, 8191)] {
             let dtype = DTYPES[rows as usize % 3];
             for architecture in ["g15d", "g15p"] {
-                let case = Attention { dtype, ..Attention::new([gqa, 1], dim, keys, rows) };
+                let case = Attention {
+                    dtype,
+                    ..Attention::new([gqa, 1], dim, keys, rows)
+                };
                 jobs.push((setting(architecture)?, case.operation()));
             }
         }
@@ -222,7 +298,10 @@ fn attention_full() -> Result<Vec<Job>> {
     for architecture in ["g13s", "g13p", "g15d"] {
         for keys in [12, 1023, 1024, 1026] {
             for (gqa, rows, dtype) in [(8, 4, Dtype::Float32), (4, 9, Dtype::Bfloat16)] {
-                let case = Attention { dtype, ..Attention::new([gqa, 1], 512, keys, rows) };
+                let case = Attention {
+                    dtype,
+                    ..Attention::new([gqa, 1], 512, keys, rows)
+                };
                 jobs.push((setting(architecture)?, case.operation()));
             }
         }
@@ -275,19 +354,94 @@ fn dense_core() -> Result<Vec<Job>> {
     let float = Dtype::Float32;
     let brain = Dtype::Bfloat16;
     [
-        ("g15d", dense(Shape::Matmul(matrix(64, 130, "nt")), float, vec![2, 5, 8, 9, 16, 33], 1, 1)),
-        ("g15d", dense(Shape::Matmul(matrix(100, 130, "nn")), float, vec![2, 8, 11], 1, 2)),
-        ("g15d", dense(Shape::Matmul(matrix(3, 65, "nt")), brain, vec![2, 8], 1, 3)),
-        ("g15p", dense(Shape::Matmul(matrix(1, 2048, "nt")), float, vec![2, 7], 1, 4)),
-        ("g13s", dense(Shape::Matmul(matrix(64, 2048, "nt")), Dtype::Float16, vec![4], 1, 5)),
-        ("g17s", dense(Shape::Matmul(matrix(4100, 64, "nt")), brain, vec![5], 1, 6)),
-        ("g15d", dense(Shape::Matmul(matrix(4100, 65, "nn")), float, vec![3], 1, 7)),
-        ("g15d", dense(addmm(matrix(64, 130, "nt"), "vector"), brain, vec![2, 5, 8], 1, 8)),
-        ("g15d", dense(addmm(matrix(64, 130, "nn"), "matrix"), float, vec![4], 2, 9)),
-        ("g15d", dense(addmm(matrix(1, 130, "nt"), "row"), float, vec![4], 1, 10)),
-        ("g15d", dense(Shape::Matmul(matrix(64, 130, "strided")), float, vec![4], 2, 11)),
-        ("g15d", dense(Shape::Matmul(other("batched", 1)), float, vec![2, 5], 3, 12)),
-        ("g15d", dense(Shape::Matmul(other("folded", 4)), float, vec![2, 5], 2, 13)),
+        (
+            "g15d",
+            dense(
+                Shape::Matmul(matrix(64, 130, "nt")),
+                float,
+                vec![2, 5, 8, 9, 16, 33],
+                1,
+                1,
+            ),
+        ),
+        (
+            "g15d",
+            dense(
+                Shape::Matmul(matrix(100, 130, "nn")),
+                float,
+                vec![2, 8, 11],
+                1,
+                2,
+            ),
+        ),
+        (
+            "g15d",
+            dense(Shape::Matmul(matrix(3, 65, "nt")), brain, vec![2, 8], 1, 3),
+        ),
+        (
+            "g15p",
+            dense(
+                Shape::Matmul(matrix(1, 2048, "nt")),
+                float,
+                vec![2, 7],
+                1,
+                4,
+            ),
+        ),
+        (
+            "g13s",
+            dense(
+                Shape::Matmul(matrix(64, 2048, "nt")),
+                Dtype::Float16,
+                vec![4],
+                1,
+                5,
+            ),
+        ),
+        (
+            "g17s",
+            dense(Shape::Matmul(matrix(4100, 64, "nt")), brain, vec![5], 1, 6),
+        ),
+        (
+            "g15d",
+            dense(Shape::Matmul(matrix(4100, 65, "nn")), float, vec![3], 1, 7),
+        ),
+        (
+            "g15d",
+            dense(
+                addmm(matrix(64, 130, "nt"), "vector"),
+                brain,
+                vec![2, 5, 8],
+                1,
+                8,
+            ),
+        ),
+        (
+            "g15d",
+            dense(addmm(matrix(64, 130, "nn"), "matrix"), float, vec![4], 2, 9),
+        ),
+        (
+            "g15d",
+            dense(addmm(matrix(1, 130, "nt"), "row"), float, vec![4], 1, 10),
+        ),
+        (
+            "g15d",
+            dense(
+                Shape::Matmul(matrix(64, 130, "strided")),
+                float,
+                vec![4],
+                2,
+                11,
+            ),
+        ),
+        (
+            "g15d",
+            dense(Shape::Matmul(other("batched", 1)), float, vec![2, 5], 3, 12),
+        ),
+        (
+            "g15d",
+            dense(Shape::Matmul(other("folded", 4)), float, vec![2, 5], 2, 13),
+        ),
     ]
     .into_iter()
     .map(|(architecture, operation)| Ok((setting(architecture)?, operation)))
@@ -333,8 +487,19 @@ fn dense_full() -> Result<Vec<Job>> {
         2,
     ];
     for case in pairwise(&sizes) {
-        let [k, n, architecture, form, weights, added, dtype, batch, contraction, reduction, attack] =
-            case.try_into().ok().context("eleven dimensions")?;
+        let [
+            k,
+            n,
+            architecture,
+            form,
+            weights,
+            added,
+            dtype,
+            batch,
+            contraction,
+            reduction,
+            attack,
+        ] = case.try_into().ok().context("eleven dimensions")?;
         let product = Product {
             weights: WEIGHTS[weights],
             heads: if WEIGHTS[weights] == "folded" { 4 } else { 1 },
@@ -351,7 +516,13 @@ fn dense_full() -> Result<Vec<Job>> {
             },
         };
         let seed = jobs.len() as u64 + 1;
-        let operation = dense(shape, DTYPES[dtype], vec![2, 3, 8, 9, 16, 33], 1 + batch as u32, seed);
+        let operation = dense(
+            shape,
+            DTYPES[dtype],
+            vec![2, 3, 8, 9, 16, 33],
+            1 + batch as u32,
+            seed,
+        );
         jobs.push((
             Setting {
                 contraction: CONTRACTIONS[contraction],

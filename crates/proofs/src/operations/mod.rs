@@ -8,8 +8,10 @@ mod page;
 mod pairwise;
 mod run;
 
-pub use case::{Block, Experts, Mask, Operation, OperationAnswer, Product, RowsAlone, Setting, Shape};
+pub use case::{
+    Block, Experts, Mask, Operation, OperationAnswer, Product, RowsAlone, Setting, Shape,
+};
 pub use matrix::{Family, Job, jobs};
-pub use names::{Names, check_names};
+pub use names::{Names, architectures, check_names};
 pub use page::render_operations;
 pub use run::{Compared, Comparison, compare};

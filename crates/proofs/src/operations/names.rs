@@ -93,7 +93,7 @@ pub fn check_names(
 }
 
 /// Every GPU that the matrix has: sizes p, s and d of generations 13 to 17.
-pub(crate) fn architectures() -> impl Iterator<Item = Architecture> {
+pub fn architectures() -> impl Iterator<Item = Architecture> {
     (13..=17).flat_map(|generation| {
         [SizeClass::Phone, SizeClass::Max, SizeClass::Ultra]
             .into_iter()
@@ -188,5 +188,7 @@ fn argument(dispatch: &Dispatch, name: &str) -> Option<u64> {
         .bytes
         .as_deref()?;
     let byte = |at: usize| u64::from_str_radix(bytes.get(2 * at..2 * at + 2)?, 16).ok();
-    (0..4).rev().try_fold(0, |value, at| Some(value << 8 | byte(at)?))
+    (0..4)
+        .rev()
+        .try_fold(0, |value, at| Some(value << 8 | byte(at)?))
 }

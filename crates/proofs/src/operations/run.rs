@@ -64,7 +64,11 @@ impl Comparison {
         };
         for block in &answer.blocks {
             let kind = block.policy.split(':').next().unwrap_or_default();
-            let key = (name.to_owned(), operation.dtype.to_string(), kind.to_owned());
+            let key = (
+                name.to_owned(),
+                operation.dtype.to_string(),
+                kind.to_owned(),
+            );
             let compared = self.by_policy.entry(key).or_default();
             compared.blocks += 1;
             compared.outputs += block.outputs;
@@ -81,7 +85,8 @@ impl Comparison {
                 ));
             }
             if block.outputs == 0 && operation.run {
-                self.findings.push(format!("nothing was compared: {operation}"));
+                self.findings
+                    .push(format!("nothing was compared: {operation}"));
             }
         }
         if let Some(error) = answer.alone.error
@@ -142,7 +147,12 @@ pub fn compare(
         }
     }
     let file = match done {
-        Some(path) => Some(fs_err::OpenOptions::new().create(true).append(true).open(path)?),
+        Some(path) => Some(
+            fs_err::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)?,
+        ),
         None => None,
     };
     let file = Mutex::new(file);
@@ -199,7 +209,9 @@ pub fn compare(
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Driver {
@@ -208,7 +220,12 @@ impl Driver {
     /// # Errors
     /// What the process says.
     pub fn operation(&self, (setting, operation): &Job) -> Result<OperationAnswer> {
-        let mut answers = self.ask(&setting.device(), None, None, std::slice::from_ref(operation))?;
+        let mut answers = self.ask(
+            &setting.device(),
+            None,
+            None,
+            std::slice::from_ref(operation),
+        )?;
         answers.pop().context("no answer")
     }
 }
