@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares every output of every primitive that row policies cover and that upstream's own tests evaluate, on pristine MLX
-# and on the patched one without a policy: the lists of hashes must be equal.
+# Compares every output of every primitive that row policies cover and that upstream's own tests evaluate, on
+# pristine MLX and on the patched one without a policy: the lists of hashes must be equal.
 # usage: ci/outputs-without-policy.sh ARCH [FILE[:PATTERN]]…, e.g. applegpu_g15d test_quantized.py:test_qmm
 #
 # Needs what ci/python-env.sh needs, and `cargo xtask build --backend sim` with and without
@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -ge 1 && $1 == applegpu_* ]] || { sed -n 's,^# usage,usage,p' "$0" >&2; exit 2; }
 arch=$1
 shift
-[[ $# -ge 1 ]] || set -- test_quantized.py
+[[ $# -ge 1 ]] || set -- test_fast_sdpa.py test_blas.py test_quantized.py
 root=$PWD/target/outputs-without-policy
 
 patched=${MLX_OVERLAY_PREFIX:-target/mlx/current}
@@ -41,7 +41,7 @@ before=$(record "$pristine" "$@")
 after=$(record "$patched" "$@")
 grep '^#' "$before"
 outputs=$(grep -vc '^#' "$before") || {
-    echo "no quantized output was recorded on $arch: name tests that evaluate quantized products" >&2
+    echo "no output was recorded on $arch: name tests that evaluate products or attention" >&2
     exit 1
 }
 echo "$outputs outputs on $arch"
