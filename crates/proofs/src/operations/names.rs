@@ -29,8 +29,8 @@ const ROWS: [u32; 6] = [2, 4, 5, 8, 9, 16];
 
 /// Compares, on one device, what each block dispatches with what each of its rows dispatches alone:
 /// the same kernel over the row's own keys, with the number of blocks of one row, and neighbouring
-/// rows that agree share a dispatch, of at most 8 rows and 32 simdgroups. The last row's own number
-/// of keys is within `around` of each threshold up to `most`.
+/// rows that agree share a dispatch, of at most 8 rows (in two passes also of at most 32 simdgroups).
+/// The last row's own number of keys is within `around` of each threshold up to `most`.
 ///
 /// # Errors
 /// The driver's.
@@ -134,7 +134,14 @@ fn compare(operation: &Operation, rows: &[Vec<Dispatch>], block: &[Dispatch]) ->
     let Shape::Attention { heads, keys, .. } = operation.shape else {
         anyhow::bail!("no attention");
     };
-    let most = 8.min(32 / heads.max(1)).max(1) as usize;
+    let most = |what: &Alone| match what {
+        // A simdgroup a row and head, and a threadgroup has 32.
+        Alone::Fused(name) if name.contains("_2pass_") && !name.contains("_gqa_") => {
+            8.min(32 / heads as usize).max(1)
+        }
+        Alone::Fused(_) => 8,
+        Alone::Unfused => 1,
+    };
     let wanted: Vec<Alone> = rows.iter().map(|row| alone(row)).collect();
     // Rows in the order of their dispatches.
     let mut groups: Vec<(usize, Alone)> = Vec::new();
@@ -162,11 +169,11 @@ fn compare(operation: &Operation, rows: &[Vec<Dispatch>], block: &[Dispatch]) ->
         "the block takes {groups:?}, its rows alone {wanted:?}"
     );
     let least: usize = wanted
-        .chunk_by(|a, b| a == b && *a != Alone::Unfused)
-        .map(|run| run.len().div_ceil(most))
+        .chunk_by(|a, b| a == b)
+        .map(|run| run.len().div_ceil(run.first().map_or(1, most)))
         .sum();
     ensure!(
-        groups.len() == least && groups.iter().all(|(count, _)| *count <= most),
+        groups.len() == least && groups.iter().all(|(count, what)| *count <= most(what)),
         "{} dispatches of {groups:?}, where {least} are enough",
         groups.len()
     );

@@ -42,7 +42,10 @@ fn main() {
         ),
         trial("rows_of_attention_keep_their_bits", operations::attention),
         trial("rows_of_dense_products_keep_them", operations::dense),
-        trial("rows_of_gathers_and_gated_delta_keep_them", operations::rest),
+        trial(
+            "rows_of_gathers_and_gated_delta_keep_them",
+            operations::rest,
+        ),
         trial(
             "attention_dispatches_what_its_rows_dispatch_alone",
             operations::names,

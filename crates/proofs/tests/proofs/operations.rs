@@ -15,7 +15,10 @@ fn core(family: Family) -> Result<()> {
     );
     for kind in ["exact", "narrow"] {
         let total = comparison.total(kind);
-        ensure!(total.outputs > 0 && total.differing == 0, "{kind}: {total:?}");
+        ensure!(
+            total.outputs > 0 && total.differing == 0,
+            "{kind}: {total:?}"
+        );
     }
     // Otherwise the comparison shows nothing.
     for ((operation, dtype, kind), compared) in &comparison.by_policy {
