@@ -108,7 +108,16 @@ pub fn attention(problem: &Attention, policy: Policy) -> Result<AttentionPlan, E
 impl Attention {
     fn check(&self) -> Result<(), Error> {
         let invalid = |text: String| Err(Error::Invalid(text));
-        if [self.heads, self.kv_heads, self.head_dim, self.value_dim, self.keys, self.rows].contains(&0) {
+        if [
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            self.value_dim,
+            self.keys,
+            self.rows,
+        ]
+        .contains(&0)
+        {
             return invalid("heads, dimensions, keys and rows must be 1 or more".to_owned());
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
@@ -144,8 +153,21 @@ impl Attention {
         Ok(groups)
     }
 
-    fn group(&self, first: u32, rows: u32, keys: u32, way: Way, blocks: u32, kind: PolicyKind) -> Group {
-        let dims = format!("{}_{}_{}", kernel::type_name(self.dtype), self.head_dim, self.value_dim);
+    fn group(
+        &self,
+        first: u32,
+        rows: u32,
+        keys: u32,
+        way: Way,
+        blocks: u32,
+        kind: PolicyKind,
+    ) -> Group {
+        let dims = format!(
+            "{}_{}_{}",
+            kernel::type_name(self.dtype),
+            self.head_dim,
+            self.value_dim
+        );
         let gqa = self.heads / self.kv_heads;
         let kernel = match way {
             Way::Unfused | Way::Matrix => None,
@@ -185,7 +207,15 @@ impl Attention {
             causal: self.causal.into(),
             mask: self.mask.into(),
             sinks: self.sinks.into(),
-            size_class: i32::from(self.architecture.class().name().as_bytes().first().copied().unwrap_or(0)),
+            size_class: i32::from(
+                self.architecture
+                    .class()
+                    .name()
+                    .as_bytes()
+                    .first()
+                    .copied()
+                    .unwrap_or(0),
+            ),
             threads: 1024,
             blocks: 0,
         }
@@ -209,10 +239,13 @@ impl Attention {
 
     /// What MLX takes for the whole block.
     fn upstream(&self) -> Result<Group, Error> {
-        let whole = |way, blocks| self.group(0, self.rows, self.keys, way, blocks, PolicyKind::Default);
+        let whole =
+            |way, blocks| self.group(0, self.rows, self.keys, way, blocks, PolicyKind::Default);
         if self.rows == 1 {
             let mut groups = self.grouped(PolicyKind::Narrow)?;
-            return groups.pop().ok_or_else(|| Error::Invalid("no row".to_owned()));
+            return groups
+                .pop()
+                .ok_or_else(|| Error::Invalid("no row".to_owned()));
         }
         let gqa = self.heads / self.kv_heads;
         if self.rows > 8 {
@@ -223,7 +256,11 @@ impl Attention {
             return Ok(whole(if matrix { Way::Matrix } else { Way::Unfused }, 0));
         }
         let large = matches!(self.architecture.class(), SizeClass::Max | SizeClass::Ultra);
-        if self.unfused_alone(self.keys) || self.rows * gqa > 32 || self.head_dim == 512 || self.rows > self.keys {
+        if self.unfused_alone(self.keys)
+            || self.rows * gqa > 32
+            || self.head_dim == 512
+            || self.rows > self.keys
+        {
             return Ok(whole(Way::Unfused, 0));
         }
         if !((large && self.keys >= 1024) || (gqa > 1 && self.keys >= 4096)) {

@@ -103,7 +103,15 @@ pub fn run(
     );
     let mut table = plain_table();
     table.set_header([
-        "GPU", "policy", "rows", "keys", "path", "blocks", "dispatches", "bits of a row alone", "kernel",
+        "GPU",
+        "policy",
+        "rows",
+        "keys",
+        "path",
+        "blocks",
+        "dispatches",
+        "bits of a row alone",
+        "kernel",
     ]);
     for line in lines {
         let last = line.first + line.rows - 1;

@@ -63,7 +63,15 @@ pub fn run(
     );
     let mut table = plain_table();
     table.set_header([
-        "GPU", "policy", "M", "path", "tile", "dispatches", "passes", "bits of M = 1", "kernel",
+        "GPU",
+        "policy",
+        "M",
+        "path",
+        "tile",
+        "dispatches",
+        "passes",
+        "bits of M = 1",
+        "kernel",
     ]);
     // Where MLX chooses among its kernels, nothing is said about passes.
     let known = |number: u32| {
