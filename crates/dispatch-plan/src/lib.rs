@@ -22,7 +22,7 @@ pub use closure::kernels;
 pub use dense::{Dense, DenseAlone, DensePlan, DenseWay, dense};
 pub use kernel::function_of;
 pub use mlx_terms::{
-    Architecture, Format, Mode, Path, Policy, PolicyError, PolicyKind, Route, RoutePath,
+    Architecture, Format, Mode, Path, Policy, PolicyError, PolicyKind, Route, RoutePath, SizeClass,
     UnknownName,
 };
 pub use plan::{Plan, plan};
