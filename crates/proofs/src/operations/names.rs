@@ -2,7 +2,7 @@
 //! heads, rows and numbers of keys is within reach.
 
 use anyhow::{Context, Result, ensure};
-use dispatch_plan::Dtype;
+use dispatch_plan::{Dtype, Policy, Way};
 use metal_sim::trace::Dispatch;
 use mlx_terms::{Architecture, SizeClass};
 
@@ -13,9 +13,9 @@ use crate::driver::Driver;
 /// What was looked at.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
-    /// Blocks.
+    /// Blocks, under each policy.
     pub blocks: u64,
-    /// Their rows.
+    /// Rows of those under `exact`.
     pub rows: u64,
     /// Dispatches that compute them, second passes aside.
     pub dispatches: u64,
@@ -30,7 +30,8 @@ const ROWS: [u32; 6] = [2, 4, 5, 8, 9, 16];
 /// Compares, on one device, what each block dispatches with what each of its rows dispatches alone:
 /// the same kernel over the row's own keys, with the number of blocks of one row, and neighbouring
 /// rows that agree share a dispatch, of at most 8 rows (in two passes also of at most 32 simdgroups).
-/// The last row's own number of keys is within `around` of each threshold up to `most`.
+/// The last row's own number of keys is within `around` of each threshold up to `most`. Under each
+/// policy, `default` included, the block dispatches what the plan says.
 ///
 /// # Errors
 /// The driver's.
@@ -66,7 +67,7 @@ pub fn check_names(
                         seed: 1,
                         batch: 1,
                         rows: vec![rows],
-                        policies: vec!["exact".to_owned()],
+                        policies: ["exact", "narrow", "default"].map(str::to_owned).to_vec(),
                         run: false,
                     });
                 }
@@ -76,15 +77,23 @@ pub fn check_names(
             let answers: Vec<super::case::OperationAnswer> =
                 driver.ask(&setting.device(), None, None, some)?;
             for (operation, answer) in some.iter().zip(&answers) {
-                let block = answer.blocks.first().context("no block")?;
-                let count = compare(operation, &answer.alone.rows, &block.dispatches);
-                names.blocks += 1;
-                names.rows += u64::from(block.m);
-                match count {
-                    Ok(count) => names.dispatches += count,
-                    Err(why) => names
-                        .findings
-                        .push(format!("{architecture}: {why:#}; {operation}")),
+                for block in &answer.blocks {
+                    names.blocks += 1;
+                    let policy: Policy = block.policy.parse()?;
+                    let outcome = as_planned(architecture, operation, policy, &block.dispatches)
+                        .and_then(|()| match policy {
+                            Policy::EXACT => {
+                                names.rows += u64::from(block.m);
+                                compare(operation, &answer.alone.rows, &block.dispatches)
+                            }
+                            _ => Ok(0),
+                        });
+                    match outcome {
+                        Ok(count) => names.dispatches += count,
+                        Err(why) => names
+                            .findings
+                            .push(format!("{architecture}, {policy}: {why:#}; {operation}")),
+                    }
                 }
             }
         }
@@ -178,6 +187,66 @@ fn compare(operation: &Operation, rows: &[Vec<Dispatch>], block: &[Dispatch]) ->
         groups.len()
     );
     Ok(groups.len() as u64)
+}
+
+/// That a block dispatches the kernels of its plan, over as many keys and in as many blocks.
+fn as_planned(
+    architecture: Architecture,
+    operation: &Operation,
+    policy: Policy,
+    block: &[Dispatch],
+) -> Result<()> {
+    let Shape::Attention {
+        heads,
+        kv_heads,
+        head_dim,
+        value_dim,
+        keys,
+        ..
+    } = operation.shape
+    else {
+        anyhow::bail!("no attention");
+    };
+    let problem = dispatch_plan::Attention {
+        architecture,
+        dtype: operation.dtype,
+        heads,
+        kv_heads,
+        head_dim,
+        value_dim,
+        keys,
+        rows: operation.rows.iter().copied().max().unwrap_or(1),
+        causal: true,
+        mask: false,
+        sinks: false,
+    };
+    let plan = dispatch_plan::attention(&problem, policy)?;
+    // Keys, kernel and blocks of what reads the keys; a matrix kernel and MLX's products by their family.
+    let planned: Vec<(String, u32)> = plan
+        .groups
+        .iter()
+        .map(|group| match (&group.kernel, group.way) {
+            (Some(kernel), _) => (format!("{kernel} over {}", group.keys), group.blocks),
+            (None, Way::Matrix) => ("steel_attention".to_owned(), 0),
+            (None, _) => ("softmax".to_owned(), 0),
+        })
+        .collect();
+    let mut found = Vec::new();
+    for dispatch in block {
+        if is_first_pass(dispatch) {
+            let keys = argument(dispatch, "N").context("no argument N")?;
+            let two_pass = dispatch.kernel.contains("_2pass_");
+            let blocks = dispatch.function.rsplit('_').next().filter(|_| two_pass);
+            let blocks = blocks.map_or(Ok(0), str::parse)?;
+            found.push((format!("{} over {keys}", dispatch.kernel), blocks));
+        } else if dispatch.kernel.starts_with("steel_attention") {
+            found.push(("steel_attention".to_owned(), 0));
+        } else if dispatch.kernel.contains("softmax") {
+            found.push(("softmax".to_owned(), 0));
+        }
+    }
+    ensure!(found == planned, "takes {found:?}, planned {planned:?}");
+    Ok(())
 }
 
 /// The rows that a dispatch computes.
