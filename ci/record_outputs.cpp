@@ -1,5 +1,5 @@
-// Writes a line for each output of each quantized primitive that MLX evaluates
-// on the GPU: what it is, and a hash of its bytes. ci/quantized-outputs.sh
+// Writes a line for each output of each primitive that row policies cover and
+// MLX evaluates on the GPU: what it is, and a hash of its bytes. ci/outputs-without-policy.sh
 // links it between MLX's evaluation and its Metal back-end (--wrap), so that it
 // sees what upstream's tests evaluate without a change to either.
 
@@ -17,9 +17,11 @@ extern "C" void __real__ZN3mlx4core3gpu4evalERNS0_5arrayE(core::array& array);
 
 namespace {
 
-bool is_quantized(std::string_view name) {
+bool is_covered(std::string_view name) {
   return name == "QuantizedMatmul" || name == "GatherQMM" ||
-      name == "QQMatmul" || name == "GatherQQMM" || name == "Quantize";
+      name == "QQMatmul" || name == "GatherQQMM" || name == "Quantize" ||
+      name == "Matmul" || name == "AddMM" || name == "GatherMM" ||
+      name == "ScaledDotProductAttention" || name == "GatedDeltaUpdate";
 }
 
 // FNV-1a, Fowler, Noll and Vo.
@@ -49,7 +51,7 @@ std::FILE* list() {
 extern "C" void __wrap__ZN3mlx4core3gpu4evalERNS0_5arrayE(core::array& array) {
   __real__ZN3mlx4core3gpu4evalERNS0_5arrayE(array);
   auto& primitive = array.primitive();
-  if (!is_quantized(primitive.name())) {
+  if (!is_covered(primitive.name())) {
     return;
   }
   core::gpu::synchronize(primitive.stream());

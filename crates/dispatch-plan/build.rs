@@ -3,9 +3,16 @@
 use std::path::Path;
 
 const SOURCE: &str = "../../patches/files";
-const COMPILED: [&str; 2] = ["mlx/row_policy.cpp", "mlx/backend/metal/qmv_plan.cpp"];
-const HEADERS: [&str; 4] = [
+const COMPILED: [&str; 4] = [
+    "mlx/row_policy.cpp",
+    "mlx/backend/metal/qmv_plan.cpp",
+    "mlx/backend/metal/attention_plan.cpp",
+    "mlx/backend/metal/dense_plan.cpp",
+];
+const HEADERS: [&str; 6] = [
     "mlx/row_policy.h",
+    "mlx/backend/metal/attention_plan.h",
+    "mlx/backend/metal/dense_plan.h",
     "mlx/backend/metal/qmv_plan.h",
     // Only whether they are there counts.
     "mlx/backend/metal/kernels/qmv_streamed.h",

@@ -2,8 +2,10 @@
 
 use std::ffi::{CStr, c_char};
 
-use mlx_terms::{Path, Policy, Route};
+use mlx_terms::{Path, Policy, PolicyKind, Primitive, Route};
 
+use crate::attention::{Attention, Way};
+use crate::dense::{Dense, DenseAlone, DenseWay};
 use crate::kernel::Decision;
 use crate::{Error, Problem, upstream};
 
@@ -28,6 +30,28 @@ struct RawProblem {
     kv_heads: i32,
     keys: i32,
     stream: i32,
+}
+
+impl RawProblem {
+    const NONE: Self = Self {
+        op: 0,
+        mode: 0,
+        dtype: 0,
+        bits: 0,
+        group_size: 0,
+        transpose: 0,
+        m: 0,
+        n: 0,
+        k: 0,
+        batch: 0,
+        experts: 0,
+        right_sorted: 0,
+        global_scale: 0,
+        heads: 0,
+        kv_heads: 0,
+        keys: 0,
+        stream: -1,
+    };
 }
 
 /// `mlx_row_policy`.
@@ -79,13 +103,69 @@ struct RawPlan {
     identical: i32,
 }
 
-// As the static_asserts of qmv_plan.cpp say.
+/// `mlx_row_attention`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawAttention {
+    pub(crate) causal: i32,
+    pub(crate) mask: i32,
+    pub(crate) sinks: i32,
+    pub(crate) size_class: i32,
+    pub(crate) threads: i32,
+    pub(crate) blocks: i32,
+}
+
+/// `mlx_row_attention_row`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct RawAttentionRow {
+    keys: i32,
+    path: i32,
+    blocks: i32,
+    end: i32,
+}
+
+/// `mlx_row_dense_plan`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct RawDensePlan {
+    policy: RawPolicy,
+    path: i32,
+    alone: i32,
+    tile_of_alone: [i32; 6],
+    tile: i32,
+    identical: i32,
+}
+
+/// What a row of attention takes alone, and where its group ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AttentionRow {
+    pub(crate) keys: u32,
+    pub(crate) way: Way,
+    pub(crate) blocks: u32,
+    pub(crate) end: u32,
+}
+
+/// What was decided about a dense product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DenseDecision {
+    pub(crate) way: DenseWay,
+    pub(crate) alone: DenseAlone,
+    pub(crate) tile_of_alone: [i32; 6],
+    pub(crate) tile: u32,
+    pub(crate) identical: bool,
+}
+
+// As the static_asserts of the deciding files say.
 const _: () = assert!(
     size_of::<RawProblem>() == 17 * 4
         && size_of::<RawUpstream>() == 4 * 4
         && size_of::<RawRoute>() == 10 * 4
         && size_of::<RawPlan>() == 6 * 4
         && size_of::<RawPolicy>() == 2 * 4
+        && size_of::<RawAttention>() == 6 * 4
+        && size_of::<RawAttentionRow>() == 4 * 4
+        && size_of::<RawDensePlan>() == 12 * 4
 );
 
 unsafe extern "C" {
@@ -98,6 +178,20 @@ unsafe extern "C" {
         route_count: usize,
         plan: *mut RawPlan,
     ) -> i32;
+    fn mlx_row_plan_attention(
+        problem: *const RawProblem,
+        call: *const RawAttention,
+        kind: i32,
+        unfused: *const u8,
+        rows: *mut RawAttentionRow,
+    ) -> i32;
+    fn mlx_row_decide_dense(
+        problem: *const RawProblem,
+        policy: RawPolicy,
+        plan: *mut RawDensePlan,
+    ) -> i32;
+    #[cfg(test)]
+    fn mlx_row_attention_name(path: i32) -> *const c_char;
     #[cfg(test)]
     fn mlx_row_policy_from_text(text: *const c_char, policy: *mut RawPolicy) -> i32;
     #[cfg(test)]
@@ -154,6 +248,94 @@ fn decide_raw(
     })
 }
 
+/// What each row of a block takes alone, and its group under a kind of policy. `unfused` has a value for each row.
+pub(crate) fn plan_attention(
+    problem: &Attention,
+    call: &RawAttention,
+    kind: PolicyKind,
+    unfused: &[u8],
+) -> Result<Vec<AttentionRow>, Error> {
+    let raw = RawProblem {
+        op: Primitive::Attention as i32,
+        dtype: problem.dtype as i32,
+        m: int("rows", problem.rows)?,
+        n: int("the value's dimension", problem.value_dim)?,
+        k: int("the head's dimension", problem.head_dim)?,
+        batch: 1,
+        experts: 1,
+        heads: int("heads", problem.heads)?,
+        kv_heads: int("heads of the keys", problem.kv_heads)?,
+        keys: int("keys", problem.keys)?,
+        ..RawProblem::NONE
+    };
+    if unfused.len() != problem.rows as usize {
+        return Err(Error::Invalid("a value for each row is needed".to_owned()));
+    }
+    let mut rows = vec![RawAttentionRow::default(); unfused.len()];
+    // SAFETY: the pointers are valid for the call; `unfused` and `rows` have an entry for each of the problem's `m` rows.
+    let status = unsafe {
+        mlx_row_plan_attention(&raw, call, kind as i32, unfused.as_ptr(), rows.as_mut_ptr())
+    };
+    if status != 0 {
+        return Err(Error::Invalid(last_error()));
+    }
+    let number = |value: i32| u32::try_from(value).unwrap_or(0);
+    rows.into_iter()
+        .map(|row| {
+            let unknown = || Error::Invalid(format!("the plan named a way {}", row.path));
+            Ok(AttentionRow {
+                keys: number(row.keys),
+                way: Way::from_number(row.path).ok_or_else(unknown)?,
+                blocks: number(row.blocks),
+                end: number(row.end),
+            })
+        })
+        .collect()
+}
+
+pub(crate) fn decide_dense(problem: &Dense, policy: Policy) -> Result<DenseDecision, Error> {
+    let op = if problem.addmm {
+        Primitive::Addmm
+    } else {
+        Primitive::Matmul
+    };
+    let raw = RawProblem {
+        op: op as i32,
+        dtype: problem.dtype as i32,
+        transpose: problem.transpose.into(),
+        m: int("m", problem.m)?,
+        n: int("n", problem.n)?,
+        k: int("k", problem.k)?,
+        batch: int("batch", problem.batch)?,
+        experts: 1,
+        ..RawProblem::NONE
+    };
+    let mut plan = RawDensePlan::default();
+    // SAFETY: the pointers are valid for the call, and the layouts are those of the header.
+    let status = unsafe { mlx_row_decide_dense(&raw, policy.into(), &mut plan) };
+    if status != 0 {
+        return Err(Error::Invalid(last_error()));
+    }
+    let unknown = || {
+        Error::Invalid(format!(
+            "the plan named a way {} and a kernel {}",
+            plan.path, plan.alone
+        ))
+    };
+    Ok(DenseDecision {
+        way: DenseWay::from_number(plan.path).ok_or_else(unknown)?,
+        alone: DenseAlone::from_number(plan.alone).ok_or_else(unknown)?,
+        tile_of_alone: plan.tile_of_alone,
+        tile: u32::try_from(plan.tile).unwrap_or(0),
+        identical: plan.identical != 0,
+    })
+}
+
+fn int(field: &str, value: u32) -> Result<i32, Error> {
+    i32::try_from(value)
+        .map_err(|_| Error::Invalid(format!("{field} must be below 2^31, found {value}")))
+}
+
 fn last_error() -> String {
     // SAFETY: the function returns a NUL-terminated string that lives until this thread's next failed call.
     let message = unsafe { CStr::from_ptr(mlx_row_last_error()) };
@@ -161,10 +343,6 @@ fn last_error() -> String {
 }
 
 fn raw_problem(problem: &Problem) -> Result<RawProblem, Error> {
-    let int = |field: &str, value: u32| {
-        i32::try_from(value)
-            .map_err(|_| Error::Invalid(format!("{field} must be below 2^31, found {value}")))
-    };
     Ok(RawProblem {
         op: problem.op as i32,
         mode: problem.mode as i32,
@@ -179,10 +357,7 @@ fn raw_problem(problem: &Problem) -> Result<RawProblem, Error> {
         experts: int("experts", problem.experts)?,
         right_sorted: problem.right_sorted.into(),
         global_scale: problem.global_scale.into(),
-        heads: 0,
-        kv_heads: 0,
-        keys: 0,
-        stream: -1,
+        ..RawProblem::NONE
     })
 }
 
@@ -211,7 +386,7 @@ fn raw_route(route: &Route) -> RawRoute {
 mod tests {
     use std::ffi::CString;
 
-    use mlx_terms::{Mode, PolicyKind, Primitive};
+    use mlx_terms::Mode;
 
     use super::*;
     use crate::{Dtype, Op};
@@ -231,6 +406,11 @@ mod tests {
                 PolicyKind::from_number(number).map(PolicyKind::name)
             );
             assert_eq!(text(path), Path::from_number(number).map(Path::name));
+            // SAFETY: any number may be asked for.
+            let way = unsafe { mlx_row_attention_name(number) };
+            // The last is MLX's, for whole blocks.
+            let known = Way::from_number(number).filter(|&way| way != Way::Matrix);
+            assert_eq!(text(way), known.map(Way::name));
         }
     }
 

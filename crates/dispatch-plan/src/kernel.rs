@@ -122,12 +122,17 @@ impl Launch {
     }
 }
 
-fn name(problem: &Problem, function: &str, rest: &str) -> String {
-    let dtype = match problem.dtype {
+/// A type as Metal's kernels are named after it (`get_type_string`).
+pub(crate) fn type_name(dtype: Dtype) -> &'static str {
+    match dtype {
         Dtype::Float32 => "float",
         Dtype::Float16 => "float16_t",
         Dtype::Bfloat16 => "bfloat16_t",
-    };
+    }
+}
+
+fn name(problem: &Problem, function: &str, rest: &str) -> String {
+    let dtype = type_name(problem.dtype);
     let Problem {
         mode,
         group_size,

@@ -1,24 +1,28 @@
-//! Which kernel MLX's Metal back-end gives a quantized product, how often that kernel reads the weights, and whether
-//! each row keeps the bits that it has alone.
+//! Which kernels MLX's Metal back-end gives quantized products, attention and dense products, how often they read the
+//! weights, and whether each row keeps the bits that it has alone.
 //!
-//! What the overlay decides comes from its own files, `patches/files/mlx/row_policy.cpp` and
-//! `backend/metal/qmv_plan.cpp`, compiled here as they are. What MLX does with it, and MLX's own rules, are described
+//! What the overlay decides comes from its own files, `patches/files/mlx/row_policy.cpp` and `qmv_plan.cpp`,
+//! `attention_plan.cpp` and `dense_plan.cpp` in `backend/metal`, compiled here as they are. What MLX does with it, and MLX's own rules, are described
 //! here and compared with the simulated device's trace by tests. Neither a device nor a built MLX is needed.
 
 #![warn(missing_docs)]
 
+mod attention;
 mod closure;
 #[cfg_attr(without_plan, path = "without.rs")]
 mod decide;
+mod dense;
 mod kernel;
 mod plan;
 mod problem;
 mod upstream;
 
+pub use attention::{Attention, AttentionPlan, Group, Way, attention};
 pub use closure::kernels;
+pub use dense::{Dense, DenseAlone, DensePlan, DenseWay, dense};
 pub use kernel::function_of;
 pub use mlx_terms::{
-    Architecture, Format, Mode, Path, Policy, PolicyError, PolicyKind, Route, RoutePath,
+    Architecture, Format, Mode, Path, Policy, PolicyError, PolicyKind, Route, RoutePath, SizeClass,
     UnknownName,
 };
 pub use plan::{Plan, plan};

@@ -15,6 +15,8 @@
 //   MTL_SIM_SIMD_SUM  butterfly: order of simd_sum (see engine/engine.h)
 //   MTL_SIM_COMPILER  the one of the build: path of metal-simc
 //   MTL_SIM_TRACE     a file that gets one JSON line a dispatch
+//   MTL_SIM_RUN       1: kernels run; 0: they are compiled, bound, counted and
+//                     traced, and do nothing, to see what is dispatched
 //
 // and the detectors, each 0 or 1 unless said otherwise:
 //

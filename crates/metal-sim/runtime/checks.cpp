@@ -170,6 +170,9 @@ void note_use(const Dispatch& dispatch) {
 
 std::optional<Fault> check_outputs(
     const std::vector<const Dispatch*>& dispatches) {
+  if (!options().unwritten || !options().run) {
+    return std::nullopt;
+  }
   std::unordered_set<const Region*> seen;
   // Backwards, so that the last kernel to write a buffer is named.
   for (auto it = dispatches.rbegin(); it != dispatches.rend(); it++) {

@@ -158,8 +158,7 @@ std::optional<Fault> CommandBufferObject::run(KernelThread& thread) {
     auto* shared = static_cast<SharedEventObject*>(event.event.get());
     if (event.signal) {
       // Whoever waits for the event may read the outputs.
-      if (auto fault =
-              options().unwritten ? check_outputs(done) : std::nullopt) {
+      if (auto fault = check_outputs(done)) {
         return fault;
       }
       done.clear();
@@ -171,7 +170,7 @@ std::optional<Fault> CommandBufferObject::run(KernelThread& thread) {
   if (auto fault = flush()) {
     return fault;
   }
-  return options().unwritten ? check_outputs(done) : std::nullopt;
+  return check_outputs(done);
 }
 
 std::optional<Fault> CommandBufferObject::run(
@@ -195,11 +194,11 @@ std::optional<Fault> CommandBufferObject::run(
     Outcome outcome;
     note_use(*dispatch);
     outcome.fault = check_before(*dispatch);
-    if (!outcome.fault) {
+    if (!outcome.fault && options().run) {
       outcome = metalsim::execute(*dispatch, thread, seed);
-    }
-    if (!outcome.fault) {
-      outcome.fault = check_after(*dispatch);
+      if (!outcome.fault) {
+        outcome.fault = check_after(*dispatch);
+      }
     }
     record(*dispatch, outcome, queue_id, id);
     if (outcome.fault) {

@@ -139,6 +139,8 @@ const std::map<std::string, Setting, std::less<>>& settings() {
        {"0 or 1", [](auto& o, auto v) { return parse_bool(v, o.unwritten); }}},
       {"MTL_SIM_STALE",
        {"0 or 1", [](auto& o, auto v) { return parse_bool(v, o.stale); }}},
+      {"MTL_SIM_RUN",
+       {"0 or 1", [](auto& o, auto v) { return parse_bool(v, o.run); }}},
       {"MTL_SIM_SHUFFLE",
        {"a number, the seed",
         [](auto& o, auto v) { return parse(v, o.shuffle.emplace()); }}},

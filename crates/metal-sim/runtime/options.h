@@ -28,6 +28,7 @@ struct Options {
   bool guard{false};
   bool unwritten{true};
   bool stale{false};
+  bool run{true};
   std::optional<std::uint64_t> shuffle;
   bool meter{false};
 };

@@ -97,6 +97,13 @@ impl Device {
         self.set("MTL_SIM_TRACE", file.into().display())
     }
 
+    /// Whether kernels run. If not, dispatches are bound, counted and traced, and outputs hold
+    /// nothing: to see what a large problem would dispatch.
+    #[must_use]
+    pub fn run(self, on: bool) -> Self {
+        self.set("MTL_SIM_RUN", u8::from(on))
+    }
+
     /// Memory faults where an access leaves its buffer or follows its release.
     #[must_use]
     pub fn guard(self, on: bool) -> Self {

@@ -1,8 +1,9 @@
-//! The program that evaluates products on the simulated device, linked to one build.
+//! The programs that evaluate products and operations on the simulated device, linked to one build.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -10,13 +11,15 @@ use camino::Utf8Path;
 use metal_sim::{Device, trace};
 use patchset::{Manifest, Workspace};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::case::Case;
 use crate::prefix::{Prefix, workspace};
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/driver/driver.cpp");
+const PRODUCTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/driver/products.cpp");
+const OPERATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/driver/operations.cpp");
 
-/// The evaluating program, linked to one build.
+/// An evaluating program, linked to one build.
 #[derive(Debug)]
 pub struct Driver {
     program: PathBuf,
@@ -25,11 +28,24 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Compiles it.
+    /// Compiles the one for quantized products ([`Case`]).
     ///
     /// # Errors
     /// The compiler's.
     pub fn build(prefix: &Prefix) -> Result<Self> {
+        Self::of(PRODUCTS, prefix, &[])
+    }
+
+    /// Compiles the one for whole operations ([`crate::Operation`]); `instead` are files of MLX's
+    /// tree whose code takes the place of the build's own.
+    ///
+    /// # Errors
+    /// The compiler's.
+    pub fn of_operations(prefix: &Prefix, instead: &[PathBuf]) -> Result<Self> {
+        Self::of(OPERATIONS, prefix, instead)
+    }
+
+    fn of(source: &str, prefix: &Prefix, instead: &[PathBuf]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let program = folder.path().join("driver");
         let stamp = prefix.stamp();
@@ -41,7 +57,8 @@ impl Driver {
         for include in prefix.built.include().into_iter().chain([json()?]) {
             command.arg("-isystem").arg(include);
         }
-        command.arg(SOURCE).arg("-o").arg(&program);
+        // The linker takes what these define and leaves the library's objects of the same names out.
+        command.arg(source).args(instead).arg("-o").arg(&program);
         command.arg("-L").arg(prefix.built.lib());
         let libraries = stamp.static_libs.iter().chain(&stamp.system_libs);
         command.args(libraries.map(|library| format!("-l{library}")));
@@ -50,7 +67,7 @@ impl Driver {
             .with_context(|| format!("cannot start {command:?}"))?;
         if !output.status.success() {
             bail!(
-                "{SOURCE} does not compile\n{}",
+                "{source} does not compile\n{}",
                 String::from_utf8_lossy(&output.stderr)
             );
         }
@@ -61,11 +78,26 @@ impl Driver {
         })
     }
 
-    /// Evaluates cases on a device, in a process of their own.
+    /// Evaluates products on a device, in a process of their own.
     ///
     /// # Errors
     /// What the process says, with the case at which it stopped.
     pub fn run(&self, how: &How, cases: &[Case]) -> Result<Vec<Answer>> {
+        let policy = how.policy.to_string();
+        self.ask(&how.device, how.metallib.as_deref(), Some(&policy), cases)
+    }
+
+    /// Hands a process on that device the cases, a line each, and reads as many answers.
+    ///
+    /// # Errors
+    /// What the process says, with the case at which it stopped.
+    pub(crate) fn ask<C: Display, A: DeserializeOwned>(
+        &self,
+        device: &Device,
+        metallib: Option<&Path>,
+        policy: Option<&str>,
+        cases: &[C],
+    ) -> Result<Vec<A>> {
         let mut command = Command::new(&self.program);
         // What the caller's environment says of the device is not what is proven.
         for (name, _) in std::env::vars_os() {
@@ -74,12 +106,12 @@ impl Driver {
                 command.env_remove(&name);
             }
         }
-        how.device.apply(&mut command);
+        device.apply(&mut command);
         command
             .env("MTL_SIM_COMPILER", &self.compiler)
             .env_remove("MLX_QMV_POLICY")
-            .env("MLX_ROW_POLICY", how.policy.to_string())
-            .args(&how.metallib)
+            .env("MLX_ROW_POLICY", policy.unwrap_or("default"))
+            .args(metallib)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -92,19 +124,18 @@ impl Driver {
         let written = writer.join();
         if !output.status.success() {
             bail!(
-                "{:?}, policy {}: {}\n{}",
-                how.device,
-                how.policy,
+                "{device:?}, policy {}: {}\n{}",
+                policy.unwrap_or("of each case"),
                 output.status,
                 String::from_utf8_lossy(&output.stderr)
             );
         }
         written.map_err(|_| anyhow::anyhow!("the writer of cases panicked"))??;
-        let answers: Vec<Answer> = String::from_utf8(output.stdout)?
+        let answers: Vec<A> = String::from_utf8(output.stdout)?
             .lines()
             .map(serde_json::from_str)
             .collect::<Result<_, _>>()
-            .context("the driver's answer is not what driver.rs expects")?;
+            .context("the driver's answer is not what its reader expects")?;
         if answers.len() != cases.len() {
             bail!("{} answers to {} cases", answers.len(), cases.len());
         }

@@ -12,6 +12,7 @@ mod driver;
 mod fp;
 mod identity;
 mod matrix;
+mod operations;
 mod prefix;
 mod report;
 
@@ -22,5 +23,10 @@ pub use driver::{Alone, Answer, Driver, How, Together, products};
 pub use fp::{FloatFormat, SEEDS, control, differing};
 pub use identity::{Group, Outcome, Tally, Tier, check, kernels, run, tolerance};
 pub use matrix::{Modes, groups};
+pub use operations::{
+    Block, Compared, Comparison, Experts, Family, Job, Mask, Names, Operation, OperationAnswer,
+    Product, RowsAlone, Setting, Shape, architectures, check_names, compare, jobs,
+    render_operations,
+};
 pub use prefix::Prefix;
 pub use report::render;

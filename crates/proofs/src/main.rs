@@ -1,5 +1,7 @@
 //! `cargo run -p proofs -- identity --tier full --report docs/reports/proofs/identity.md`, and the same with `--modes fp`
-//! and `docs/reports/proofs/identity-fp.md`; `cap`; `accuracy --report docs/reports/proofs/accuracy.md`.
+//! and `docs/reports/proofs/identity-fp.md`; `cap`; `accuracy --report docs/reports/proofs/accuracy.md`;
+//! `operations attention --tier full --processes 2 --done target/attention.jsonl --report
+//! docs/reports/proofs/attention.md`, the same with `dense` and `rest`; `names`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,8 +14,9 @@ use cli::{print, println};
 use dispatch_plan::Dtype;
 use metal_sim::{Compiler, Contraction, Options, Toolchain, Variant, default_cache_folder};
 use proofs::{
-    Accuracy, BITS, Driver, Modes, Prefix, SEEDS, Tier, compare_with_pristine, control, differing,
-    groups, kernels, render, run,
+    Accuracy, BITS, Driver, Family, Modes, Prefix, SEEDS, Tier, architectures, check_names,
+    compare, compare_with_pristine, control, differing, groups, jobs, kernels, render,
+    render_operations, run,
 };
 
 /// Evaluates what is promised of the quantized kernels on the simulated device.
@@ -27,6 +30,14 @@ enum Cli {
     Identity(Identity),
     /// Tiles of eight rows give the bits that pristine MLX's tiles of five do
     Cap,
+    /// Every row of a block of attention, dense products and the rest has the bits that it has alone
+    Operations(Operations),
+    /// A block of attention dispatches what its rows dispatch alone
+    Names {
+        /// Own numbers of keys within so many of each threshold.
+        #[arg(long, default_value_t = 5)]
+        around: u32,
+    },
     /// How far each policy is from float64
     Accuracy {
         /// Write the table here, as Markdown.
@@ -57,6 +68,29 @@ struct Identity {
     report: Option<PathBuf>,
 }
 
+#[derive(Debug, clap::Args)]
+struct Operations {
+    /// Which operations.
+    #[arg(value_enum)]
+    family: Family,
+    /// How much of the matrix.
+    #[arg(long, value_enum, default_value = "core")]
+    tier: TierName,
+    /// Processes at a time.
+    #[arg(long, default_value_t = 1)]
+    processes: usize,
+    /// Keep what is done in this file, and do not do again what it has: a run that was stopped goes
+    /// on.
+    #[arg(long)]
+    done: Option<PathBuf>,
+    /// Start nothing new after so many seconds, and report what was reached.
+    #[arg(long)]
+    limit: Option<u64>,
+    /// Write the outcome here, as Markdown.
+    #[arg(long)]
+    report: Option<PathBuf>,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum TierName {
     Core,
@@ -74,6 +108,8 @@ enum ModesName {
 fn main() -> ExitCode {
     let result = match Cli::parse() {
         Cli::Identity(arguments) => identity(&arguments),
+        Cli::Operations(arguments) => operations(&arguments),
+        Cli::Names { around } => names(around),
         Cli::Cap => cap(),
         Cli::Accuracy { report } => accuracy(report.as_deref()),
     };
@@ -84,6 +120,105 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn operations(cli: &Operations) -> Result<()> {
+    let start = Instant::now();
+    let prefix = Prefix::patched()?;
+    let driver = Driver::of_operations(&prefix, &[])?;
+    let (tier, tier_name) = match cli.tier {
+        TierName::Core => (Tier::Core, "core"),
+        TierName::Full => (Tier::Full, "full"),
+    };
+    let (family, title, rule) = match cli.family {
+        Family::Attention => (
+            "attention",
+            "Each row of a block of attention has the bits that it has alone",
+            "`attention_full` in `crates/proofs/src/operations/matrix.rs` states the rule: own numbers of keys \
+             around each threshold, all other dimensions pairwise.",
+        ),
+        Family::Dense => (
+            "dense",
+            "Each row of a dense product has the bits that it has alone",
+            "`dense_full` in `crates/proofs/src/operations/matrix.rs` states the rule: every K with every N, \
+             all other dimensions pairwise.",
+        ),
+        Family::Rest => (
+            "rest",
+            "Each row of sorted gathers, gated delta and products that are not transposed has the bits that \
+             it has alone",
+            "`rest` in `crates/proofs/src/operations/matrix.rs` states which.",
+        ),
+    };
+    let deadline = cli
+        .limit
+        .map(|seconds| start + Duration::from_secs(seconds));
+    let stamp = prefix.stamp();
+    let comparison = compare(
+        &driver,
+        &stamp.final_tree,
+        &jobs(cli.family, tier)?,
+        cli.processes,
+        cli.done.as_deref(),
+        deadline,
+    )?;
+    let [exact, narrow, default] =
+        ["exact", "narrow", "default"].map(|kind| comparison.total(kind));
+    println!(
+        "{} of {} cases; exact: {} outputs, {} differing; narrow: {} outputs, {} differing; default: {} \
+         outputs, {} differing; {} findings in {:.0?}",
+        comparison.jobs[0],
+        comparison.jobs[1],
+        exact.outputs,
+        exact.differing,
+        narrow.outputs,
+        narrow.differing,
+        default.outputs,
+        default.differing,
+        comparison.findings.len(),
+        start.elapsed()
+    );
+    for finding in comparison.findings.iter().take(20) {
+        eprintln!("{finding}");
+    }
+    if let Some(path) = &cli.report {
+        let command = format!("cargo run -p proofs -- operations {family} --tier {tier_name}");
+        let minutes = start.elapsed().as_secs_f64() / 60.0;
+        let page = render_operations(title, rule, &comparison, stamp, &command, minutes);
+        fs_err::write(path, page)?;
+    }
+    if !comparison.findings.is_empty() {
+        bail!("rows do not keep their bits");
+    }
+    if default.differing == 0 {
+        bail!("nothing differs by default either: the comparison shows nothing");
+    }
+    Ok(())
+}
+
+fn names(around: u32) -> Result<()> {
+    let start = Instant::now();
+    let driver = Driver::of_operations(&Prefix::patched()?, &[])?;
+    let mut wrong = 0;
+    for architecture in architectures() {
+        let found = check_names(&driver, architecture, 64, around, u32::MAX)?;
+        println!(
+            "{architecture}: {} blocks of {} rows in {} dispatches, {} findings, after {:.0?}",
+            found.blocks,
+            found.rows,
+            found.dispatches,
+            found.findings.len(),
+            start.elapsed()
+        );
+        for finding in found.findings.iter().take(5) {
+            eprintln!("{finding}");
+        }
+        wrong += found.findings.len();
+    }
+    if wrong > 0 {
+        bail!("{wrong} blocks dispatch something else than their rows alone");
+    }
+    Ok(())
 }
 
 fn identity(cli: &Identity) -> Result<()> {

@@ -1,5 +1,7 @@
-//! `cargo xtask plan`: which kernel a quantized product takes as its rows grow, on any Apple GPU, without one.
+//! `cargo xtask plan`: which kernels products and attention take as their rows grow, on any Apple GPU, without one.
 
+mod attention;
+mod dense;
 mod staircase;
 
 use std::collections::BTreeMap;
@@ -10,7 +12,7 @@ use clap::value_parser;
 use cli::println;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use dispatch_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, Problem};
+use dispatch_plan::{Architecture, Dense, Dtype, Mode, Op, Plan, Policy, Problem};
 use serde::Serialize;
 
 use crate::Usage;
@@ -20,7 +22,7 @@ const ARCHITECTURES: [&str; 10] = [
     "g13g", "g13s", "g13d", "g14g", "g14s", "g14d", "g15s", "g15d", "g17s", "g17d",
 ];
 
-/// Say which kernel a quantized product takes as its rows grow
+/// Say which kernels a quantized product, a dense one or attention takes
 ///
 /// The answer comes from the code that the dispatch itself runs. Nothing is said about speed, except how often the
 /// weights are read.
@@ -30,6 +32,8 @@ Examples:
   cargo xtask plan --arch g15d --n 17408 --k 5120
   cargo xtask plan --arch g15d --n 17408 --k 5120 --all-policies --rows 16 --svg ladder.svg
   cargo xtask plan --all-arch --n 17408 --k 5120 --bits 8 --policy exact
+  cargo xtask plan --arch g15d --dense --n 4096 --k 4096 --all-policies --rows 9
+  cargo xtask plan --arch g15d --attention --heads 32 --kv-heads 4 --head-dim 128 --keys 8195 --rows 8 --policy exact
   cargo xtask plan --arch g13s --n 17408 --k 5120 --mode mxfp4 --all-policies --rows 16")]
 pub struct Args {
     /// The GPU, as Metal names it: applegpu_g15d, or g15d (an M3 Ultra)
@@ -38,12 +42,26 @@ pub struct Args {
     /// The GPUs that MLX tells apart, side by side
     #[arg(long, conflicts_with = "arch")]
     all_arch: bool,
+    /// A block of attention instead of a quantized product
+    #[arg(long, conflicts_with = "dense")]
+    attention: bool,
+    /// A dense product instead of a quantized one
+    #[arg(long)]
+    dense: bool,
+    /// Something is added to the dense product (addmm)
+    #[arg(long, requires = "dense")]
+    addmm: bool,
+    /// The weights of the dense product are (K, N)
+    #[arg(long, requires = "dense")]
+    not_transposed: bool,
+    #[command(flatten)]
+    sizes: attention::Sizes,
     /// Outputs a row: the rows of the weight matrix
-    #[arg(long, value_parser = value_parser!(u32).range(1..1 << 31))]
-    n: u32,
+    #[arg(long, required_unless_present = "attention", value_parser = value_parser!(u32).range(1..1 << 31))]
+    n: Option<u32>,
     /// Values a row: the columns of the weight matrix
-    #[arg(long, value_parser = value_parser!(u32).range(1..1 << 31))]
-    k: u32,
+    #[arg(long, required_unless_present = "attention", value_parser = value_parser!(u32).range(1..1 << 31))]
+    k: Option<u32>,
     /// affine, mxfp4, mxfp8 or nvfp4
     #[arg(long, default_value_t = Mode::Affine)]
     mode: Mode,
@@ -71,9 +89,9 @@ pub struct Args {
     /// The OS lets MLX use the matrix units of generation 17 (macOS 26.2 or later)
     #[arg(long)]
     matrix_units: bool,
-    /// The last number of rows
-    #[arg(long, value_name = "M", default_value_t = 40, value_parser = value_parser!(u32).range(1..=4096))]
-    rows: u32,
+    /// The last number of rows, 40 unless told otherwise; of attention the rows of the block, 8
+    #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
+    rows: Option<u32>,
     /// Print a JSON array with a row for each architecture and M
     ///
     /// Fields: architecture, policy, m, path, kernel, tile, tiles, weight_passes, bytes, identical
@@ -92,6 +110,11 @@ impl Args {
             .fixed()
             .map_or((4, 64), |format| (format.bits(), format.group_size()));
         (self.bits.unwrap_or(bits), self.group.unwrap_or(group))
+    }
+
+    /// N and K of a product, which is asked for with both.
+    fn sizes_of_product(&self) -> (u32, u32) {
+        (self.n.unwrap_or(1), self.k.unwrap_or(1))
     }
 }
 
@@ -133,6 +156,37 @@ pub fn run(args: Args) -> Result<()> {
     } else {
         vec![args.policy]
     };
+    if args.attention {
+        let rows = args.rows.unwrap_or(8);
+        return attention::run(
+            &args.sizes,
+            &architectures,
+            &policies,
+            args.dtype,
+            rows,
+            args.json,
+        );
+    }
+    let (n, k) = args.sizes_of_product();
+    if args.dense {
+        let product = Dense {
+            architecture: architectures[0],
+            dtype: args.dtype,
+            addmm: args.addmm,
+            transpose: !args.not_transposed,
+            m: 1,
+            n,
+            k,
+            batch: args.batch,
+        };
+        return dense::run(
+            &product,
+            &architectures,
+            &policies,
+            args.rows.unwrap_or(40),
+            args.json,
+        );
+    }
     let mut ladders = Vec::new();
     for architecture in architectures {
         for &policy in &policies {
@@ -164,9 +218,10 @@ fn title(args: &Args) -> String {
     } else {
         ""
     };
+    let (n, k) = args.sizes_of_product();
     let title = format!(
-        "{} {bits}-bit, groups of {group}{scale}, {}, N = {}, K = {}",
-        args.mode, args.dtype, args.n, args.k
+        "{} {bits}-bit, groups of {group}{scale}, {}, N = {n}, K = {k}",
+        args.mode, args.dtype
     );
     match args.arch {
         Some(architecture) if args.all_policies => format!("{title}, {architecture}"),
@@ -176,7 +231,8 @@ fn title(args: &Args) -> String {
 
 fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Ladder> {
     let (bits, group_size) = args.bits_and_group();
-    let plans = (1..=args.rows)
+    let (n, k) = args.sizes_of_product();
+    let plans = (1..=args.rows.unwrap_or(40))
         .map(|m| {
             let problem = Problem {
                 nax: args.matrix_units && architecture.has_matrix_units(),
@@ -192,12 +248,9 @@ fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Lad
                 global_scale: args.global_scale,
                 m,
                 batch: args.batch,
-                ..Problem::new(architecture, args.n, args.k)
+                ..Problem::new(architecture, n, k)
             };
-            match dispatch_plan::plan(&problem, policy, &[]) {
-                Err(dispatch_plan::Error::Invalid(text)) => Err(Usage(text).into()),
-                plan => Ok(plan?),
-            }
+            usage(dispatch_plan::plan(&problem, policy, &[]))
         })
         .collect::<Result<_>>()?;
     Ok(Ladder {
@@ -210,6 +263,14 @@ fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Lad
         },
         plans,
     })
+}
+
+/// What the plan refuses was asked for wrongly.
+fn usage<T>(plan: Result<T, dispatch_plan::Error>) -> Result<T> {
+    match plan {
+        Err(dispatch_plan::Error::Invalid(text)) => Err(Usage(text).into()),
+        plan => Ok(plan?),
+    }
 }
 
 fn rows(ladders: &[Ladder]) -> Vec<Row<'_>> {

@@ -12,6 +12,7 @@ mod fingerprint;
 mod guard;
 mod identity;
 mod mutants;
+mod operations;
 mod traffic;
 mod wide;
 
@@ -38,6 +39,16 @@ fn main() {
         trial(
             "default_does_not_keep_them_in_fp_modes",
             identity::fp_negative_control,
+        ),
+        trial("rows_of_attention_keep_their_bits", operations::attention),
+        trial("rows_of_dense_products_keep_them", operations::dense),
+        trial(
+            "rows_of_gathers_and_gated_delta_keep_them",
+            operations::rest,
+        ),
+        trial(
+            "attention_dispatches_what_its_rows_dispatch_alone",
+            operations::names,
         ),
         trial("a_kernel_in_another_order_is_caught", mutants::caught),
         trial(

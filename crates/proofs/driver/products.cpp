@@ -16,25 +16,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <exception>
 #include <iostream>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "metal_sim.h"
+#include "common.h"
 #include "mlx/backend/metal/metal.h"
-#include "mlx/mlx.h"
-
-namespace mx = mlx::core;
-using nlohmann::json;
 
 namespace {
 
@@ -85,30 +76,6 @@ Case parse(const std::string& line) {
   return c;
 }
 
-mx::Dtype dtype_of(const std::string& name) {
-  if (name == "float32") {
-    return mx::float32;
-  }
-  if (name == "float16") {
-    return mx::float16;
-  }
-  if (name == "bfloat16") {
-    return mx::bfloat16;
-  }
-  throw std::invalid_argument("not a type: " + name);
-}
-
-// What is left of a value in the type.
-float rounded(float value, mx::Dtype dtype) {
-  if (dtype == mx::float16) {
-    return static_cast<float>(static_cast<mx::float16_t>(value));
-  }
-  if (dtype == mx::bfloat16) {
-    return static_cast<float>(static_cast<mx::bfloat16_t>(value));
-  }
-  return value;
-}
-
 // The values of the fp modes, by the formats' definition.
 double fp4_e2m1(int bits) {
   constexpr double magnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
@@ -134,38 +101,6 @@ constexpr double largest_nvfp4 = 448.0 * 6.0;
 // any of the weights.
 constexpr float global_scale_x = 1.1f;
 constexpr float global_scale_w = 2.3f;
-
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-
-  // splitmix64
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-
-  float real(float low, float high) {
-    const float unit = static_cast<float>(next() >> 40) * 0x1p-24f;
-    return low + (high - low) * unit;
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-std::vector<std::uint32_t> bits_of(mx::array& array) {
-  std::vector<std::uint32_t> bits(array.size());
-  if (array.itemsize() == 4) {
-    std::memcpy(bits.data(), array.data<float>(), array.nbytes());
-  } else {
-    auto narrow = array.data<std::uint16_t>();
-    bits.assign(narrow, narrow + array.size());
-  }
-  return bits;
-}
 
 struct Problem {
   Case c;
@@ -252,7 +187,7 @@ struct Problem {
     const auto bits = bits_of(seen);
     std::vector<float> values;
     for (auto word : bits) {
-      values.push_back(static_cast<float>(value(word)));
+      values.push_back(static_cast<float>(value_of(word, dtype)));
     }
     return values;
   }
@@ -348,7 +283,7 @@ struct Problem {
             size += std::abs(term);
           }
           const std::size_t at = (std::size_t(b) * rows + r) * c.n + n;
-          const double found = value(bits[at]);
+          const double found = value_of(bits[at], dtype);
           const double relative = std::abs(found - sum) / size;
           // A NaN is the worst of all.
           worst = std::isnan(worst) || relative <= worst ? worst : relative;
@@ -357,50 +292,7 @@ struct Problem {
     }
     return worst;
   }
-
-  double value(std::uint32_t bits) const {
-    if (dtype == mx::float32) {
-      float value;
-      std::memcpy(&value, &bits, sizeof(value));
-      return value;
-    }
-    const auto low = static_cast<std::uint16_t>(bits);
-    if (dtype == mx::bfloat16) {
-      mx::bfloat16_t value;
-      std::memcpy(static_cast<void*>(&value), &low, sizeof(low));
-      return static_cast<float>(value);
-    }
-    mx::float16_t value;
-    std::memcpy(static_cast<void*>(&value), &low, sizeof(low));
-    return static_cast<float>(value);
-  }
 };
-
-std::string hex(const std::vector<std::uint32_t>& bits, int digits) {
-  std::string text;
-  char word[9];
-  for (auto value : bits) {
-    std::snprintf(word, sizeof(word), "%0*x", digits, value);
-    text += word;
-  }
-  return text;
-}
-
-std::string take(char* text) {
-  std::string taken(text);
-  metal_sim_free(text);
-  return taken;
-}
-
-// The records of a trace, one a line.
-json dispatches(const std::string& lines) {
-  auto all = json::array();
-  std::istringstream in(lines);
-  for (std::string line; std::getline(in, line);) {
-    all.push_back(json::parse(line));
-  }
-  return all;
-}
 
 json answer(const Case& c) {
   const Problem problem(c);

@@ -1,6 +1,6 @@
-"""Runs upstream's unittest files for ci/quantized-outputs.sh.
+"""Runs upstream's unittest files for ci/outputs-without-policy.sh.
 
-usage: quantized_outputs.py FILE[:PATTERN]...
+usage: outputs_without_policy.py FILE[:PATTERN]...
 
 Names each test in the list (RECORD_OUTPUTS) before the library adds the test's outputs to it.
 """

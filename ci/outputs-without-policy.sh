@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Compares every output of every quantized primitive that upstream's own tests evaluate, on pristine MLX
-# and on the patched one without a policy: the lists of hashes must be equal.
-# usage: ci/quantized-outputs.sh ARCH [FILE[:PATTERN]]…, e.g. applegpu_g15d test_quantized.py:test_qmm
+# Compares every output of every primitive that row policies cover and that upstream's own tests evaluate, on
+# pristine MLX and on the patched one without a policy: the lists of hashes must be equal.
+# usage: ci/outputs-without-policy.sh ARCH [FILE[:PATTERN]]…, e.g. applegpu_g15d test_quantized.py:test_qmm
 #
 # Needs what ci/python-env.sh needs, and `cargo xtask build --backend sim` with and without
 # `--pristine`; MLX_OVERLAY_PREFIX and MLX_PRISTINE_PREFIX name other builds. The lists stay in
-# target/quantized-outputs. Tests that compute on the CPU as well need builds with `--cpu`.
+# target/outputs-without-policy. Tests that compute on the CPU as well need builds with `--cpu`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 [[ $# -ge 1 && $1 == applegpu_* ]] || { sed -n 's,^# usage,usage,p' "$0" >&2; exit 2; }
 arch=$1
 shift
-[[ $# -ge 1 ]] || set -- test_quantized.py
-root=$PWD/target/quantized-outputs
+[[ $# -ge 1 ]] || set -- test_fast_sdpa.py test_blas.py test_quantized.py
+root=$PWD/target/outputs-without-policy
 
 patched=${MLX_OVERLAY_PREFIX:-target/mlx/current}
 pristine=${MLX_PRISTINE_PREFIX:-$(find target/mlx -path '*/sim*-pristine-*/prefix/mlx-overlay.toml' -printf '%h\n' | head -1)}
@@ -32,7 +32,7 @@ record() {
     env=$(ci/python-env.sh "$prefix" "$root" -Wl,--wrap=_ZN3mlx4core3gpu4evalERNS0_5arrayE "$object")
     : >"$env/$arch.list"
     MTL_SIM_ARCH=$arch MTL_SIM_OS=${MTL_SIM_OS:-26.0} RECORD_OUTPUTS=$env/$arch.list \
-        "$env/bin/python" ci/quantized_outputs.py "${@/#/vendor/mlx/python/tests/}" >&2
+        "$env/bin/python" ci/outputs_without_policy.py "${@/#/vendor/mlx/python/tests/}" >&2
     echo "$env/$arch.list"
 }
 
@@ -41,7 +41,7 @@ before=$(record "$pristine" "$@")
 after=$(record "$patched" "$@")
 grep '^#' "$before"
 outputs=$(grep -vc '^#' "$before") || {
-    echo "no quantized output was recorded on $arch: name tests that evaluate quantized products" >&2
+    echo "no output was recorded on $arch: name tests that evaluate products or attention" >&2
     exit 1
 }
 echo "$outputs outputs on $arch"
