@@ -12,8 +12,7 @@ foreach(
   kernel_record
   qmv_dispatch
   qmv_plan
-  qmv_streamed
-  rows_plan)
+  qmv_streamed)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${name}.cpp)
     target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/${name}.cpp)
   endif()

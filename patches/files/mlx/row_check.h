@@ -1,0 +1,35 @@
+// A look at a graph before it runs: which of its operations do not keep the
+// bits of a row.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mlx/api.h"
+#include "mlx/array.h"
+#include "mlx/stream.h"
+
+namespace mlx::core {
+
+/// An operation whose rows would not keep their bits, or not all that a decoder
+/// may expect.
+struct RowFinding {
+  std::string primitive; // Primitive::name
+  Shape shape; // of its first output
+  Stream stream; // where it would run
+  std::string why;
+  std::string remedy;
+};
+
+/// Looks at what an evaluation of `outputs` would run, each operation once, and
+/// evaluates nothing. Named are operations that policies cover and that are on
+/// another stream or device than `s`, that have more rows than its policy's
+/// block, or that were built without asking it; attention that sees an array
+/// mask or is written by hand; and operations that no policy covers, except
+/// those that are known to compute each row by itself.
+MLX_API std::vector<RowFinding> check_rows(
+    const std::vector<array>& outputs,
+    Stream s);
+
+} // namespace mlx::core
