@@ -483,14 +483,16 @@ class Gather : public Operation {
 
   Results alone(int r, int m, mx::Stream s) override {
     const int token = most_ - m + r;
-    const auto x = mx::expand_dims(
-        mx::contiguous(cut(x_.array(dtype_), 0, token, token + 1, s), false, s),
-        1,
-        s);
+    const auto x =
+        mx::expand_dims(cut(x_.array(dtype_), 0, token, token + 1, s), 1, s);
     const auto first = picks_.begin() + std::size_t(token) * c_.picks;
-    return {
-        {multiply(x, mx::array(first, {1, c_.picks}, mx::uint32), false, s),
-         0}};
+    const mx::array experts(first, {1, c_.picks}, mx::uint32);
+    std::vector<mx::array> rows;
+    for (int row = 0; row < c_.rows_a_pick; row++) {
+      const auto one = mx::contiguous(cut(x, 2, row, row + 1, s), false, s);
+      rows.push_back(multiply(one, experts, false, s));
+    }
+    return {{mx::concatenate(rows, 2, s), 0}};
   }
 
  private:

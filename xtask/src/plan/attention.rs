@@ -11,7 +11,7 @@ use super::{plain_table, usage};
 /// The sizes of a block of attention.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "With --attention")]
-pub struct Sizes {
+pub(super) struct Sizes {
     /// Heads of the queries
     #[arg(long, default_value_t = 8, value_parser = value_parser!(u32).range(1..1 << 16))]
     heads: u32,
@@ -54,7 +54,7 @@ struct Line {
 }
 
 /// Prints what a block of that many rows takes on each device under each policy.
-pub fn run(
+pub(super) fn run(
     sizes: &Sizes,
     architectures: &[Architecture],
     policies: &[Policy],

@@ -22,7 +22,7 @@ struct Line {
 }
 
 /// Prints what products of 1, 2 and so on up to `rows` rows take; `problem` has the rest.
-pub fn run(
+pub(super) fn run(
     problem: &Dense,
     architectures: &[Architecture],
     policies: &[Policy],
