@@ -1,0 +1,305 @@
+"""Compares a block of tokens with the same tokens one by one, for mlx-lm's own models.
+
+A decoder that verifies drafted tokens computes M tokens in one forward pass and expects the logits that M steps of one
+token give. This runs both for small random models of real head counts and compares every bit of every row.
+
+The reference is computed under the policy `default`: one token at a time. Each policy then computes the first 2, 5 and
+16 of these tokens as a block, and one more token after the block, which sees what the block left in the caches.
+"""
+
+import argparse
+import copy
+import itertools
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+
+try:
+    from row_policy import Unavailable, parse, row_policy
+except Exception as error:  # reported by main, as every other error is
+    if type(error).__name__ != "Unavailable":
+        raise
+    sys.exit(f"error: {error}")
+from tiny_models import MODELS, VOCABULARY, WINDOW, build, caches_after, mlx_lm_version
+
+DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
+WEIGHTS = ["dense", "q4", "q6", "q8"]
+POLICIES = ["default", "narrow", "exact"]
+PREFIXES = [8, 100, 1022]
+BLOCKS = [2, 5, 16]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model, a type, a kind of weights and a prefix: what one reference serves."""
+
+    model: str
+    dtype: str
+    weights: str
+    prefix: int
+
+
+@dataclass
+class Result:
+    model: str
+    dtype: str
+    weights: str
+    prefix: int
+    block: int
+    policy: str
+    rows: str  # one mark a row: "=" for equal bits, "x" for others
+    step_after: bool  # the token after the block has the bits of the reference
+    values_differing: int
+    values: int
+    seconds: float
+
+    @property
+    def equal(self):
+        return "x" not in self.rows and self.step_after
+
+
+def core():
+    """float32, which shows what bfloat16 rounds away: every model, dense and quantized, a block of 5 that crosses 1,024
+    keys, which is where MLX changes its attention kernel on this device, and a block of 16 for models with experts,
+    which is where mlx-lm sorts its picks."""
+    for name, weights in itertools.product(MODELS, ["dense", "q4"]):
+        yield Setting(name, "float32", weights, 1022), [5]
+    for name in ("qwen3-30b-a3b", "gpt-oss-20b"):
+        yield Setting(name, "float32", "q4", 8), [16]
+
+
+def everything():
+    """Every model, type, kind of weights, prefix and block."""
+    for setting in itertools.product(MODELS, DTYPES, ["dense", "q4"], PREFIXES):
+        yield Setting(*setting), BLOCKS
+
+
+def bits(logits):
+    """The logits of a batch of one, as unsigned integers: a row a token."""
+    return np.array(logits[0].view(mx.uint32 if logits.dtype == mx.float32 else mx.uint16))
+
+
+def forward(model, tokens, caches):
+    logits = model(mx.array(tokens)[None], cache=caches)
+    mx.eval(logits, [cache.state for cache in caches])
+    if not np.isfinite(np.array(logits.astype(mx.float32))).all():
+        raise RuntimeError("the model gives logits that are not finite, so a comparison of them shows nothing")
+    return bits(logits)
+
+
+def one_by_one(model, tokens, caches):
+    caches = copy.deepcopy(caches)
+    return np.concatenate([forward(model, tokens[i : i + 1], caches) for i in range(len(tokens))])
+
+
+def as_block(model, tokens, caches, block):
+    """The rows of a block, and that of the token after it as a step of its own."""
+    caches = copy.deepcopy(caches)
+    rows = forward(model, tokens[:block], caches)
+    return rows, forward(model, tokens[block : block + 1], caches)
+
+
+def compare(setting, model, caches, blocks, policies, seed):
+    tokens = np.random.default_rng(seed + 1).integers(0, VOCABULARY, max(blocks) + 1)
+    with row_policy("default"):
+        reference = one_by_one(model, tokens, caches)
+    for block, policy in itertools.product(blocks, policies):
+        start = time.monotonic()
+        with row_policy(policy):
+            rows, after = as_block(model, tokens, caches, block)
+        different = rows != reference[:block]
+        yield Result(
+            **asdict(setting),
+            block=block,
+            policy=policy,
+            rows="".join("x" if row.any() else "=" for row in different),
+            step_after=bool((after[0] == reference[block]).all()),
+            values_differing=int(different.sum()),
+            values=different.size,
+            seconds=round(time.monotonic() - start, 2),
+        )
+
+
+def run(cases, policies, seed, emit):
+    """Runs cases that share a model next to each other, so that it is built once."""
+    results, built, model = [], None, None
+    for setting, blocks in cases:
+        wanted = (setting.model, setting.dtype, setting.weights)
+        if wanted != built:
+            module, arguments = MODELS[setting.model]
+            model, built = build(module, arguments, DTYPES[setting.dtype], setting.weights, seed), wanted
+        with row_policy("default"):
+            caches = caches_after(model, setting.prefix, seed)
+        for result in compare(setting, model, caches, blocks, policies, seed):
+            results.append(result)
+            emit(result)
+    return results
+
+
+def device():
+    info = mx.device_info()
+    return {
+        "device": info["device_name"],
+        "architecture": info["architecture"],
+        "mlx": mx.__version__,
+        "mlx_lm": mlx_lm_version(),
+        "tree": os.environ.get("MLX_OVERLAY_TREE", ""),
+    }
+
+
+def cell(result):
+    if result is None:
+        return "-"
+    if result.equal:
+        return "equal"
+    rows = f"{result.rows.count('x')} of {len(result.rows)} rows"
+    return rows if result.step_after else f"{rows}, and the step after"
+
+
+def table(results, policies):
+    """A row for each case, a column for each policy."""
+    lines = [
+        "| model | type | weights | prefix | block | " + " | ".join(policies) + " |",
+        "|---|---|---|--:|--:|" + "---|" * len(policies),
+    ]
+    cases = {}
+    for result in results:
+        case = (result.model, result.dtype, result.weights, result.prefix, result.block)
+        cases.setdefault(case, {})[result.policy] = result
+    for case, by_policy in cases.items():
+        cells = [*map(str, case), *(cell(by_policy.get(policy)) for policy in policies)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def verdict(results, policies):
+    """What is wrong with the results: a line each."""
+    wrong = []
+    for result in results:
+        if result.policy != "default" and not result.equal:
+            case = f"{result.model} {result.dtype} {result.weights}, prefix {result.prefix}, block {result.block}"
+            wrong.append(f"{result.policy} does not keep the bits of single steps: {case}: {cell(result)}")
+    if "default" in policies:
+        for name in dict.fromkeys(result.model for result in results):
+            if all(result.equal for result in results if result.model == name and result.policy == "default"):
+                wrong.append(f"{name}: no row differs under default, so its cases show nothing about the policies")
+    return wrong
+
+
+def limits(policies, seed, emit):
+    """What no policy can keep, because the program above MLX hands it other operands. Returns what did not show."""
+    from limits import LIMITS
+
+    unseen = []
+    for limit in LIMITS:
+        results = list(limit.run(policies, seed))
+        for result in results:
+            emit(result, limit.name)
+        if all(result.equal for result in results if result.policy != "default"):
+            unseen.append(f"{limit.name}: every row kept its bits, which the documentation says it cannot")
+    return unseen
+
+
+def number(text):
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def listed(kind, known=None):
+    """An argument that is a list with commas; unknown values are named together with the known ones."""
+
+    def read(text):
+        values = []
+        for part in text.split(","):
+            try:
+                value = kind(part)
+            except ValueError:
+                raise argparse.ArgumentTypeError(f"{part!r} is not a number from 1 up") from None
+            if known is not None and value not in known:
+                raise argparse.ArgumentTypeError(f"unknown: {part!r}; known: {', '.join(map(str, known))}")
+            values.append(value)
+        return values
+
+    return read
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="every case; without it, the core")
+    parser.add_argument("--limits", action="store_true", help="what no policy can keep, shown on purpose")
+    parser.add_argument("--model", type=listed(str, MODELS), help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--dtype", type=listed(str, DTYPES), help=f"of {', '.join(DTYPES)}")
+    parser.add_argument("--weights", type=listed(str, WEIGHTS), help=f"of {', '.join(WEIGHTS)} (bits, groups of 64)")
+    parser.add_argument("--prefix", type=listed(number), help="tokens before the block")
+    parser.add_argument("--block", type=listed(number), help="tokens in a block")
+    parser.add_argument("--policy", type=lambda text: text.split(","), default=POLICIES, help="default is the control")
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write a JSON line for each case and policy")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the table as Markdown")
+    args = parser.parse_args()
+    for policy in args.policy:
+        try:
+            parse(policy)
+        except ValueError as error:
+            parser.error(f"--policy: {error}")
+    if args.seed < 0:
+        parser.error(f"--seed: {args.seed} is negative")
+    longest = max(args.prefix or [0]) + max(args.block or [0]) + 1
+    if longest > WINDOW:
+        parser.error(f"a prefix and a block of {longest} tokens in all wrap the sliding window of {WINDOW}; --limits shows that")
+    return args
+
+
+def chosen(args):
+    """The cases of the core or of everything; a dimension that is given replaces the set's own."""
+    if not (args.model or args.dtype or args.weights or args.prefix or args.block):
+        return everything() if args.full else core()
+    settings = itertools.product(
+        args.model or MODELS, args.dtype or DTYPES, args.weights or ["dense", "q4"], args.prefix or PREFIXES
+    )
+    return ((Setting(*setting), args.block or BLOCKS) for setting in settings)
+
+
+def main():
+    args = arguments()
+    start = time.monotonic()
+    facts = device()
+    output = args.json.open("w", encoding="utf-8") if args.json else None
+
+    def emit(result, limit=None):
+        line = {**facts, **asdict(result), "equal": result.equal, **({"limit": limit} if limit else {})}
+        if output:
+            print(json.dumps(line), file=output, flush=True)
+        case = f"{result.model} {result.dtype} {result.weights} prefix {result.prefix} block {result.block}"
+        print(f"{limit + ': ' if limit else ''}{case} {result.policy}: {cell(result)} ({result.seconds} s)", flush=True)
+        shown.append(result)
+
+    shown = []
+    if args.limits:
+        wrong = limits(args.policy, args.seed, emit)
+    else:
+        wrong = verdict(run(chosen(args), args.policy, args.seed, emit), args.policy)
+    seconds = time.monotonic() - start
+
+    if args.report:
+        head = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+        args.report.write_text(
+            f"{head}; seed {args.seed}; {len(shown)} comparisons in {seconds:.0f} s.\n\n" + table(shown, args.policy),
+            encoding="utf-8",
+        )
+    print(f"{facts['device']}: {len(shown)} comparisons in {seconds:.1f} s")
+    for line in wrong:
+        print(f"error: {line}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
