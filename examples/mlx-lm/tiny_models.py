@@ -118,14 +118,14 @@ MODELS = {
     "gemma4-31b": ("gemma4_text", gemma4(32, 16, 4)),
     "gemma4-12b": ("gemma4_text", gemma4(16, 8, 1)),
     # Gated delta and attention in turn. mlx-lm brings its own kernel for gated delta.
-    "qwen3.5-9b": (
+    "qwen3.6-27b": (
         "qwen3_5",
         _args(
             model_type="qwen3_5",
-            num_attention_heads=16,
+            num_attention_heads=24,
             num_key_value_heads=4,
             head_dim=256,
-            linear_num_value_heads=32,
+            linear_num_value_heads=48,
             linear_num_key_heads=16,
             linear_key_head_dim=128,
             linear_value_head_dim=128,
