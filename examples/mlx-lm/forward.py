@@ -8,60 +8,25 @@ The reference is computed under the policy `default`: one token at a time. Each 
 """
 
 import argparse
-import copy
 import itertools
 import json
-import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import mlx.core as mx
-import numpy as np
 
-try:
-    from row_policy import Unavailable, parse, row_policy
-except Exception as error:  # reported by main, as every other error is
-    if type(error).__name__ != "Unavailable":
-        raise
-    sys.exit(f"error: {error}")
-from tiny_models import MODELS, VOCABULARY, WINDOW, build, caches_after, mlx_lm_version
+from compare import Setting, compare, device
+from limits import LIMITS
+from row_policy import WIDE, parse, row_policy
+from tiny_models import MODELS, WINDOW, build, caches_after
 
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
 WEIGHTS = ["dense", "q4", "q6", "q8"]
 POLICIES = ["default", "narrow", "exact"]
 PREFIXES = [8, 100, 1022]
 BLOCKS = [2, 5, 16]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A model, a type, a kind of weights and a prefix: what one reference serves."""
-
-    model: str
-    dtype: str
-    weights: str
-    prefix: int
-
-
-@dataclass
-class Result:
-    model: str
-    dtype: str
-    weights: str
-    prefix: int
-    block: int
-    policy: str
-    rows: str  # one mark a row: "=" for equal bits, "x" for others
-    step_after: bool  # the token after the block has the bits of the reference
-    values_differing: int
-    values: int
-    seconds: float
-
-    @property
-    def equal(self):
-        return "x" not in self.rows and self.step_after
 
 
 def core():
@@ -85,52 +50,6 @@ def everything():
         yield Setting(*setting), BLOCKS
 
 
-def bits(logits):
-    """The logits of a batch of one, as unsigned integers: a row a token."""
-    return np.array(logits[0].view(mx.uint32 if logits.dtype == mx.float32 else mx.uint16))
-
-
-def forward(model, tokens, caches):
-    logits = model(mx.array(tokens)[None], cache=caches)
-    mx.eval(logits, [cache.state for cache in caches])
-    if not np.isfinite(np.array(logits.astype(mx.float32))).all():
-        raise RuntimeError("the model gives logits that are not finite, so a comparison of them shows nothing")
-    return bits(logits)
-
-
-def one_by_one(model, tokens, caches):
-    caches = copy.deepcopy(caches)
-    return np.concatenate([forward(model, tokens[i : i + 1], caches) for i in range(len(tokens))])
-
-
-def as_block(model, tokens, caches, block):
-    """The rows of a block, and that of the token after it as a step of its own."""
-    caches = copy.deepcopy(caches)
-    rows = forward(model, tokens[:block], caches)
-    return rows, forward(model, tokens[block : block + 1], caches)
-
-
-def compare(setting, model, caches, blocks, policies, seed):
-    tokens = np.random.default_rng(seed + 1).integers(0, VOCABULARY, max(blocks) + 1)
-    with row_policy("default"):
-        reference = one_by_one(model, tokens, caches)
-    for block, policy in itertools.product(blocks, policies):
-        start = time.monotonic()
-        with row_policy(policy):
-            rows, after = as_block(model, tokens, caches, block)
-        different = rows != reference[:block]
-        yield Result(
-            **asdict(setting),
-            block=block,
-            policy=policy,
-            rows="".join("x" if row.any() else "=" for row in different),
-            step_after=bool((after[0] == reference[block]).all()),
-            values_differing=int(different.sum()),
-            values=different.size,
-            seconds=round(time.monotonic() - start, 2),
-        )
-
-
 def run(cases, policies, seed, emit):
     """Runs cases that share a model next to each other, so that it is built once."""
     results, built, model = [], None, None
@@ -145,17 +64,6 @@ def run(cases, policies, seed, emit):
             results.append(result)
             emit(result)
     return results
-
-
-def device():
-    info = mx.device_info()
-    return {
-        "device": info["device_name"],
-        "architecture": info["architecture"],
-        "mlx": mx.__version__,
-        "mlx_lm": mlx_lm_version(),
-        "tree": os.environ.get("MLX_OVERLAY_TREE", ""),
-    }
 
 
 def cell(result):
@@ -199,8 +107,6 @@ def verdict(results, policies):
 
 def limits(policies, seed, emit):
     """What no policy can keep, because the program above MLX hands it other operands. Returns what did not show."""
-    from limits import LIMITS
-
     unseen = []
     for limit in LIMITS:
         results = list(limit.run(policies, seed))
@@ -252,14 +158,16 @@ def arguments():
     args = parser.parse_args()
     for policy in args.policy:
         try:
-            parse(policy)
+            kind = parse(policy).kind
         except ValueError as error:
             parser.error(f"--policy: {error}")
+        if kind == WIDE:
+            parser.error("--policy: wide gives a single token other bits as well, so the reference here is not its own")
     if args.seed < 0:
         parser.error(f"--seed: {args.seed} is negative")
     longest = max(args.prefix or [0]) + max(args.block or [0]) + 1
     if longest > WINDOW:
-        parser.error(f"a prefix and a block of {longest} tokens in all wrap the sliding window of {WINDOW}; --limits shows that")
+        parser.error(f"a run of {longest} tokens wraps the sliding window of {WINDOW}, which --limits shows")
     return args
 
 
@@ -277,7 +185,12 @@ def main():
     args = arguments()
     start = time.monotonic()
     facts = device()
-    output = args.json.open("w", encoding="utf-8") if args.json else None
+    try:
+        output = args.json.open("w", encoding="utf-8") if args.json else None
+        if args.report:
+            args.report.touch()
+    except OSError as error:
+        sys.exit(f"error: cannot write the results: {error}")
 
     def emit(result, limit=None):
         line = {**facts, **asdict(result), "equal": result.equal, **({"limit": limit} if limit else {})}

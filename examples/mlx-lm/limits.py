@@ -10,7 +10,7 @@ from typing import Callable
 import mlx.core as mx
 import numpy as np
 
-import forward
+from compare import Result, Setting, bits, compare, one_by_one
 from row_policy import row_policy
 from tiny_models import MODELS, VOCABULARY, build, caches_after, gpt_oss, mlx_lm
 
@@ -22,21 +22,21 @@ def wrapped_ring(policies, seed):
     first. The sums over the keys then run in another order."""
     # gpt-oss's own window, and a prefix beyond it.
     model = build("gpt_oss", gpt_oss(window=128), mx.float32, "q4", seed)
-    setting = forward.Setting("gpt-oss-20b", DTYPE, "q4", 200)
+    setting = Setting("gpt-oss-20b", DTYPE, "q4", 200)
     with row_policy("default"):
         caches = caches_after(model, setting.prefix, seed)
-    yield from forward.compare(setting, model, caches, [5], policies, seed)
+    yield from compare(setting, model, caches, [5], policies, seed)
 
 
 def quantized_cache(policies, seed):
     """mlx-lm's quantized key-value cache: attention becomes two quantized products over all keys, which see neither the
     rows' own numbers of keys nor that they are attention."""
     model = build(*MODELS["llama-3.2-1b"], mx.float32, "q4", seed)
-    setting = forward.Setting("llama-3.2-1b", DTYPE, "q4", 1022)
+    setting = Setting("llama-3.2-1b", DTYPE, "q4", 1022)
     with row_policy("default"):
         caches = [cache.to_quantized(group_size=64, bits=8) for cache in caches_after(model, setting.prefix, seed)]
         mx.eval([cache.state for cache in caches])
-    yield from forward.compare(setting, model, caches, [5], policies, seed)
+    yield from compare(setting, model, caches, [5], policies, seed)
 
 
 def left_padded_batch(policies, seed):
@@ -44,11 +44,11 @@ def left_padded_batch(policies, seed):
     length, and the keys stand at other places than when the sequence is alone."""
     model = build(*MODELS["llama-3.2-1b"], mx.float32, "q4", seed)
     block, short, long = 2, 900, 1030
-    setting = forward.Setting("llama-3.2-1b", DTYPE, "q4", short)
+    setting = Setting("llama-3.2-1b", DTYPE, "q4", short)
     tokens = np.random.default_rng(seed + 1).integers(0, VOCABULARY, block + 1)
     with row_policy("default"):
         long_caches, caches = caches_after(model, long, seed + 2), caches_after(model, short, seed)
-        alone = forward.one_by_one(model, tokens, caches)
+        alone = one_by_one(model, tokens, caches)
     merge = mlx_lm("models.cache").BatchKVCache.merge
     for policy in policies:
         start = time.monotonic()
@@ -58,13 +58,13 @@ def left_padded_batch(policies, seed):
             logits = model(both(tokens[:block]), cache=batch)
             after = model(both(tokens[block:]), cache=batch)
             mx.eval(logits, after)
-        different = forward.bits(logits[1:]) != alone[:block]
-        yield forward.Result(
+        different = bits(logits[1:]) != alone[:block]
+        yield Result(
             **asdict(setting),
             block=block,
             policy=policy,
             rows="".join("x" if row.any() else "=" for row in different),
-            step_after=bool((forward.bits(after[1:])[0] == alone[block]).all()),
+            step_after=bool((bits(after[1:])[0] == alone[block]).all()),
             values_differing=int(different.sum()),
             values=different.size,
             seconds=round(time.monotonic() - start, 2),

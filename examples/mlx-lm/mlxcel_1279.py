@@ -173,7 +173,7 @@ def run_case(case):
     import mlx.core as mx
     import numpy as np
 
-    import forward
+    from compare import as_block, device, one_by_one
     from row_policy import row_policy
     from tiny_models import MODELS, build, caches_after, gemma4
 
@@ -190,10 +190,10 @@ def run_case(case):
         with row_policy("default"):
             caches = caches_after(model, case.prefix, 100 + draw)
             tokens = np.random.default_rng(200 + draw).integers(0, 256, case.block + 1)
-            alone = forward.one_by_one(model, tokens, caches)
+            alone = one_by_one(model, tokens, caches)
         for name, (policy, operations) in {**arms, **WITHOUT}.items():
             with row_policy(policy, operations):
-                rows, after = forward.as_block(model, tokens, caches, case.block)
+                rows, after = as_block(model, tokens, caches, case.block)
             expected = alone[: case.block].view(np.uint8)
             differing = (rows.view(np.uint8) != expected).sum(axis=1)
             outcome.setdefault(name, []).append(
@@ -203,7 +203,7 @@ def run_case(case):
                     "step_after": bool((after[0] == alone[case.block]).all()),
                 }
             )
-    return {**forward.device(), "case": case.name, "arms": outcome}
+    return {**device(), "case": case.name, "arms": outcome}
 
 
 def differs(draws):

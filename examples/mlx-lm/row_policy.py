@@ -5,14 +5,14 @@ keeps one policy for its whole life needs none of this: MLX_ROW_POLICY=exact is 
 """
 
 import ctypes
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import mlx.core as mx
 
-DECLINE = -1
-# Operations by number, as in row_policy.h.
-QUANTIZED_PRODUCTS = range(0, 4)
+# A kind of policy, as in row_policy.h.
+WIDE = 3
 
 
 class Policy(ctypes.Structure):
@@ -29,24 +29,24 @@ class Problem(ctypes.Structure):
 Hook = ctypes.CFUNCTYPE(ctypes.c_uint64, Problem, ctypes.c_void_p)
 
 
-class Unavailable(Exception):
-    """This MLX has no row policies, or no kernels for them."""
+def _unavailable(library, lacks):
+    sys.exit(f"error: {library} {lacks}; expected a Metal or a simulated build of this repository (ci/mlx-lm.sh)")
 
 
 def _load():
     folder = Path(mx.__file__).parent / "lib"
     library = next((file for file in (folder / "libmlx.so", folder / "libmlx.dylib") if file.exists()), None)
     if library is None:
-        raise Unavailable(f"{folder} holds no libmlx; expected a build of this repository below MLX's Python package")
+        _unavailable(folder, "holds no libmlx")
     lib = ctypes.CDLL(str(library))
     if not hasattr(lib, "mlx_row_set_hook"):
-        raise Unavailable(f"{library} has no row policies; expected a build of this repository (ci/mlx-lm.sh makes one)")
+        _unavailable(library, "has no row policies")
     lib.mlx_row_last_error.restype = ctypes.c_char_p
     lib.mlx_row_has_kernels.restype = ctypes.c_int32
     lib.mlx_row_policy_from_text.argtypes = [ctypes.c_char_p, ctypes.POINTER(Policy)]
     lib.mlx_row_set_hook.argtypes = [Hook, ctypes.c_void_p]
     if lib.mlx_row_has_kernels() != 1:
-        raise Unavailable(f"{library} has no kernels for row policies; expected a Metal or a simulated build")
+        _unavailable(library, "has no kernels for row policies")
     return lib
 
 
