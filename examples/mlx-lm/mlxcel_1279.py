@@ -105,11 +105,11 @@ REPORTS = [
     Report(
         "mlxcel 1186",
         "lablup/mlxcel/issues/1186",
-        "Qwen 3.8 27B (24 query and 4 key heads of 256: mlxcel 1190), 4 bits in groups of 64, blocks of 3; M5 Max. On an "
-        "M1 Ultra quantized products differ only from 12 rows on, the batch limit.",
+        "Qwen 3.8 27B (24 query and 4 key heads of 256: mlxcel 1190), 4 bits in groups of 64, blocks of 3; M5 Max. "
+        "On an M1 Ultra quantized products differ only from 12 rows on, the batch limit.",
         ("mlxcel-1186",),
-        "The matrix units of generation 17, which the simulation has not. The batch limit follows from the real widths, "
-        "which small models do not have.",
+        "The matrix units of generation 17, which the simulation has not. The batch limit follows from the real "
+        "widths, which small models do not have.",
     ),
     Report(
         "mlxcel 1188",
@@ -122,8 +122,8 @@ REPORTS = [
     Report(
         "omlx 2506",
         "jundot/omlx/issues/2506",
-        "Qwen3.6-27B (24 query and 4 key heads of 256: fak 447), affine 8 bits in groups of 64, draft depth 3, so blocks "
-        "of 4, after a prompt of 48,388 tokens (omlx 2508); M5 Max; MLX 0.32.0.",
+        "Qwen3.6-27B (24 query and 4 key heads of 256: fak 447), affine 8 bits in groups of 64, draft depth 3, so "
+        "blocks of 4, after a prompt of 48,388 tokens (omlx 2508); M5 Max; MLX 0.32.0.",
         ("omlx-2506",),
         "The matrix units of generation 17, the real weights and the decoder's own kernels. omlx 2508 reports that "
         "another artifact of the same format does not diverge; a simulation of random weights cannot tell why.",
@@ -133,33 +133,38 @@ REPORTS = [
 HEAD = """\
 # mlxcel 1279 and other reports, simulated
 
-Written by `ci/mlx-lm.sh reports`. Every figure comes from a **simulated** Metal device ({devices}) that runs MLX {mlx}'s own \
-Metal back-end and kernels, with mlx-lm {mlx_lm}'s own models, few layers, a width of 256 and random bfloat16 weights. \
-None ran on an Apple GPU, and none used a real checkpoint. Generation 17 is simulated without its matrix units.
+Written by `ci/mlx-lm.sh reports`. Every figure comes from a **simulated** Metal device ({devices}) that runs \
+MLX {mlx}'s own Metal back-end and kernels, with mlx-lm {mlx_lm}'s own models, few layers, a width of 256 and \
+random bfloat16 weights. None ran on an Apple GPU, and none used a real checkpoint. Generation 17 is simulated \
+without its matrix units.
 
-A block of M tokens is compared with the same tokens one by one, logits bit by bit. "Products alone" lets only quantized \
-products follow the policy, as a build without the patches for attention and dense products would. "Breaks" names the \
-kinds of operations that, left to MLX while all others follow `exact`, make a row differ.
+A block of M tokens is compared with the same tokens one by one, logits bit by bit. "Products alone" lets only \
+quantized products follow the policy, as a build without the patches for attention and dense products would. \
+"Breaks" names the kinds of operations that, left to MLX while all others follow `exact`, make a row differ.
 
 ## mlxcel 1279
 
-[The report]({issues}lablup/mlxcel/issues/1279): on an M3 Ultra (`applegpu_g15d`) the exactness probe of Gemma 4 31B, 4 bits, \
-block of 4, fails under both of MLX's kernels for quantized products; position 0 differs in 231,782 of 524,288 bytes of its \
-logits (44.2 %). [mlx 3885]({issues}ml-explore/mlx/issues/3885) gives the 31B 50 local layers of 32 query and 16 key heads of \
-256 and 10 global ones of 32 and 4 heads of 512. The 12B has 16 query heads, 8 local key heads \
-([mlxcel 1192]({issues}lablup/mlxcel/pull/1192)) and one global key head \
+[The report]({issues}lablup/mlxcel/issues/1279): on an M3 Ultra (`applegpu_g15d`) the exactness probe of Gemma \
+4 31B, 4 bits, block of 4, fails under both of MLX's kernels for quantized products; position 0 differs in \
+231,782 of 524,288 bytes of its logits (44.2 %). [mlx 3885]({issues}ml-explore/mlx/issues/3885) gives the 31B \
+50 local layers of 32 query and 16 key heads of 256 and 10 global ones of 32 and 4 heads of 512. The 12B has \
+16 query heads, 8 local key heads ([mlxcel 1192]({issues}lablup/mlxcel/pull/1192)) and one global key head \
 ([tensai 224]({issues}mattn/tensai/pull/224)); on an M5 Max it is byte-identical once `qmv_wide` is off \
 ([mlxcel 1188]({issues}lablup/mlxcel/issues/1188)).
 
-Simulated: 2 local layers and all global ones (10 and 8), a prompt of 8 random tokens, then a block of 4. As mlxcel's probe does \
-([mlxcel 1193]({issues}lablup/mlxcel/pull/1193)), one model meets three inputs and passes if none differs.
+Simulated: 2 local layers and all global ones (10 and 8), a prompt of 8 random tokens, then a block of 4. As \
+mlxcel's probe does ([mlxcel 1193]({issues}lablup/mlxcel/pull/1193)), one model meets three inputs and passes \
+if none differs.
 
 """
 
 WHY = """
-At 12 keys MLX computes attention of head dim 512 without a fused kernel. The 31B's heads then meet their keys in a \
-matrix-vector product for a single token and in a matrix product for a block, so rows differ however the quantized products \
-are computed. With one key head the 12B's 16 query heads are rows of one matrix product in both cases.
+Attention of the global layers at these lengths, head dim 512, asks under `default` for these kernels:
+
+{kernels}
+The 31B's heads meet their keys in matrix-vector products for a single token and in other products for a block, so rows \
+differ however the quantized products are computed. With one key head the 12B's 16 query heads are rows of one matrix \
+product for a single token already.
 
 Not shown: the real weights, all local layers, the real width, and which commit of MLX the report used.
 
@@ -203,7 +208,26 @@ def run_case(case):
                     "step_after": bool((after[0] == alone[case.block]).all()),
                 }
             )
-    return {**device(), "case": case.name, "arms": outcome}
+    result = {**device(), "case": case.name, "arms": outcome}
+    if not isinstance(case.model, str):
+        result["kernels"] = attention_kernels(heads, global_kv_heads, case.prefix + case.block, case.block)
+    return result
+
+
+def attention_kernels(heads, kv_heads, keys, block):
+    """The kernels of attention for the last row alone and for the block, in bfloat16."""
+    import mlx.core as mx
+
+    from row_policy import kernels_of, row_policy
+
+    def ask(rows):
+        query, key = mx.ones((1, heads, rows, 512), mx.bfloat16), mx.ones((1, kv_heads, keys, 512), mx.bfloat16)
+        mx.eval(query, key)
+        mask = "causal" if rows > 1 else None
+        return kernels_of(lambda: mx.fast.scaled_dot_product_attention(query, key, key, scale=1.0, mask=mask))
+
+    with row_policy("default"):
+        return {"alone": ask(1), "block": ask(block)}
 
 
 def differs(draws):
@@ -238,7 +262,12 @@ def page(results):
         result = results[name]["arms"]
         text += f"| Gemma 4 {name} | " + " | ".join(described(result[arm]) for arm in arms)
         text += f" | {breaks(result)} |\n"
-    text += WHY
+    kernels = ""
+    for name in ("31B", "12B"):
+        for rows, names in results[name]["kernels"].items():
+            products = [kernel for kernel in names if kernel.startswith(("gemv", "steel", "sdpa"))]
+            kernels += f"- {name}, {rows}: " + ", ".join(f"`{kernel}`" for kernel in products) + "\n"
+    text += WHY.format(kernels=kernels)
     for report in REPORTS:
         text += f"**[{report.title}]({ISSUES}{report.link})**: {report.known}\n\n"
         for name in report.cases:

@@ -43,6 +43,7 @@ def _load():
         _unavailable(library, "has no row policies")
     lib.mlx_row_last_error.restype = ctypes.c_char_p
     lib.mlx_row_has_kernels.restype = ctypes.c_int32
+    lib.mlx_row_recorded_kernels.restype = ctypes.c_char_p
     lib.mlx_row_policy_from_text.argtypes = [ctypes.c_char_p, ctypes.POINTER(Policy)]
     lib.mlx_row_set_hook.argtypes = [Hook, ctypes.c_void_p]
     if lib.mlx_row_has_kernels() != 1:
@@ -82,3 +83,13 @@ def row_policy(text, operations=None):
         yield
     finally:
         _set(Hook())
+
+
+def kernels_of(compute):
+    """The names of the kernels that an evaluation on this thread asks for, in their order."""
+    _lib.mlx_row_record_kernels()
+    try:
+        mx.eval(compute())
+    finally:
+        names = _lib.mlx_row_recorded_kernels()
+    return names.decode().split()
