@@ -23,6 +23,9 @@ pub const CARGO_DENY: &str = "0.20.2";
 /// The clang-format of Debian 12. Other releases lay out some code differently.
 const CLANG_FORMAT: &str = "clang-format-14";
 
+/// What makes symbols of the static library visible to Python's bindings.
+const OBJCOPY: &str = "llvm-objcopy-19";
+
 /// Build, check and test everything on this machine
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -74,6 +77,25 @@ pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
             "its headers are missing",
             remedy,
         ));
+    }
+    if backend::default_for(host) == Backend::Sim {
+        // ci/python-env.sh links PyPI's bindings against the build.
+        let usable = "import ensurepip, sys; assert sys.version_info >= (3, 11)";
+        if host.cmd("python3").args(["-c", usable]).read().is_err() {
+            let remedy = Remedy::Packages {
+                apt: &["python3", "python3-venv"],
+                brew: &[],
+            };
+            let found = "python3 is missing, older, or without ensurepip";
+            all.push(lack("Python 3.11 with venv", found, remedy));
+        }
+        if host.find(OBJCOPY).is_none() {
+            let remedy = Remedy::Packages {
+                apt: &["llvm-19"],
+                brew: &[],
+            };
+            all.push(lack(OBJCOPY, absent, remedy));
+        }
     }
     if clang_format(host).is_none() {
         let remedy = Remedy::Packages {
@@ -214,6 +236,10 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             "--include-ignored",
         ];
         steps.push(Step::new("MLX on the simulated device", cargo(&device)).needs("build"));
+        let models = command("ci/mlx-lm.sh")
+            .env("MLX_OVERLAY_PREFIX", root.join("target/mlx/current"))
+            .env("PYTHON", "python3");
+        steps.push(Step::new("mlx-lm's models", models).needs("build"));
         steps.push(
             Step::new(
                 "patched sources",

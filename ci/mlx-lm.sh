@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs examples/mlx-lm on a simulated device: blocks of tokens against single tokens, for mlx-lm's own models.
+# usage: ci/mlx-lm.sh [core|full|limits] [ARGUMENT of forward.py]...
+#        ci/mlx-lm.sh reports                docs/reports/mlxcel-1279.md
+#
+# MLX is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX, under the Python bindings
+# from PyPI (ci/python-env.sh says what that needs). mlx-lm comes from PyPI, pinned in examples/mlx-lm/requirements.txt.
+# MTL_SIM_ARCH names the device (applegpu_g15d). Exits with 1 if a row differs where it must not.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+mode=core
+case ${1:-} in
+core | full | limits | reports)
+    mode=$1
+    shift
+    ;;
+"" | -*) ;;
+*)
+    sed -n '/^# usage/,/mlxcel-1279/s,^# ,,p' "$0" >&2
+    exit 2
+    ;;
+esac
+
+prefix=${MLX_OVERLAY_PREFIX:+$(readlink -f "$MLX_OVERLAY_PREFIX")}
+if [[ -z $prefix ]]; then
+    cargo xtask build --backend sim --cpu
+    prefix=$(readlink -f target/mlx/current)
+fi
+env=$(ci/python-env.sh "$prefix" "$PWD/target/mlx-lm")
+"$env/bin/pip" install --quiet --disable-pip-version-check --no-deps --require-hashes \
+    --requirement examples/mlx-lm/requirements.txt
+
+# Without matrix units: their kernels do not compile on the simulated device.
+export MTL_SIM_ARCH=${MTL_SIM_ARCH:-applegpu_g15d} MTL_SIM_OS=${MTL_SIM_OS:-26.0}
+MLX_OVERLAY_TREE=$(sed -n 's/^final_tree = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml")
+export MLX_OVERLAY_TREE
+# Writes no bytecode beside the sources.
+export PYTHONDONTWRITEBYTECODE=1
+
+case $mode in
+reports) exec "$env/bin/python" examples/mlx-lm/mlxcel_1279.py "$@" ;;
+core) exec "$env/bin/python" examples/mlx-lm/forward.py "$@" ;;
+*) exec "$env/bin/python" examples/mlx-lm/forward.py "--$mode" "$@" ;;
+esac

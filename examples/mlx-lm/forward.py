@@ -1,0 +1,223 @@
+"""Compares a block of tokens with the same tokens one by one, for mlx-lm's own models.
+
+A decoder that verifies drafted tokens computes M tokens in one forward pass and expects the logits that M steps of one
+token give. This runs both for small random models of real head counts and compares every bit of every row.
+
+The reference is computed under the policy `default`: one token at a time. Each policy then computes the first 2, 5 and
+16 of these tokens as a block, and one more token after the block, which sees what the block left in the caches.
+"""
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import mlx.core as mx
+
+from compare import Setting, compare, device
+from limits import LIMITS
+from row_policy import WIDE, parse, row_policy
+from tiny_models import MODELS, WINDOW, build, caches_after
+
+DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
+WEIGHTS = ["dense", "q4", "q6", "q8"]
+POLICIES = ["default", "narrow", "exact"]
+PREFIXES = [8, 100, 1022]
+BLOCKS = [2, 5, 16]
+
+
+def core():
+    """float32, which shows what bfloat16 rounds away, and a case for each thing that breaks a row."""
+    for name in MODELS:
+        # Dense products. gemma4-12b stands for gemma4-31b, which takes three times as long.
+        if name != "gemma4-31b":
+            yield Setting(name, "float32", "dense", 8), [2]
+        # Quantized products; attention that is not fused: of head dim 512, and of 7 or more query heads a key head.
+        yield Setting(name, "float32", "q4", 8), [5]
+    # Attention across 1,024 keys, a model for each head dim.
+    for name in ("qwen2.5-0.5b", "qwen3-30b-a3b", "qwen3.6-27b"):
+        yield Setting(name, "float32", "q4", 1022), [2]
+    # Enough picks of experts that mlx-lm sorts them.
+    yield Setting("gpt-oss-20b", "float32", "q4", 100), [16]
+
+
+def everything():
+    """Every model, type, kind of weights, prefix and block."""
+    for setting in itertools.product(MODELS, DTYPES, ["dense", "q4"], PREFIXES):
+        yield Setting(*setting), BLOCKS
+
+
+def run(cases, policies, seed, emit):
+    """Runs cases that share a model next to each other, so that it is built once."""
+    results, built, model = [], None, None
+    for setting, blocks in cases:
+        wanted = (setting.model, setting.dtype, setting.weights)
+        if wanted != built:
+            module, arguments = MODELS[setting.model]
+            model, built = build(module, arguments, DTYPES[setting.dtype], setting.weights, seed), wanted
+        with row_policy("default"):
+            caches = caches_after(model, setting.prefix, seed)
+        for result in compare(setting, model, caches, blocks, policies, seed):
+            results.append(result)
+            emit(result)
+    return results
+
+
+def cell(result):
+    if result is None:
+        return "-"
+    if result.equal:
+        return "equal"
+    rows = f"{result.rows.count('x')} of {len(result.rows)} rows"
+    return rows if result.step_after else f"{rows}, and the step after"
+
+
+def table(results, policies):
+    """A row for each case, a column for each policy."""
+    lines = [
+        "| model | type | weights | prefix | block | " + " | ".join(policies) + " |",
+        "|---|---|---|--:|--:|" + "---|" * len(policies),
+    ]
+    cases = {}
+    for result in results:
+        case = (result.model, result.dtype, result.weights, result.prefix, result.block)
+        cases.setdefault(case, {})[result.policy] = result
+    for case, by_policy in cases.items():
+        cells = [*map(str, case), *(cell(by_policy.get(policy)) for policy in policies)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def verdict(results, policies):
+    """What is wrong with the results: a line each."""
+    wrong = []
+    for result in results:
+        if result.policy != "default" and not result.equal:
+            case = f"{result.model} {result.dtype} {result.weights}, prefix {result.prefix}, block {result.block}"
+            wrong.append(f"{result.policy} does not keep the bits of single steps: {case}: {cell(result)}")
+    if "default" in policies:
+        for name in dict.fromkeys(result.model for result in results):
+            if all(result.equal for result in results if result.model == name and result.policy == "default"):
+                wrong.append(f"{name}: no row differs under default, so its cases show nothing about the policies")
+    return wrong
+
+
+def limits(policies, seed, emit):
+    """What no policy can keep, because the program above MLX hands it other operands. Returns what did not show."""
+    unseen = []
+    for limit in LIMITS:
+        results = list(limit.run(policies, seed))
+        for result in results:
+            emit(result, limit.name)
+        if all(result.equal for result in results if result.policy != "default"):
+            unseen.append(f"{limit.name}: every row kept its bits, which the documentation says it cannot")
+    return unseen
+
+
+def number(text):
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def listed(kind, known=None):
+    """An argument that is a list with commas; unknown values are named together with the known ones."""
+
+    def read(text):
+        values = []
+        for part in text.split(","):
+            try:
+                value = kind(part)
+            except ValueError:
+                raise argparse.ArgumentTypeError(f"{part!r} is not a number from 1 up") from None
+            if known is not None and value not in known:
+                raise argparse.ArgumentTypeError(f"unknown: {part!r}; known: {', '.join(map(str, known))}")
+            values.append(value)
+        return values
+
+    return read
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="every case; without it, the core")
+    parser.add_argument("--limits", action="store_true", help="what no policy can keep, shown on purpose")
+    parser.add_argument("--model", type=listed(str, MODELS), help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--dtype", type=listed(str, DTYPES), help=f"of {', '.join(DTYPES)}")
+    parser.add_argument("--weights", type=listed(str, WEIGHTS), help=f"of {', '.join(WEIGHTS)} (bits, groups of 64)")
+    parser.add_argument("--prefix", type=listed(number), help="tokens before the block")
+    parser.add_argument("--block", type=listed(number), help="tokens in a block")
+    parser.add_argument("--policy", type=lambda text: text.split(","), default=POLICIES, help="default is the control")
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write a JSON line for each case and policy")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the table as Markdown")
+    args = parser.parse_args()
+    for policy in args.policy:
+        try:
+            kind = parse(policy).kind
+        except ValueError as error:
+            parser.error(f"--policy: {error}")
+        if kind == WIDE:
+            parser.error("--policy: wide gives a single token other bits as well, so the reference here is not its own")
+    if args.seed < 0:
+        parser.error(f"--seed: {args.seed} is negative")
+    longest = max(args.prefix or [0]) + max(args.block or [0]) + 1
+    if longest > WINDOW:
+        parser.error(f"a run of {longest} tokens wraps the sliding window of {WINDOW}, which --limits shows")
+    return args
+
+
+def chosen(args):
+    """The cases of the core or of everything; a dimension that is given replaces the set's own."""
+    if not (args.model or args.dtype or args.weights or args.prefix or args.block):
+        return everything() if args.full else core()
+    settings = itertools.product(
+        args.model or MODELS, args.dtype or DTYPES, args.weights or ["dense", "q4"], args.prefix or PREFIXES
+    )
+    return ((Setting(*setting), args.block or BLOCKS) for setting in settings)
+
+
+def main():
+    args = arguments()
+    start = time.monotonic()
+    facts = device()
+    try:
+        output = args.json.open("w", encoding="utf-8") if args.json else None
+        if args.report:
+            args.report.touch()
+    except OSError as error:
+        sys.exit(f"error: cannot write the results: {error}")
+
+    def emit(result, limit=None):
+        line = {**facts, **asdict(result), "equal": result.equal, **({"limit": limit} if limit else {})}
+        if output:
+            print(json.dumps(line), file=output, flush=True)
+        case = f"{result.model} {result.dtype} {result.weights} prefix {result.prefix} block {result.block}"
+        print(f"{limit + ': ' if limit else ''}{case} {result.policy}: {cell(result)} ({result.seconds} s)", flush=True)
+        shown.append(result)
+
+    shown = []
+    if args.limits:
+        wrong = limits(args.policy, args.seed, emit)
+    else:
+        wrong = verdict(run(chosen(args), args.policy, args.seed, emit), args.policy)
+    seconds = time.monotonic() - start
+
+    if args.report:
+        head = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+        args.report.write_text(
+            f"{head}; seed {args.seed}; {len(shown)} comparisons in {seconds:.0f} s.\n\n" + table(shown, args.policy),
+            encoding="utf-8",
+        )
+    print(f"{facts['device']}: {len(shown)} comparisons in {seconds:.1f} s")
+    for line in wrong:
+        print(f"error: {line}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
