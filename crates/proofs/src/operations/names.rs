@@ -249,9 +249,13 @@ fn as_planned(
     Ok(())
 }
 
-/// The rows that a dispatch computes.
+/// The rows that a dispatch computes: one pass has them in its grid, two passes in a threadgroup.
 fn count_of(dispatch: &Dispatch) -> Result<usize> {
-    let rows = argument(dispatch, "rows").unwrap_or(dispatch.group[2]);
+    let rows = match argument(dispatch, "rows") {
+        Some(rows) => rows,
+        None if dispatch.kernel.contains("_2pass_") => dispatch.group[2],
+        None => dispatch.grid[1],
+    };
     Ok(usize::try_from(rows)?)
 }
 
