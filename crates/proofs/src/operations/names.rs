@@ -115,7 +115,7 @@ pub fn architectures() -> impl Iterator<Item = Architecture> {
 enum Alone {
     /// MLX's products and softmax.
     Unfused,
-    /// A kernel, with the number of blocks in its name.
+    /// A kernel, and its number of blocks.
     Fused(String),
 }
 
@@ -123,20 +123,29 @@ fn alone(dispatches: &[Dispatch]) -> Alone {
     dispatches
         .iter()
         .find(|dispatch| is_first_pass(dispatch))
-        .map_or(Alone::Unfused, |dispatch| {
-            Alone::Fused(normal(&dispatch.function))
-        })
+        .map_or(Alone::Unfused, |dispatch| Alone::Fused(normal(dispatch)))
 }
 
 fn is_first_pass(dispatch: &Dispatch) -> bool {
     dispatch.kernel.starts_with("sdpa_vector") && !dispatch.kernel.contains("2pass_2")
 }
 
-/// A kernel's name without what says how rows are laid out: it changes no bit of a row.
-fn normal(name: &str) -> String {
-    name.replace("_gqa_rows_", "_gqa_")
-        .replace("_qt", "_qnt")
-        .replace("_c_", "_nc_")
+/// The kernel, and the blocks into which two passes cut the keys. The kernel for several rows of large groups of heads
+/// counts as the one for a single row.
+fn normal(dispatch: &Dispatch) -> String {
+    let kernel = dispatch.kernel.replace("_gqa_rows_", "_gqa_");
+    match blocks_of(dispatch) {
+        0 => kernel,
+        blocks => format!("{kernel} in {blocks} blocks"),
+    }
+}
+
+fn blocks_of(dispatch: &Dispatch) -> u64 {
+    if dispatch.kernel.contains("_2pass_1") {
+        dispatch.grid[2]
+    } else {
+        0
+    }
 }
 
 fn compare(operation: &Operation, rows: &[Vec<Dispatch>], block: &[Dispatch]) -> Result<u64> {
@@ -164,7 +173,7 @@ fn compare(operation: &Operation, rows: &[Vec<Dispatch>], block: &[Dispatch]) ->
                 bound as usize == own,
                 "rows up to {end} see {bound} keys instead of {own}"
             );
-            groups.push((count, Alone::Fused(normal(&dispatch.function))));
+            groups.push((count, Alone::Fused(normal(dispatch))));
         } else if dispatch.kernel.contains("softmax") {
             groups.push((1, Alone::Unfused));
         }
@@ -235,10 +244,8 @@ fn as_planned(
     for dispatch in block {
         if is_first_pass(dispatch) {
             let keys = argument(dispatch, "N").context("no argument N")?;
-            let two_pass = dispatch.kernel.contains("_2pass_");
-            let blocks = dispatch.function.rsplit('_').next().filter(|_| two_pass);
-            let blocks = blocks.map_or(Ok(0), str::parse)?;
-            found.push((format!("{} over {keys}", dispatch.kernel), blocks));
+            let kernel = format!("{} over {keys}", dispatch.kernel);
+            found.push((kernel, u32::try_from(blocks_of(dispatch))?));
         } else if dispatch.kernel.starts_with("steel_attention") {
             found.push(("steel_attention".to_owned(), 0));
         } else if dispatch.kernel.contains("softmax") {
