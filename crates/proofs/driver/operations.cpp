@@ -10,7 +10,8 @@
 //
 // With `run` false nothing is compared: the device is then one whose kernels do
 // nothing (MTL_SIM_RUN=0), and what each row and each block dispatches is
-// recorded in full.
+// recorded in full. With `record` it is recorded while kernels run, and the
+// errors of blocks are computed as well.
 
 #include <cmath>
 #include <exception>
@@ -34,6 +35,7 @@ struct Case {
   std::vector<int> rows;
   std::vector<std::string> policies;
   bool run{true};
+  bool record{};
   // attention, gated delta
   int heads{1}, kv_heads{1}, head_dim{}, value_dim{};
   int keys{}; // that the last position sees
@@ -60,6 +62,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     rows,
     policies,
     run,
+    record,
     heads,
     kv_heads,
     head_dim,
@@ -733,11 +736,13 @@ json answer(const Case& c) {
       continue;
     }
     for (int r = 0; r < m; r++) {
-      Recording recording(!c.run);
+      Recording recording(!c.run || c.record);
       auto results = operation->alone(r, m, stream_of("default"));
       evaluate(results);
-      if (!c.run) {
+      if (!c.run || c.record) {
         answer["alone"]["rows"].push_back(recording.take());
+      }
+      if (!c.run) {
         continue;
       }
       alone[m].push_back(bits_of_results(results));
@@ -754,7 +759,7 @@ json answer(const Case& c) {
       const auto s = stream_of(policy);
       auto results = operation->block(m, s);
       metal_sim_reset_counts();
-      Recording recording(!c.run);
+      Recording recording(!c.run || c.record);
       evaluate(results);
       json block = {
           {"policy", policy},
@@ -779,6 +784,15 @@ json answer(const Case& c) {
             differing += found[i][at] != expected.at(at);
           }
           outputs += found[i].size();
+        }
+        if (c.record) {
+          std::optional<double> largest;
+          for (int r = 0; r < m; r++) {
+            if (auto far = operation->error(found[r], r, m)) {
+              largest = largest && *largest > *far ? *largest : *far;
+            }
+          }
+          block["error"] = largest ? json(*largest) : json();
         }
         block["outputs"] = outputs;
         block["differing"] = differing;

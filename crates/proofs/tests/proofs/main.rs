@@ -12,6 +12,7 @@ mod fingerprint;
 mod guard;
 mod identity;
 mod mutants;
+mod operation_mutants;
 mod operations;
 mod traffic;
 mod wide;
@@ -54,6 +55,14 @@ fn main() {
         trial(
             "an_fp_kernel_in_another_order_is_caught",
             mutants::fp_caught,
+        ),
+        trial(
+            "operations_that_choose_for_the_block_are_caught",
+            operation_mutants::host,
+        ),
+        trial(
+            "kernels_of_operations_in_another_order_are_caught",
+            operation_mutants::kernels,
         ),
         trial("rows_of_x_may_begin_anywhere", alignment::kept),
         trial("tiles_of_eight_keep_the_bits_of_five", cap::same_bits),
