@@ -69,6 +69,10 @@ fn main() {
         trial("all_policies_are_as_accurate", accuracy::within_the_type),
         trial("memory_beyond_the_buffers_is_left_alone", guard::kept),
         trial("weights_are_read_as_often_as_planned", traffic::counted),
+        trial(
+            "operations_read_matrices_and_keys_as_often_as_planned",
+            traffic::operations,
+        ),
         trial("one_row_has_the_bits_it_had", canary::same_bits),
         trial(
             "every_name_a_dispatch_can_ask_for_exists",
