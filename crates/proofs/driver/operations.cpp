@@ -329,7 +329,8 @@ class Product : public Operation {
         dtype_(dtype_of(c.dtype)),
         x_(random, shape_of_x(c, most), dtype_, -1, 1),
         w_(random, shape_of_w(c), dtype_, -1, 1),
-        c_bias_(random, shape_of_bias(c, most), dtype_, -1, 1) {}
+        c_bias_(random, shape_of_bias(c, most), dtype_, -1, 1),
+        w(w_.array(dtype_)) {}
 
   Results block(int m, mx::Stream s) override {
     return {run(0, c_.batch, most_ - m, most_, s)};
@@ -422,24 +423,22 @@ class Product : public Operation {
       x = mx::concatenate({x, x}, -1, s);
       x = cut(mx::contiguous(x, false, s), x.ndim() - 1, 0, c_.k, s);
     }
-    auto w = w_.array(dtype_);
-    if (c_.form == "nt") {
-      w = mx::swapaxes(w, -1, -2, s);
-    }
+    const auto weights = c_.form == "nt" ? mx::swapaxes(w, -1, -2, s) : w;
     if (c_.op != "addmm") {
-      return {mx::matmul(x, w, s), axis()};
+      return {mx::matmul(x, weights, s), axis()};
     }
     auto bias = c_bias_.array(dtype_);
     if (c_.bias == "matrix") {
       bias = cut(cut(bias, 0, first, end, s), 1, from, to, s);
     }
-    return {mx::addmm(bias, x, w, c_.alpha, c_.beta, s), axis()};
+    return {mx::addmm(bias, x, weights, c_.alpha, c_.beta, s), axis()};
   }
 
   Case c_;
   int most_;
   mx::Dtype dtype_;
   Values x_, w_, c_bias_;
+  mx::array w;
 };
 
 // A layer of experts: each token picks some, and its row (or rows) of x meets

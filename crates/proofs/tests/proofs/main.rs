@@ -51,6 +51,10 @@ fn main() {
             "attention_dispatches_what_its_rows_dispatch_alone",
             operations::names,
         ),
+        trial(
+            "dense_products_dispatch_what_is_planned",
+            operations::dense_names,
+        ),
         trial("a_kernel_in_another_order_is_caught", mutants::caught),
         trial(
             "an_fp_kernel_in_another_order_is_caught",
