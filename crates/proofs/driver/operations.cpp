@@ -183,6 +183,30 @@ struct Values {
   mx::array array(mx::Dtype dtype) const {
     return mx::array(values.begin(), shape, dtype);
   }
+
+  // [from, to) on an axis and [first, end) on the first one, as an array of its
+  // own: where a slice begins, a kernel may not load several values at once.
+  mx::array
+  part(mx::Dtype dtype, int first, int end, int axis, int from, int to) const {
+    auto extents = shape;
+    extents[0] = end - first;
+    extents[axis] = to - from;
+    std::size_t outer = 1;
+    for (int i = 0; i < axis; i++) {
+      outer *= extents[i];
+    }
+    std::size_t inner = 1;
+    for (std::size_t i = axis + 1; i < shape.size(); i++) {
+      inner *= shape[i];
+    }
+    const std::size_t skipped = outer / extents[0] * first;
+    std::vector<float> some;
+    for (std::size_t i = skipped; i < skipped + outer; i++) {
+      const auto rows = values.begin() + i * shape[axis] * inner;
+      some.insert(some.end(), rows + from * inner, rows + to * inner);
+    }
+    return mx::array(some.begin(), extents, dtype);
+  }
 };
 
 mx::array cut(const mx::array& x, int axis, int from, int to, mx::Stream s) {
@@ -333,17 +357,18 @@ class Product : public Operation {
         w(w_.array(dtype_)) {}
 
   Results block(int m, mx::Stream s) override {
-    return {run(0, c_.batch, most_ - m, most_, s)};
+    const auto x = cut(x_.array(dtype_), axis(), most_ - m, most_, s);
+    return {run(mx::contiguous(x, false, s), 0, c_.batch, most_ - m, most_, s)};
   }
 
   Results alone(int r, int m, mx::Stream s) override {
     const int position = most_ - m + r;
     if (c_.weights != "matrix") {
-      return {run(0, c_.batch, position, position + 1, s)};
+      return {row(0, c_.batch, position, s)};
     }
     std::vector<mx::array> sequences;
     for (int b = 0; b < c_.batch; b++) {
-      sequences.push_back(run(b, b + 1, position, position + 1, s).array);
+      sequences.push_back(row(b, b + 1, position, s).array);
     }
     return {{mx::concatenate(sequences, 0, s), axis()}};
   }
@@ -415,9 +440,13 @@ class Product : public Operation {
     return c_.weights == "folded" ? 3 : 1;
   }
 
-  Result run(int first, int end, int from, int to, mx::Stream s) const {
-    auto x = cut(cut(x_.array(dtype_), 0, first, end, s), axis(), from, to, s);
-    x = mx::contiguous(x, false, s);
+  Result row(int first, int end, int position, mx::Stream s) const {
+    const auto x = x_.part(dtype_, first, end, axis(), position, position + 1);
+    return run(x, first, end, position, position + 1, s);
+  }
+
+  Result run(mx::array x, int first, int end, int from, int to, mx::Stream s)
+      const {
     if (c_.form == "strided") {
       // Each row of x begins at an odd place of a longer one.
       x = mx::concatenate({x, x}, -1, s);

@@ -14,6 +14,7 @@ mod identity;
 mod mutants;
 mod operation_mutants;
 mod operations;
+mod page;
 mod traffic;
 mod wide;
 
@@ -54,6 +55,10 @@ fn main() {
         trial(
             "dense_products_dispatch_what_is_planned",
             operations::dense_names,
+        ),
+        trial(
+            "the_page_on_policies_says_what_operations_take",
+            page::operations,
         ),
         trial("a_kernel_in_another_order_is_caught", mutants::caught),
         trial(
