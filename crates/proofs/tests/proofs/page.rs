@@ -98,13 +98,9 @@ fn cases() -> Vec<(&'static str, Operation)> {
         value_dim: 128,
     };
     let block = [4, 17];
-    let attention_block = [4, 9, 17];
+    let nine = [4, 9, 17];
     [
-        (
-            "attention, one pass",
-            attention([4, 2], 64, 100),
-            &attention_block[..],
-        ),
+        ("attention, one pass", attention([4, 2], 64, 100), &nine[..]),
         ("attention, two passes", attention([4, 2], 64, 1100), &block),
         (
             "attention, across 1,024 keys",
@@ -147,7 +143,7 @@ fn cases() -> Vec<(&'static str, Operation)> {
         ("addmm, x Wᵀ and a bias", addmm, &block),
         ("gather_mm, sorted", Shape::GatherMm(experts), &block),
         ("gather_qmm, sorted", Shape::GatherQmm(experts), &block),
-        ("gated_delta_update", delta, &block),
+        ("gated_delta_update", delta, &nine),
         (
             "quantized_matmul, not transposed, K = 512",
             Shape::QmmN { n: 128, k: 512 },
