@@ -11,17 +11,26 @@ use svg::parser::Event;
 use xtask::proc::Cmd;
 
 fn plan(arguments: &[&str]) -> Output {
+    let sizes = [["--n", "17408"], ["--k", "5120"]]
+        .into_iter()
+        .filter(|pair| !arguments.contains(&pair[0]))
+        .flatten();
+    let arguments: Vec<&str> = sizes.chain(arguments.iter().copied()).collect();
+    bare(&arguments)
+}
+
+/// Without the sizes of a product.
+fn bare(arguments: &[&str]) -> Output {
     Cmd::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(["plan"])
-        .args(
-            [["--n", "17408"], ["--k", "5120"]]
-                .into_iter()
-                .filter(|pair| !arguments.contains(&pair[0]))
-                .flatten(),
-        )
+        .arg("plan")
         .args(arguments)
         .output()
         .unwrap()
+}
+
+/// The words of a line, by which arguments and cells are told apart.
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
 }
 
 fn json(arguments: &[&str]) -> Vec<Value> {
@@ -208,6 +217,160 @@ fn what_makes_no_sense_is_refused() {
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(text.contains(said), "{text}");
         assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn attention_has_a_row_for_each_group() {
+    let arguments = "--arch g15d --attention --heads 16 --kv-heads 2 --head-dim 64 --keys 8194 --rows 4 \
+                     --dtype float32 --policy exact";
+    let output = bare(&words(&format!("{arguments} --json")));
+    assert!(output.status.success(), "{output:?}");
+    let groups: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // The rows see 8,191 to 8,194 keys; from 8,192 on a kernel for large groups of heads serves them.
+    let group = |first: u32, rows: u32, keys: u32, path: &str, kernel: &str| {
+        serde_json::json!({
+            "architecture": "applegpu_g15d",
+            "policy": "exact",
+            "first": first,
+            "rows": rows,
+            "keys": keys,
+            "path": path,
+            "blocks": 128,
+            "dispatches": 2,
+            "kernel": format!("sdpa_vector_2pass_1_{kernel}float_64_64"),
+            "identical": true,
+        })
+    };
+    let expected = serde_json::json!([
+        group(0, 1, 8191, "two-pass", ""),
+        group(1, 3, 8194, "two-pass-shared", "gqa_rows_8_"),
+    ]);
+    assert_eq!(groups, expected);
+
+    let output = bare(&words(arguments));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Vec<&str>> = text.lines().map(words).collect();
+    assert!(text.starts_with("attention of 4 rows, 16 heads over 2 of keys"));
+    let [_, header, first, second] = lines.as_slice() else {
+        panic!("{text}");
+    };
+    assert_eq!(header[..4], ["GPU", "policy", "rows", "keys"]);
+    assert_eq!(
+        first[1..8],
+        ["exact", "0", "8191", "two-pass", "128", "2", "yes"]
+    );
+    assert_eq!(second[1..5], ["exact", "1-3", "8194", "two-pass-shared"]);
+
+    // Not fused: no kernel of attention, under a policy row by row.
+    let unfused = "--arch g15d --attention --head-dim 80 --keys 33 --rows 3 --all-policies --json";
+    let output = bare(&words(unfused));
+    let groups: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |policy: &str| {
+        groups
+            .iter()
+            .filter(|group| group["policy"] == policy)
+            .count()
+    };
+    assert_eq!(["default", "exact", "narrow", "wide"].map(of), [1, 3, 3, 3]);
+    assert!(
+        groups
+            .iter()
+            .all(|group| group["kernel"].is_null() && group["path"] == "unfused")
+    );
+}
+
+#[test]
+fn dense_products_have_a_row_for_each_m() {
+    let arguments = "--arch g15d --dense --n 4096 --k 4096 --rows 9 --dtype float32";
+    let rows = |more: &str| -> Vec<Value> {
+        let output = bare(&words(&format!("{arguments} {more} --json")));
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let exact = rows("--policy exact");
+    assert_eq!(exact.len(), 9);
+    let tile = "bm8_bn1_sm1_sn32_tm4_tn4";
+    assert_eq!(
+        exact[8],
+        serde_json::json!({
+            "architecture": "applegpu_g15d",
+            "policy": "exact",
+            "m": 9,
+            "path": "gemv_rows",
+            "kernel": format!("gemv_rows_float32_{tile}_nv6"),
+            "tile": 6,
+            "dispatches": 1,
+            "weight_passes": 2,
+            "identical": true,
+        })
+    );
+    assert_eq!(exact[0]["kernel"], format!("gemv_float32_{tile}"));
+    let narrow = rows("--policy narrow");
+    assert_eq!(narrow[8]["path"], "by-row");
+    assert_eq!(narrow[8]["weight_passes"], 9);
+    let default = rows("--policy default");
+    let kept: Vec<_> = default.iter().map(|row| row["identical"] == true).collect();
+    assert_eq!(kept, [&[true][..], &[false; 8]].concat());
+    let transposed = rows("--policy exact --not-transposed --addmm");
+    assert_eq!(
+        transposed[1]["kernel"],
+        "gemv_t_rows_float32_bm1_bn16_sm8_sn4_tm4_tn4_nv2"
+    );
+
+    let output = bare(&words(&format!("{arguments} --policy default")));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Vec<&str>> = text.lines().map(words).collect();
+    assert_eq!(lines.len(), 2 + 9, "{text}");
+    assert_eq!(
+        text.lines().next(),
+        Some("dense float32, N = 4096, K = 4096")
+    );
+    // Where MLX chooses among its kernels, tile and passes are not said.
+    assert_eq!(
+        lines[10],
+        [
+            "applegpu_g15d",
+            "default",
+            "9",
+            "upstream",
+            "-",
+            "1",
+            "-",
+            "no",
+            "steel_gemm"
+        ]
+    );
+}
+
+#[test]
+fn operations_that_there_are_not_are_refused() {
+    for (arguments, said) in [
+        (
+            "--attention --heads 8 --kv-heads 3",
+            "must be a multiple of those of the keys, found 8 and 3",
+        ),
+        (
+            "--attention --keys 3 --rows 4",
+            "must not have more rows than keys, found 4 and 3",
+        ),
+        ("--attention --heads 0", "0 is not in 1.."),
+        ("--attention --keys many", "invalid value 'many'"),
+        (
+            "--attention --policy quick",
+            "a policy is default, exact, narrow or wide",
+        ),
+        ("--attention --svg steps.svg", "cannot be used with"),
+        ("--attention --dense --n 4 --k 4", "cannot be used with"),
+        ("--dense --n 4", "--k <K>"),
+        ("--dense --n 4 --k 0", "0 is not in 1.."),
+        ("--addmm --n 4 --k 4", "--dense"),
+    ] {
+        let output = bare(&words(&format!("--arch g15d {arguments}")));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(said), "{arguments}: {text}");
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {text}");
         assert!(output.stdout.is_empty());
     }
 }

@@ -1,11 +1,11 @@
 //! Every kernel that the dispatch can ask a library for: the plan, asked for one product of each kind that it tells
 //! apart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mlx_terms::{Architecture, Format, Mode, Policy};
 
-use crate::{Dtype, Error, Op, Plan, Problem, plan};
+use crate::{Attention, Dense, DenseWay, Dtype, Error, Op, Plan, Problem, attention, dense, plan};
 
 /// One device of each kind: generations 13 and 15 differ in the kernels of several rows, 17 has matrix units, and its
 /// size `s` a tile of its own.
@@ -32,9 +32,7 @@ const GATHERED_BATCHES: [(u32, u32); 3] = [(1, 1), (256, 1), (256, 8)];
 pub fn kernels(nax: bool) -> Result<BTreeMap<String, Plan>, Error> {
     let mut asked = BTreeMap::new();
     for architecture in ARCHITECTURES {
-        let architecture: Architecture = architecture
-            .parse()
-            .map_err(|error| Error::Invalid(format!("{error}")))?;
+        let architecture = device(architecture)?;
         for format in Format::all() {
             for &dtype in Dtype::ALL {
                 let problem = Problem {
@@ -50,6 +48,86 @@ pub fn kernels(nax: bool) -> Result<BTreeMap<String, Plan>, Error> {
         }
     }
     Ok(asked)
+}
+
+/// The overlay's kernels that any dense product can ask for: all tiles of one row (few outputs, few or many values, both
+/// layouts of the weights) with all numbers of rows that share what they read.
+///
+/// # Errors
+/// [`Error::Unavailable`]; any other is a defect of this function.
+pub fn dense_kernels() -> Result<BTreeSet<String>, Error> {
+    let architecture = device(ARCHITECTURES[1])?;
+    let mut asked = BTreeSet::new();
+    for n in [3, 64, 512, 2048, 4096] {
+        for k in [64, 65, 8192, 16 * n] {
+            for m in 2..=8 {
+                for &dtype in Dtype::ALL {
+                    for transpose in [true, false] {
+                        let problem = Dense {
+                            architecture,
+                            dtype,
+                            addmm: false,
+                            transpose,
+                            m,
+                            n,
+                            k,
+                            batch: 1,
+                        };
+                        let plan = dense(&problem, Policy::EXACT)?;
+                        if plan.way == DenseWay::Streamed {
+                            asked.insert(plan.kernel);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// The kernels that read the keys of attention, by any policy: MLX's own and the overlay's for large groups of heads.
+///
+/// # Errors
+/// [`Error::Unavailable`]; any other is a defect of this function.
+pub fn attention_kernels() -> Result<BTreeSet<String>, Error> {
+    // Two passes begin at other numbers of keys on a small GPU.
+    let architectures = [device(ARCHITECTURES[1])?, device("applegpu_g15p")?];
+    let dims = [64, 96, 128, 192, 256, 512].map(|dim| (dim, dim));
+    let mut asked = BTreeSet::new();
+    for (head_dim, value_dim) in dims.into_iter().chain([(192, 128), (96, 64)]) {
+        for (heads, architecture) in [1, 8, 12, 16]
+            .into_iter()
+            .flat_map(|heads| architectures.map(|one| (heads, one)))
+        {
+            for keys in [512, 1024, 4096, 8193] {
+                for (rows, policy) in [(1, Policy::DEFAULT), (2, Policy::EXACT)] {
+                    for &dtype in Dtype::ALL {
+                        let problem = Attention {
+                            architecture,
+                            dtype,
+                            heads,
+                            kv_heads: 1,
+                            head_dim,
+                            value_dim,
+                            keys,
+                            rows,
+                            causal: true,
+                            mask: false,
+                            sinks: false,
+                        };
+                        let groups = attention(&problem, policy)?.groups;
+                        asked.extend(groups.into_iter().filter_map(|group| group.kernel));
+                    }
+                }
+            }
+        }
+    }
+    Ok(asked)
+}
+
+fn device(name: &str) -> Result<Architecture, Error> {
+    name.parse()
+        .map_err(|error| Error::Invalid(format!("{error}")))
 }
 
 /// The products of a format that differ in more than their rows.

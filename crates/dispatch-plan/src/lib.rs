@@ -18,7 +18,7 @@ mod problem;
 mod upstream;
 
 pub use attention::{Attention, AttentionPlan, Group, Way, attention};
-pub use closure::kernels;
+pub use closure::{attention_kernels, dense_kernels, kernels};
 pub use dense::{Dense, DenseAlone, DensePlan, DenseWay, dense};
 pub use kernel::function_of;
 pub use mlx_terms::{

@@ -6,11 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use dispatch_plan::{
-    Architecture, Dtype, Format, Mode, Op, Plan, Policy, Problem, Route, RoutePath, kernels, plan,
+    Architecture, Attention, Dense, DenseWay, Dtype, Format, Mode, Op, Plan, Policy, Problem,
+    Route, RoutePath, kernels, plan,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 
+static DENSE: LazyLock<BTreeSet<String>> =
+    LazyLock::new(|| dispatch_plan::dense_kernels().unwrap());
+static ATTENTION: LazyLock<BTreeSet<String>> =
+    LazyLock::new(|| dispatch_plan::attention_kernels().unwrap());
 static KERNELS: LazyLock<[BTreeMap<String, Plan>; 2]> =
     LazyLock::new(|| [false, true].map(|nax| kernels(nax).unwrap()));
 
@@ -133,5 +138,50 @@ proptest! {
         let plan = plan(&problem, policy, route.as_slice()).unwrap();
         let known = KERNELS[usize::from(problem.nax)].get(&plan.kernel);
         prop_assert_eq!(known.map(|known| known.function), Some(plan.function), "{}", plan.kernel);
+    }
+
+    #[test]
+    fn no_dense_product_asks_for_another(
+        architecture in select(Architecture::all().collect::<Vec<_>>()),
+        dtype in select(Dtype::ALL),
+        (addmm, transpose) in any::<(bool, bool)>(),
+        (m, n, k) in (1..40_u32, size(20_000), size(40_000)),
+        batch in 1..4_u32,
+    ) {
+        let problem = Dense { architecture, dtype, addmm, transpose, m, n, k, batch };
+        let plan = dispatch_plan::dense(&problem, Policy::EXACT.all()).unwrap();
+        let streamed = plan.way == DenseWay::Streamed;
+        prop_assert_eq!(DENSE.contains(&plan.kernel), streamed, "{}", plan.kernel);
+    }
+
+    #[test]
+    fn no_block_of_attention_asks_for_another(
+        architecture in select(Architecture::all().collect::<Vec<_>>()),
+        dtype in select(Dtype::ALL),
+        policy in select(Policy::KINDS),
+        (gqa, kv_heads) in (1..20_u32, 1..4_u32),
+        head_dim in select(vec![64, 80, 96, 128, 192, 256, 512]),
+        other in select(vec![None, Some(64), Some(128)]),
+        (rows, more) in (1..20_u32, size(70_000)),
+        (causal, mask, sinks) in any::<(bool, bool, bool)>(),
+    ) {
+        let problem = Attention {
+            architecture,
+            dtype,
+            heads: gqa * kv_heads,
+            kv_heads,
+            head_dim,
+            value_dim: other.unwrap_or(head_dim),
+            keys: rows + more,
+            rows,
+            causal,
+            mask,
+            sinks,
+        };
+        for group in dispatch_plan::attention(&problem, policy.all()).unwrap().groups {
+            if let Some(kernel) = group.kernel {
+                prop_assert!(ATTENTION.contains(&kernel), "{}", kernel);
+            }
+        }
     }
 }

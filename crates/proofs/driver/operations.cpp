@@ -10,7 +10,8 @@
 //
 // With `run` false nothing is compared: the device is then one whose kernels do
 // nothing (MTL_SIM_RUN=0), and what each row and each block dispatches is
-// recorded in full.
+// recorded in full. With `record` it is recorded while kernels run, and the
+// errors of blocks are computed as well.
 
 #include <cmath>
 #include <exception>
@@ -34,6 +35,7 @@ struct Case {
   std::vector<int> rows;
   std::vector<std::string> policies;
   bool run{true};
+  bool record{};
   // attention, gated delta
   int heads{1}, kv_heads{1}, head_dim{}, value_dim{};
   int keys{}; // that the last position sees
@@ -60,6 +62,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     rows,
     policies,
     run,
+    record,
     heads,
     kv_heads,
     head_dim,
@@ -182,6 +185,30 @@ struct Values {
     auto any = mx::zeros(shape, dtype, stream_of("default"));
     mx::eval(any);
     return any;
+  }
+
+  // [from, to) on an axis and [first, end) on the first one, as an array of its
+  // own: where a slice begins, a kernel may not load several values at once.
+  mx::array
+  part(mx::Dtype dtype, int first, int end, int axis, int from, int to) const {
+    auto extents = shape;
+    extents[0] = end - first;
+    extents[axis] = to - from;
+    std::size_t outer = 1;
+    for (int i = 0; i < axis; i++) {
+      outer *= extents[i];
+    }
+    std::size_t inner = 1;
+    for (std::size_t i = axis + 1; i < shape.size(); i++) {
+      inner *= shape[i];
+    }
+    const std::size_t skipped = outer / extents[0] * first;
+    std::vector<float> some;
+    for (std::size_t i = skipped; i < skipped + outer; i++) {
+      const auto rows = values.begin() + i * shape[axis] * inner;
+      some.insert(some.end(), rows + from * inner, rows + to * inner);
+    }
+    return mx::array(some.begin(), extents, dtype);
   }
 };
 
@@ -329,20 +356,22 @@ class Product : public Operation {
         dtype_(dtype_of(c.dtype)),
         x_(random, shape_of_x(c, most), dtype_, -1, 1),
         w_(random, shape_of_w(c), dtype_, -1, 1),
-        c_bias_(random, shape_of_bias(c, most), dtype_, -1, 1) {}
+        c_bias_(random, shape_of_bias(c, most), dtype_, -1, 1),
+        w(w_.array(dtype_)) {}
 
   Results block(int m, mx::Stream s) override {
-    return {run(0, c_.batch, most_ - m, most_, s)};
+    const auto x = cut(x_.array(dtype_), axis(), most_ - m, most_, s);
+    return {run(mx::contiguous(x, false, s), 0, c_.batch, most_ - m, most_, s)};
   }
 
   Results alone(int r, int m, mx::Stream s) override {
     const int position = most_ - m + r;
     if (c_.weights != "matrix") {
-      return {run(0, c_.batch, position, position + 1, s)};
+      return {row(0, c_.batch, position, s)};
     }
     std::vector<mx::array> sequences;
     for (int b = 0; b < c_.batch; b++) {
-      sequences.push_back(run(b, b + 1, position, position + 1, s).array);
+      sequences.push_back(row(b, b + 1, position, s).array);
     }
     return {{mx::concatenate(sequences, 0, s), axis()}};
   }
@@ -414,32 +443,34 @@ class Product : public Operation {
     return c_.weights == "folded" ? 3 : 1;
   }
 
-  Result run(int first, int end, int from, int to, mx::Stream s) const {
-    auto x = cut(cut(x_.array(dtype_), 0, first, end, s), axis(), from, to, s);
-    x = mx::contiguous(x, false, s);
+  Result row(int first, int end, int position, mx::Stream s) const {
+    const auto x = x_.part(dtype_, first, end, axis(), position, position + 1);
+    return run(x, first, end, position, position + 1, s);
+  }
+
+  Result run(mx::array x, int first, int end, int from, int to, mx::Stream s)
+      const {
     if (c_.form == "strided") {
       // Each row of x begins at an odd place of a longer one.
       x = mx::concatenate({x, x}, -1, s);
       x = cut(mx::contiguous(x, false, s), x.ndim() - 1, 0, c_.k, s);
     }
-    auto w = w_.array(dtype_);
-    if (c_.form == "nt") {
-      w = mx::swapaxes(w, -1, -2, s);
-    }
+    const auto weights = c_.form == "nt" ? mx::swapaxes(w, -1, -2, s) : w;
     if (c_.op != "addmm") {
-      return {mx::matmul(x, w, s), axis()};
+      return {mx::matmul(x, weights, s), axis()};
     }
     auto bias = c_bias_.array(dtype_);
     if (c_.bias == "matrix") {
       bias = cut(cut(bias, 0, first, end, s), 1, from, to, s);
     }
-    return {mx::addmm(bias, x, w, c_.alpha, c_.beta, s), axis()};
+    return {mx::addmm(bias, x, weights, c_.alpha, c_.beta, s), axis()};
   }
 
   Case c_;
   int most_;
   mx::Dtype dtype_;
   Values x_, w_, c_bias_;
+  mx::array w;
 };
 
 // A layer of experts: each token picks some, and its row (or rows) of x meets
@@ -736,11 +767,13 @@ json answer(const Case& c) {
       continue;
     }
     for (int r = 0; r < m; r++) {
-      Recording recording(!c.run);
+      Recording recording(!c.run || c.record);
       auto results = operation->alone(r, m, stream_of("default"));
       evaluate(results);
-      if (!c.run) {
+      if (!c.run || c.record) {
         answer["alone"]["rows"].push_back(recording.take());
+      }
+      if (!c.run) {
         continue;
       }
       alone[m].push_back(bits_of_results(results));
@@ -757,7 +790,7 @@ json answer(const Case& c) {
       const auto s = stream_of(policy);
       auto results = operation->block(m, s);
       metal_sim_reset_counts();
-      Recording recording(!c.run);
+      Recording recording(!c.run || c.record);
       evaluate(results);
       json block = {
           {"policy", policy},
@@ -782,6 +815,15 @@ json answer(const Case& c) {
             differing += found[i][at] != expected.at(at);
           }
           outputs += found[i].size();
+        }
+        if (c.record) {
+          std::optional<double> largest;
+          for (int r = 0; r < m; r++) {
+            if (auto far = operation->error(found[r], r, m)) {
+              largest = largest && *largest > *far ? *largest : *far;
+            }
+          }
+          block["error"] = largest ? json(*largest) : json();
         }
         block["outputs"] = outputs;
         block["differing"] = differing;

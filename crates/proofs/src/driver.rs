@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use camino::Utf8Path;
@@ -45,32 +46,19 @@ impl Driver {
         Self::of(OPERATIONS, prefix, instead)
     }
 
-    fn of(source: &str, prefix: &Prefix, instead: &[PathBuf]) -> Result<Self> {
+    fn of(source: &'static str, prefix: &Prefix, instead: &[PathBuf]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
+        let object = folder.path().join("driver.o");
+        fs_err::write(&object, object_of(source, prefix)?.as_slice())?;
         let program = folder.path().join("driver");
         let stamp = prefix.stamp();
-        let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
-        command
-            .arg(format!("-std={}", stamp.cxx_std))
-            .args(["-O2", "-Wall", "-Wextra", "-Werror"])
-            .args(stamp.defines.iter().map(|define| format!("-D{define}")));
-        for include in prefix.built.include().into_iter().chain([json()?]) {
-            command.arg("-isystem").arg(include);
-        }
+        let mut command = compiler(prefix)?;
         // The linker takes what these define and leaves the library's objects of the same names out.
-        command.arg(source).args(instead).arg("-o").arg(&program);
+        command.arg(&object).args(instead).arg("-o").arg(&program);
         command.arg("-L").arg(prefix.built.lib());
         let libraries = stamp.static_libs.iter().chain(&stamp.system_libs);
         command.args(libraries.map(|library| format!("-l{library}")));
-        let output = command
-            .output()
-            .with_context(|| format!("cannot start {command:?}"))?;
-        if !output.status.success() {
-            bail!(
-                "{source} does not compile\n{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
+        compile(&mut command, source)?;
         Ok(Self {
             program,
             compiler: prefix.built.root.join("bin/metal-simc"),
@@ -141,6 +129,55 @@ impl Driver {
         }
         Ok(answers)
     }
+}
+
+/// The object code of a driver, compiled once in a process: most of the time goes into MLX's headers.
+fn object_of(source: &'static str, prefix: &Prefix) -> Result<Arc<Vec<u8>>> {
+    type Objects = BTreeMap<(&'static str, PathBuf), Arc<Vec<u8>>>;
+    static OBJECTS: Mutex<Objects> = Mutex::new(BTreeMap::new());
+    // Held while compiling: others that ask meanwhile want the same object.
+    let mut objects = OBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (source, prefix.built.root.clone());
+    if let Some(object) = objects.get(&key) {
+        return Ok(Arc::clone(object));
+    }
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("driver.o");
+    let mut command = compiler(prefix)?;
+    command
+        .args(["-Wall", "-Wextra", "-Werror", "-c", source, "-o"])
+        .arg(&file);
+    compile(&mut command, source)?;
+    let object = Arc::new(fs_err::read(file)?);
+    objects.insert(key, Arc::clone(&object));
+    Ok(object)
+}
+
+/// A compiler's command with what code against a build needs.
+fn compiler(prefix: &Prefix) -> Result<Command> {
+    let stamp = prefix.stamp();
+    let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    command
+        .arg(format!("-std={}", stamp.cxx_std))
+        .arg("-O2")
+        .args(stamp.defines.iter().map(|define| format!("-D{define}")));
+    for include in prefix.built.include().into_iter().chain([json()?]) {
+        command.arg("-isystem").arg(include);
+    }
+    Ok(command)
+}
+
+fn compile(command: &mut Command, source: &str) -> Result<()> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    if !output.status.success() {
+        bail!(
+            "{source} does not compile\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
 }
 
 /// The include folder of the pinned JSON library, which MLX is built with and does not install.

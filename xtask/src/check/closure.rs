@@ -1,4 +1,4 @@
-//! Whatever the dispatch of quantized products can ask for is there, in both ways to build MLX.
+//! Whatever the dispatch of products and attention can ask for is there, in both ways to build MLX.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,14 @@ const METAL: &str = "mlx/backend/metal";
 /// Every name that a dispatch can ask for is instantiated, without matrix units also where their sources are left out.
 pub(super) fn ahead_of_time(library: &Library) -> Result<String> {
     let plain = dispatch_plan::kernels(false)?;
-    let asked = dispatch_plan::kernels(true)?;
+    let mut asked: BTreeSet<String> = dispatch_plan::kernels(true)?.into_keys().collect();
+    asked.extend(dispatch_plan::dense_kernels()?);
+    asked.extend(dispatch_plan::attention_kernels()?);
     let lacks = |name: &&String| match source(library, name) {
         None => true,
         Some(source) => is_nax(source) && plain.contains_key(*name),
     };
-    let missing: Vec<_> = asked.keys().filter(lacks).collect();
+    let missing: Vec<_> = asked.iter().filter(lacks).collect();
     if let Some(first) = missing.first() {
         bail!(
             "{} of {} names that the dispatch can ask for are not instantiated, as {first}; `cargo xtask kernels` lists \
@@ -33,11 +35,14 @@ pub(super) fn ahead_of_time(library: &Library) -> Result<String> {
     ))
 }
 
-/// The function behind every such name is in a header that a JIT build compiles into the host library.
+/// The function behind every such name is in a header that a JIT build compiles into the host library. Attention is
+/// compiled ahead in a JIT build as well: there its source is.
 pub(super) fn at_run_time(tree: &Utf8Path, library: &Library) -> Result<String> {
     let compiled_in = jit_sources(tree)?;
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for name in dispatch_plan::kernels(true)?.keys() {
+    let products = dispatch_plan::kernels(true)?.into_keys();
+    let names: Vec<_> = products.chain(dispatch_plan::dense_kernels()?).collect();
+    for name in &names {
         // What has no source at all is the other check's to tell.
         if let (Some(source), Some(entry)) = (source(library, name), library.entry(name)) {
             let function = entry.expression.split('<').next().unwrap_or_default();
@@ -57,6 +62,18 @@ pub(super) fn at_run_time(tree: &Utf8Path, library: &Library) -> Result<String> 
             if !found.contains(function) {
                 missing.push(format!("{function}: not in {stem}.h"));
             }
+        }
+    }
+    let ahead = ahead_in_every_build(tree)?;
+    let attention = dispatch_plan::attention_kernels()?;
+    let mut sources: BTreeSet<&str> = BTreeSet::new();
+    sources.extend(attention.iter().filter_map(|name| source(library, name)));
+    for source in sources {
+        let stem = source.trim_end_matches(".metal");
+        if !ahead.contains(stem) {
+            missing.push(format!(
+                "{stem}: no build_kernel outside `if(NOT MLX_METAL_JIT)`"
+            ));
         }
     }
     ensure!(
@@ -95,6 +112,31 @@ fn jit_sources(tree: &Utf8Path) -> Result<BTreeSet<String>> {
     Ok(sources)
 }
 
+/// The sources that the CMake files compile ahead whatever the build.
+fn ahead_in_every_build(tree: &Utf8Path) -> Result<BTreeSet<String>> {
+    let mut sources = BTreeSet::new();
+    // Whether each open `if` leaves JIT builds out.
+    let mut open: Vec<bool> = Vec::new();
+    for file in ["CMakeLists.txt", "rows.cmake"] {
+        let path = tree.join(METAL).join("kernels").join(file);
+        if !path.exists() {
+            continue;
+        }
+        for line in fs_err::read_to_string(path)?.lines().map(str::trim) {
+            if line.starts_with("if(") {
+                open.push(line.contains("NOT MLX_METAL_JIT"));
+            } else if line.starts_with("endif(") {
+                open.pop();
+            } else if let Some(after) = line.strip_prefix("build_kernel(")
+                && !open.contains(&true)
+            {
+                sources.extend(after.split([' ', ')']).next().map(str::to_owned));
+            }
+        }
+    }
+    Ok(sources)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +148,39 @@ mod tests {
     fn a_name_that_nothing_instantiates_is_told() {
         let text = format!("{:#}", ahead_of_time(&Library::default()).unwrap_err());
         assert!(text.contains("are not instantiated, as affine_"), "{text}");
+    }
+
+    #[test]
+    fn attention_is_compiled_ahead_in_every_build() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Utf8Path::from_path(folder.path()).unwrap();
+        let kernels = tree.join(METAL).join("kernels");
+        fs_err::create_dir_all(&kernels).unwrap();
+        let name = "sdpa_vector_2pass_1_gqa_rows_8_float_64_64";
+        let text = format!(
+            "template <typename T, int d> [[kernel]] void rows(device T* x) {{}}\n\
+             template [[host_name(\"{name}\")]] [[kernel]] decltype(rows<float, 64>) rows<float, 64>;\n"
+        );
+        let library = Library::from_source("sdpa_rows.metal", &text).unwrap();
+        fs_err::write(tree.join(METAL).join("CMakeLists.txt"), "").unwrap();
+        for (condition, told) in [
+            ("EXISTS sdpa_rows.metal", None),
+            (
+                "NOT MLX_METAL_JIT",
+                Some("sdpa_rows: no build_kernel outside"),
+            ),
+        ] {
+            let text = format!("if({condition})\n  build_kernel(sdpa_rows sdpa_rows.h)\nendif()\n");
+            fs_err::write(kernels.join("rows.cmake"), text).unwrap();
+            let result = at_run_time(tree, &library);
+            match told {
+                None => assert!(result.is_ok(), "{result:?}"),
+                Some(told) => {
+                    let text = format!("{:#}", result.unwrap_err());
+                    assert!(text.contains(told), "{text}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -27,8 +27,8 @@ use sets::{Set, Sets, Target};
 
 /// Say which kernels the sources instantiate, a library holds, and the dispatch can ask for
 ///
-/// A SET is `pristine` (what the pinned MLX instantiates), `patched` (what vendor/mlx does), `dispatch` (what quantized
-/// products can ask for, under any policy), a library file or a folder with an MLX tree. The exit code is 1 where the
+/// A SET is `pristine` (what the pinned MLX instantiates), `patched` (what vendor/mlx does), `dispatch` (what products
+/// and attention can ask for, under any policy), a library file or a folder with an MLX tree. The exit code is 1 where the
 /// dispatch can ask for a kernel that the library (without one: vendor/mlx) lacks, where the library is damaged, and where
 /// it does not load on the deployment target.
 #[derive(Debug, clap::Args)]

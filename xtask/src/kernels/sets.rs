@@ -88,7 +88,8 @@ pub(super) struct Sets<'a> {
     pub(super) target: Target,
     /// Trees that were looked at: reading one takes seconds.
     pub(super) read: RefCell<BTreeMap<Utf8PathBuf, Names>>,
-    /// The library of a JIT build is asked for its fingerprint alone: quantized kernels are compiled from source text.
+    /// The library of a JIT build is asked for its fingerprint and attention alone: products' kernels are compiled from
+    /// source text.
     pub(super) jit: bool,
 }
 
@@ -109,7 +110,9 @@ impl Sets<'_> {
                 let mut names = Names::new();
                 if !self.jit {
                     names.extend(dispatch_plan::kernels(self.target.has_nax())?.into_keys());
+                    names.extend(dispatch_plan::dense_kernels()?);
                 }
+                names.extend(dispatch_plan::attention_kernels()?);
                 names.insert(self.fingerprint());
                 Ok(names)
             }

@@ -94,11 +94,13 @@ pub struct Args {
     rows: Option<u32>,
     /// Print a JSON array with a row for each architecture and M
     ///
-    /// Fields: architecture, policy, m, path, kernel, tile, tiles, weight_passes, bytes, identical
+    /// Fields: architecture, policy, m, path, kernel, tile, tiles, weight_passes, bytes, identical. With --dense
+    /// dispatches instead of tiles and bytes; with --attention a row for each group: architecture, policy, first, rows,
+    /// keys, path, blocks, dispatches, kernel (null if other operations compute it), identical
     #[arg(long)]
     json: bool,
     /// Also draw how often the weights are read, as steps over M
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["attention", "dense"])]
     svg: Option<Utf8PathBuf>,
 }
 

@@ -28,6 +28,10 @@ pub struct Operation {
     /// Whether bits are compared. If not, dispatches are recorded, on a device whose kernels do
     /// nothing.
     pub run: bool,
+    /// Whether dispatches are recorded although kernels run, and errors of blocks computed.
+    // Left out unless set: the text is the key under which results are kept.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub record: bool,
 }
 
 /// What an operation computes with.
@@ -233,6 +237,9 @@ pub struct Block {
     pub outputs: u64,
     /// Outputs whose bits are not those of the row alone.
     pub differing: u64,
+    /// As for [`RowsAlone`], if recorded.
+    #[serde(default)]
+    pub error: Option<f64>,
     /// The dispatches in full, where recorded.
     pub dispatches: Vec<metal_sim::trace::Dispatch>,
 }

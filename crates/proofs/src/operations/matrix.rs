@@ -103,6 +103,7 @@ impl Attention {
             rows: vec![self.rows],
             policies: POLICIES.map(str::to_owned).to_vec(),
             run: true,
+            record: false,
         }
     }
 }
@@ -326,6 +327,7 @@ fn dense(shape: Shape, dtype: Dtype, rows: Vec<u32>, batch: u32, seed: u64) -> O
         rows,
         policies: POLICIES.map(policy).to_vec(),
         run: true,
+        record: false,
     }
 }
 

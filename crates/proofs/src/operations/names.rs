@@ -69,6 +69,7 @@ pub fn check_names(
                         rows: vec![rows],
                         policies: ["exact", "narrow", "default"].map(str::to_owned).to_vec(),
                         run: false,
+                        record: false,
                     });
                 }
             }

@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::Dtype;
+use metal_sim::Device;
 use serde::{Deserialize, Serialize};
 
-use super::case::{OperationAnswer, Shape};
+use super::case::{Operation, OperationAnswer, Shape};
 use super::matrix::Job;
 use crate::driver::Driver;
 
@@ -220,12 +221,21 @@ impl Driver {
     /// # Errors
     /// What the process says.
     pub fn operation(&self, (setting, operation): &Job) -> Result<OperationAnswer> {
-        let mut answers = self.ask(
-            &setting.device(),
-            None,
-            None,
-            std::slice::from_ref(operation),
-        )?;
+        let operations = std::slice::from_ref(operation);
+        let mut answers = self.operations(&setting.device(), None, operations)?;
         answers.pop().context("no answer")
+    }
+
+    /// Evaluates operations in one process, with other kernels than the build's own if they are given.
+    ///
+    /// # Errors
+    /// What the process says.
+    pub fn operations(
+        &self,
+        device: &Device,
+        metallib: Option<&Path>,
+        operations: &[Operation],
+    ) -> Result<Vec<OperationAnswer>> {
+        self.ask(device, metallib, None, operations)
     }
 }

@@ -1,6 +1,8 @@
 //! Every kernel that a policy can lead to is in the library that was built. That the sources instantiate them is
 //! `cargo xtask check closure`'s to say.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 use dispatch_plan::Path;
 use metal_sim::Library;
@@ -9,15 +11,19 @@ use proofs::Prefix;
 pub(crate) fn complete() -> Result<()> {
     let library = Library::read(&Prefix::patched()?.metallib()?)?;
     let asked = dispatch_plan::kernels(false)?;
+    let dense = dispatch_plan::dense_kernels()?;
+    let attention = dispatch_plan::attention_kernels()?;
     let missing: Vec<_> = asked
         .keys()
+        .chain(&dense)
+        .chain(&attention)
         .filter(|kernel| library.entry(kernel).is_none())
         .collect();
     ensure!(
         missing.is_empty(),
         "{} of {} names are not in the library, as {:?}",
         missing.len(),
-        asked.len(),
+        asked.len() + dense.len() + attention.len(),
         missing.first()
     );
     let of = |path: Path, affine: bool| {
@@ -49,5 +55,29 @@ pub(crate) fn complete() -> Result<()> {
         "{} wide of fp modes",
         of(Path::Wide, false)
     );
+    // The tile of few outputs and many values: fewer than 4 outputs and more than 64 values are 16 values an output, for
+    // which MLX has another tile. `gemv.metal` has it as well.
+    let never = |name: &&str| name.contains("_bm4_bn1_sm1_sn32_tm1_tn4_");
+    // Of the overlay's own, no other is there for nothing.
+    for (prefix, asked) in [
+        ("gemv_rows_", &dense),
+        ("gemv_t_rows_", &dense),
+        ("sdpa_vector_2pass_1_gqa_rows_", &attention),
+    ] {
+        let own = |name: &&str| name.starts_with(prefix);
+        let there: BTreeSet<&str> = library
+            .names()
+            .filter(own)
+            .filter(|name| !never(name))
+            .collect();
+        let asked: BTreeSet<&str> = asked.iter().map(String::as_str).filter(own).collect();
+        ensure!(
+            !asked.is_empty() && there == asked,
+            "{} kernels {prefix}* are in the library, {} can be asked for, as {:?} only in one",
+            there.len(),
+            asked.len(),
+            there.symmetric_difference(&asked).next()
+        );
+    }
     Ok(())
 }

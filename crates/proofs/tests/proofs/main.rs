@@ -12,7 +12,9 @@ mod fingerprint;
 mod guard;
 mod identity;
 mod mutants;
+mod operation_mutants;
 mod operations;
+mod page;
 mod traffic;
 mod wide;
 
@@ -50,16 +52,36 @@ fn main() {
             "attention_dispatches_what_its_rows_dispatch_alone",
             operations::names,
         ),
+        trial(
+            "dense_products_dispatch_what_is_planned",
+            operations::dense_names,
+        ),
+        trial(
+            "the_page_on_policies_says_what_operations_take",
+            page::operations,
+        ),
         trial("a_kernel_in_another_order_is_caught", mutants::caught),
         trial(
             "an_fp_kernel_in_another_order_is_caught",
             mutants::fp_caught,
+        ),
+        trial(
+            "operations_that_choose_for_the_block_are_caught",
+            operation_mutants::host,
+        ),
+        trial(
+            "kernels_of_operations_in_another_order_are_caught",
+            operation_mutants::kernels,
         ),
         trial("rows_of_x_may_begin_anywhere", alignment::kept),
         trial("tiles_of_eight_keep_the_bits_of_five", cap::same_bits),
         trial("all_policies_are_as_accurate", accuracy::within_the_type),
         trial("memory_beyond_the_buffers_is_left_alone", guard::kept),
         trial("weights_are_read_as_often_as_planned", traffic::counted),
+        trial(
+            "operations_read_matrices_and_keys_as_often_as_planned",
+            traffic::operations,
+        ),
         trial("one_row_has_the_bits_it_had", canary::same_bits),
         trial(
             "every_name_a_dispatch_can_ask_for_exists",

@@ -260,24 +260,36 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
+/// The files that the patches add, at MLX's paths.
+fn files() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../patches/files")
+}
+
 impl Mutant {
+    /// The text of one of the patches' files, edited.
+    pub(crate) fn edit(&self, file: &Path) -> Result<String> {
+        let mut text = fs_err::read_to_string(files().join(file))?;
+        for (part, times, other) in self.edits {
+            let found = text.matches(part).count();
+            ensure!(
+                found == *times,
+                "{}: expected {part:?} {times} times in {}, found it {found} times; bring the mutant \
+                 up to date",
+                self.name,
+                file.display()
+            );
+            text = text.replace(part, other);
+        }
+        Ok(text)
+    }
+
     /// Makes a library of it, with the build's own kernels for all else.
     pub(crate) fn plant(&self, kernel: &str, prefix: &Prefix, folder: &Path) -> Result<PathBuf> {
         let (header_name, source_name) = (format!("{kernel}.h"), format!("{kernel}.metal"));
-        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../patches/files");
         let folder = folder.join(self.name);
         fs_err::create_dir_all(folder.join(KERNELS))?;
-        let mut header = fs_err::read_to_string(files.join(KERNELS).join(&header_name))?;
-        for (text, times, other) in self.edits {
-            let found = header.matches(text).count();
-            ensure!(
-                found == *times,
-                "{}: expected {text:?} {times} times in {header_name}, found it {found} times; \
-                 bring the mutant up to date",
-                self.name
-            );
-            header = header.replace(text, other);
-        }
+        let files = files();
+        let header = self.edit(&Path::new(KERNELS).join(&header_name))?;
         fs_err::write(folder.join(KERNELS).join(&header_name), header)?;
         let source = folder.join(KERNELS).join(&source_name);
         fs_err::copy(files.join(KERNELS).join(&source_name), &source)?;

@@ -1,7 +1,11 @@
 //! Attention, dense products, gathers and gated delta: rows of a block against rows alone.
 
 use anyhow::{Result, ensure};
-use proofs::{Driver, Family, Prefix, Tier, check_names, compare, jobs};
+use dispatch_plan::{Dense, DenseWay, Dtype, Policy};
+use metal_sim::trace::Dispatch;
+use proofs::{
+    Driver, Family, Operation, Prefix, Product, Setting, Shape, Tier, check_names, compare, jobs,
+};
 
 fn core(family: Family) -> Result<()> {
     let prefix = Prefix::patched()?;
@@ -54,5 +58,97 @@ pub(crate) fn names() -> Result<()> {
             &names.findings[..names.findings.len().min(5)]
         );
     }
+    Ok(())
+}
+
+/// What a dense product dispatches is what its plan says, on a device whose kernels do nothing.
+pub(crate) fn dense_names() -> Result<()> {
+    let driver = Driver::of_operations(&Prefix::patched()?, &[])?;
+    let mut sizes = Vec::new();
+    for k in [64, 65, 130, 2048, 4100] {
+        for n in [1, 3, 64, 2048, 4096, 4100] {
+            sizes.extend(["nt", "nn"].map(|form| (n, k, form)));
+        }
+    }
+    // Other tiles: K of 16 N, and not transposed many of both.
+    sizes.extend([(128, 2048, "nt"), (512, 130, "nn"), (2048, 8192, "nn")]);
+    let setting = Setting {
+        run: false,
+        ..Setting::new("applegpu_g15d".parse()?)
+    };
+    let dtypes = [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16]
+        .into_iter()
+        .cycle();
+    let operations: Vec<_> = sizes
+        .into_iter()
+        .zip(dtypes)
+        .map(|((n, k, form), dtype)| {
+            let product = Product {
+                n,
+                k,
+                form,
+                weights: "matrix",
+                heads: 1,
+            };
+            let operation = Operation {
+                shape: Shape::Matmul(product),
+                dtype,
+                seed: 1,
+                batch: 1,
+                rows: vec![2, 9],
+                policies: ["exact", "narrow", "default"].map(str::to_owned).to_vec(),
+                run: false,
+                record: false,
+            };
+            (product, operation)
+        })
+        .collect();
+    let asked: Vec<_> = operations
+        .iter()
+        .map(|(_, operation)| operation.clone())
+        .collect();
+    let answers = driver.operations(&setting.device(), None, &asked)?;
+    for ((product, operation), answer) in operations.iter().zip(&answers) {
+        let problem = |m| Dense {
+            architecture: setting.architecture,
+            dtype: operation.dtype,
+            addmm: false,
+            transpose: product.form == "nt",
+            m,
+            n: product.n,
+            k: product.k,
+            batch: 1,
+        };
+        for row in &answer.alone.rows {
+            as_planned(&problem(1), Policy::DEFAULT, row)?;
+        }
+        for block in &answer.blocks {
+            as_planned(&problem(block.m), block.policy.parse()?, &block.dispatches)?;
+        }
+    }
+    Ok(())
+}
+
+fn as_planned(problem: &Dense, policy: Policy, dispatches: &[Dispatch]) -> Result<()> {
+    let plan = dispatch_plan::dense(problem, policy)?;
+    let products: Vec<&str> = dispatches
+        .iter()
+        .map(|dispatch| dispatch.kernel.as_str())
+        .filter(|name| {
+            ["gemv", "dot", "steel"]
+                .iter()
+                .any(|family| name.starts_with(family))
+        })
+        .collect();
+    let planned =
+        |name: &str| name == plan.kernel || name.starts_with(&format!("{}_", plan.kernel));
+    // MLX may cut K and add the parts up in a second dispatch.
+    let split =
+        plan.way == DenseWay::Upstream && products.iter().any(|name| name.contains("splitk"));
+    ensure!(
+        products.iter().all(|name| planned(name))
+            && (split || products.len() == plan.dispatches as usize),
+        "{problem:?} under {policy} dispatches {products:?}, planned {plan:?}"
+    );
     Ok(())
 }

@@ -1,9 +1,13 @@
-//! Bytes of weights, scales and biases that a dispatch loads, counted by the metered device.
+//! Bytes of weights, scales and biases that a dispatch loads, counted by the metered device; and of keys and values.
 
 use anyhow::{Context, Result, ensure};
-use dispatch_plan::{Mode, Path, Policy};
+use dispatch_plan::{Dense, Dtype, Mode, Path, Policy};
 use metal_sim::Device;
-use proofs::{Case, Driver, FloatFormat, How, Kind, Prefix, Record};
+use metal_sim::trace::Dispatch;
+use proofs::{
+    Case, Driver, FloatFormat, How, Kind, Mask, Operation, OperationAnswer, Prefix, Product,
+    Record, Setting, Shape,
+};
 
 pub(crate) fn counted() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
@@ -97,4 +101,167 @@ fn lanes_a_group(case: &Case, path: Path) -> u32 {
         Path::Wide => 1,
         _ => case.group / (pack * packs),
     }
+}
+
+/// A dense matrix is loaded once a planned pass. Rows of attention that share a dispatch of MLX's kernels load the
+/// keys as often as each of them alone; those of the kernel for large groups of heads share what they load.
+pub(crate) fn operations() -> Result<()> {
+    let driver = Driver::of_operations(&Prefix::patched()?, &[])?;
+    for transpose in [true, false] {
+        dense(&driver, transpose)?;
+    }
+    for (keys, kernel) in [
+        (96, "sdpa_vector_float"),
+        (1100, "sdpa_vector_2pass_1_float"),
+    ] {
+        plain(&driver, keys, kernel)?;
+    }
+    // Rows that share: two with 8 heads a simdgroup, four with 2.
+    for ([heads, dim], shared) in [([8, 64], 2), ([16, 128], 4)] {
+        large_groups(&driver, heads, dim, shared)?;
+    }
+    Ok(())
+}
+
+fn dense(driver: &Driver, transpose: bool) -> Result<()> {
+    // Whole tiles: at the edges threads load what others load too.
+    let (n, k) = (128, 512);
+    let product = Product {
+        n,
+        k,
+        form: if transpose { "nt" } else { "nn" },
+        weights: "matrix",
+        heads: 1,
+    };
+    let policies = ["exact", "narrow"];
+    let answer = metered(driver, Shape::Matmul(product), &[1, 2, 8, 9, 16], &policies)?;
+    for block in &answer.blocks {
+        let problem = Dense {
+            architecture: "applegpu_g15d".parse()?,
+            dtype: Dtype::Float32,
+            addmm: false,
+            transpose,
+            m: block.m,
+            n,
+            k,
+            batch: 1,
+        };
+        let plan = dispatch_plan::dense(&problem, block.policy.parse()?)?;
+        let what = format!("{} at M = {}, {}", plan.kernel, block.m, block.policy);
+        let (dispatches, loaded) = loaded(&block.dispatches, &plan.kernel, "mat")?;
+        ensure!(
+            dispatches == plan.dispatches,
+            "{what}: {dispatches} dispatches, {} planned",
+            plan.dispatches
+        );
+        let planned = u64::from(plan.weight_passes) * u64::from(n * k) * 4;
+        ensure!(
+            loaded == planned,
+            "{what}: {loaded} bytes of the matrix loaded, {planned} planned"
+        );
+    }
+    Ok(())
+}
+
+fn plain(driver: &Driver, keys: u32, kernel: &str) -> Result<()> {
+    let shape = attention([4, 1], 64, keys, Mask::None);
+    let answer = metered(driver, shape, &[1, 2, 4], &["exact"])?;
+    for name in ["keys", "values"] {
+        let row = answer.alone.rows.first().context("no row")?;
+        let (_, alone) = loaded(row, kernel, name)?;
+        // Every query head loads them for itself.
+        ensure!(
+            alone == u64::from(4 * keys * 64 * 4),
+            "{kernel}: a row alone loads {alone} bytes of {name}"
+        );
+        for block in &answer.blocks {
+            let (dispatches, together) = loaded(&block.dispatches, kernel, name)?;
+            ensure!(
+                dispatches == 1 && together == u64::from(block.m) * alone,
+                "{kernel}: {} rows load {together} bytes of {name} in {dispatches} dispatches, one row {alone}",
+                block.m
+            );
+        }
+    }
+    Ok(())
+}
+
+fn large_groups(driver: &Driver, heads: u32, dim: u32, shared: usize) -> Result<()> {
+    // The rows see 8,197 to 8,200 keys, in blocks of 65: none begins elsewhere.
+    let shape = attention([heads, 1], dim, 8200, Mask::Causal);
+    let answer = metered(driver, shape, &[1, 2, 4], &["exact"])?;
+    let kernel = "sdpa_vector_2pass_1_gqa_";
+    for name in ["keys", "values"] {
+        let rows = answer.alone.rows.iter();
+        let alone = rows
+            .map(|row| Ok(loaded(row, kernel, name)?.1))
+            .collect::<Result<Vec<_>>>()?;
+        for block in &answer.blocks {
+            let (dispatches, together) = loaded(&block.dispatches, kernel, name)?;
+            let own = alone
+                .get(alone.len() - block.m as usize..)
+                .context("more rows than were evaluated alone")?;
+            // Of rows that share, what the last one loads alone.
+            let expected: u64 = own.chunks(shared).filter_map(<[u64]>::last).sum();
+            ensure!(
+                dispatches == 1 && together == expected,
+                "{heads} heads of {dim}: {} rows load {together} bytes of {name} in {dispatches} dispatches, \
+                 expected {expected}: alone they load {own:?}",
+                block.m
+            );
+        }
+    }
+    Ok(())
+}
+
+fn attention([heads, kv_heads]: [u32; 2], dim: u32, keys: u32, mask: Mask) -> Shape {
+    Shape::Attention {
+        heads,
+        kv_heads,
+        head_dim: dim,
+        value_dim: dim,
+        keys,
+        mask,
+        sinks: false,
+        layout: "heads",
+    }
+}
+
+fn metered(
+    driver: &Driver,
+    shape: Shape,
+    rows: &[u32],
+    policies: &[&str],
+) -> Result<OperationAnswer> {
+    let operation = Operation {
+        shape,
+        dtype: Dtype::Float32,
+        seed: 1,
+        batch: 1,
+        rows: rows.to_vec(),
+        policies: policies.iter().map(ToString::to_string).collect(),
+        run: true,
+        record: true,
+    };
+    let device = Setting::new("applegpu_g15d".parse()?).device().meter(true);
+    let mut answers = driver.operations(&device, None, &[operation])?;
+    answers.pop().context("no answer")
+}
+
+/// Dispatches of a kernel, by how its name begins, and the bytes that they load of an argument.
+fn loaded(dispatches: &[Dispatch], kernel: &str, argument: &str) -> Result<(u32, u64)> {
+    let (mut count, mut bytes) = (0, 0);
+    for dispatch in dispatches {
+        if !dispatch.kernel.starts_with(kernel) {
+            continue;
+        }
+        count += 1;
+        bytes += dispatch
+            .argument(argument)
+            .and_then(|argument| argument.loaded)
+            .with_context(|| format!("nothing counted for {argument} of {kernel}"))?;
+    }
+    let names: Vec<_> = dispatches.iter().map(|dispatch| &dispatch.kernel).collect();
+    ensure!(count > 0, "no {kernel} among {names:?}");
+    Ok((count, bytes))
 }
