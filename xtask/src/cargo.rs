@@ -18,9 +18,13 @@ pub(crate) fn run_example(host: &Host, root: &Utf8Path) -> Cmd {
     cargo(host).args(RUN_EXAMPLE).dir(root)
 }
 
-/// Builds the example and tells where cargo put it.
-pub(crate) fn build_example(host: &Host, root: &Utf8Path) -> Result<Utf8PathBuf> {
-    build(host, root, &["-p", PACKAGE, "--example"], EXAMPLE)
+/// The example that compares rows of other operations with rows alone.
+const OTHER_EXAMPLE: &str = "rows_alone";
+
+/// Builds both examples and returns where cargo put them.
+pub(crate) fn build_examples(host: &Host, root: &Utf8Path) -> Result<[Utf8PathBuf; 2]> {
+    let example = |name| build(host, root, &["-p", PACKAGE, "--example"], name);
+    Ok([example(EXAMPLE)?, example(OTHER_EXAMPLE)?])
 }
 
 /// Builds a program in `dir` and tells where cargo put it. `kind` says what kind of target `name` is.

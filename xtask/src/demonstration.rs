@@ -1,5 +1,5 @@
 //! What the quickstart ends with on Linux: which kernel each number of rows takes, and whether its rows equal the
-//! one-row product.
+//! one-row product; then the same for attention and a dense product.
 
 use anyhow::{Context, Result};
 use camino::Utf8Path;
@@ -54,7 +54,7 @@ const SUMMARY: (&str, &str, u32) = ("applegpu_g15d", "affine", 8);
 /// Prints one table for each simulated GPU, policy and mode, and one that sums them up.
 pub(crate) fn run(host: &Host, root: &Utf8Path) -> Result<()> {
     let mut summary = table("policy");
-    let example = cargo::build_example(host, root)?;
+    let [example, others] = cargo::build_examples(host, root)?;
     let trace = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let trace = Utf8Path::from_path(trace.path()).context("the temporary folder is not UTF-8")?;
     for (architecture, policy, mode) in SHOWN {
@@ -92,7 +92,99 @@ pub(crate) fn run(host: &Host, root: &Utf8Path) -> Result<()> {
         "\nIn short, M = {rows} on {architecture}, {mode}. Goal: weights read once, every row identical to M = 1 under \
          the same policy, which is MLX's own M = 1 under all but wide:\n{summary}"
     );
+    for (operation, shared) in OTHERS {
+        let mut table = other_table(shared.what);
+        let mut problem = String::new();
+        for policy in ["default", "exact"] {
+            let command = host
+                .cmd(others.as_str())
+                .args([operation, "--json", "--rows", "8"])
+                .env("MTL_SIM_ARCH", architecture)
+                .env("MLX_ROW_POLICY", policy)
+                .env("MTL_SIM_METER", "1")
+                .env("MTL_SIM_TRACE", trace);
+            let (report, cells) = other(command, trace, &shared)?;
+            table.add_row([&[policy.to_owned()], &cells[..]].concat());
+            problem = report.operation;
+        }
+        println!("\nSimulated {architecture}, M = 8: {problem}\n{table}");
+    }
     Ok(())
+}
+
+/// What the rows of an operation share.
+struct Shared {
+    /// As the table's head has it.
+    what: &'static str,
+    /// The names of the kernels' parameters for it.
+    parameters: &'static [&'static str],
+}
+
+/// The operations besides quantized products.
+const OTHERS: [(&str, Shared); 2] = [
+    (
+        "matmul",
+        Shared {
+            what: "matrix",
+            parameters: &["mat", "B"],
+        },
+    ),
+    (
+        "attention",
+        Shared {
+            what: "keys",
+            parameters: &["keys", "K"],
+        },
+    ),
+];
+
+/// What the other example reports (`--json`), as far as it is shown here.
+#[derive(Debug, Deserialize)]
+struct OtherReport {
+    operation: String,
+    rows: u32,
+    rows_differing: u32,
+    shared_bytes: u64,
+    kernels: Vec<String>,
+}
+
+/// Runs the other example: what it reports, and the cells of its row of the table. The block is what it computes first.
+fn other(command: Cmd, trace: &Utf8Path, shared: &Shared) -> Result<(OtherReport, [String; 3])> {
+    fs_err::write(trace, "")?;
+    let text = command.read()?;
+    let report: OtherReport = serde_json::from_str(&text)
+        .with_context(|| format!("the example's --json printed something else: {text}"))?;
+    let dispatches = trace::read(&fs_err::read_to_string(trace)?)
+        .with_context(|| format!("{trace} is no trace of the simulated device"))?;
+    let block = dispatches
+        .get(..report.kernels.len())
+        .filter(|block| !block.is_empty())
+        .context("the example recorded other kernels than the simulated device ran")?;
+    let loaded: u64 = block
+        .iter()
+        .flat_map(|dispatch| &dispatch.arguments)
+        .filter(|argument| shared.parameters.contains(&argument.name.as_str()))
+        .filter_map(|argument| argument.loaded)
+        .sum();
+    let kernels: Vec<&str> = block.iter().map(|d| d.kernel.as_str()).collect();
+    let cells = [
+        kernels.join("\n"),
+        format!("{:.2}", loaded as f64 / report.shared_bytes as f64),
+        format!("{} of {}", report.rows - report.rows_differing, report.rows),
+    ];
+    Ok((report, cells))
+}
+
+fn other_table(shared: &str) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header([
+        "policy".to_owned(),
+        "kernels".to_owned(),
+        format!("{shared} read, times"),
+        "rows equal to M = 1".to_owned(),
+    ]);
+    table
 }
 
 /// A table without rows, whose first column is what changes.

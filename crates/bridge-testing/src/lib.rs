@@ -56,5 +56,12 @@ mod bridge {
         /// Evaluates a product on a thread-local stream whose index is that of a GPU stream, if it can be had; the
         /// index.
         fn probe_thread_local(stream: RawStream) -> Result<i32>;
+
+        include!("bridge-testing/src/graphs.h");
+
+        /// The graph of that name, built on a GPU stream and not evaluated.
+        fn probe_graph(name: &str, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Adds up 512 numbers so many times, together and one by one, and counts the sums whose bits differ.
+        fn probe_long_sums_that_differ(sums: i32, stream: RawStream) -> Result<i64>;
     }
 }

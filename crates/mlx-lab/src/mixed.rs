@@ -121,7 +121,7 @@ pub fn run(
         let before = Counters::now()?;
         exact.scope(|| {
             let logits = model.forward(&block, 1, &mut cache, &mut |_, _| Ok(()))?;
-            exact.check_products([&logits])?;
+            exact.check_operations([&logits])?;
             Ok::<_, Error>(mlx_overlay::eval([&logits])?)
         })?;
         cache.truncate(0);

@@ -316,14 +316,18 @@ mod bridge {
         path: i32,
     }
 
-    /// A quantized product that is not on the stream where it is expected.
-    struct StrayProduct {
+    /// `RowFinding` in the overlay's `row_check.h`: an operation whose rows would not keep their bits.
+    struct RowFinding {
         /// The primitive's name.
         primitive: String,
-        /// Extents of the product.
+        /// Extents of its first output.
         shape: Vec<i32>,
-        /// Index of the stream that it is on.
-        stream: i32,
+        /// The stream that it is on.
+        stream: RawStream,
+        /// What is wrong.
+        why: String,
+        /// What to do.
+        remedy: String,
     }
 
     extern "Rust" {
@@ -461,13 +465,24 @@ mod bridge {
             offset: i32,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Scaled dot-product attention of `[batch, heads, positions, dims]`.
+        /// Softmax along the last dimension, summed in float32.
+        fn softmax(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// `alpha` times the product of `a` and `b`, plus `beta` times `c`.
+        fn addmm(
+            c: &Array,
+            a: &Array,
+            b: &Array,
+            alpha: f32,
+            beta: f32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// Scaled dot-product attention of `[batch, heads, positions, dims]`. `mask` and `sinks` have one array or none.
         fn attention(
-            queries: &Array,
-            keys: &Array,
-            values: &Array,
+            parts: &[ArrayRef],
             scale: f32,
             causal: bool,
+            mask: &[ArrayRef],
+            sinks: &[ArrayRef],
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
     }
@@ -509,7 +524,7 @@ mod bridge {
         fn record_kernels() -> Result<()>;
         /// Ends the recording; each name ends with a newline.
         fn recorded_kernels() -> Result<String>;
-        /// The quantized products that an evaluation of the arrays would run on another stream.
-        fn stray_products(arrays: &[ArrayRef], stream: RawStream) -> Result<Vec<StrayProduct>>;
+        /// The operations that an evaluation of the arrays would run and whose rows would not keep their bits.
+        fn check_operations(arrays: &[ArrayRef], stream: RawStream) -> Result<Vec<RowFinding>>;
     }
 }

@@ -1,6 +1,7 @@
 #include "mlx-overlay-sys/src/ops.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -135,29 +136,53 @@ std::unique_ptr<Array> rope(
       to_mlx(stream)));
 }
 
+std::unique_ptr<Array> softmax(const Array& array, RawStream stream) {
+  return wrap(
+      core::softmax(operand(array), -1, /* precise= */ true, to_mlx(stream)));
+}
+
+std::unique_ptr<Array> addmm(
+    const Array& c,
+    const Array& a,
+    const Array& b,
+    float alpha,
+    float beta,
+    RawStream stream) {
+  return wrap(core::addmm(
+      operand(c), operand(a), operand(b), alpha, beta, to_mlx(stream)));
+}
+
 std::unique_ptr<Array> attention(
-    const Array& queries,
-    const Array& keys,
-    const Array& values,
+    rust::Slice<const ArrayRef> parts,
     float scale,
     bool causal,
+    rust::Slice<const ArrayRef> mask,
+    rust::Slice<const ArrayRef> sinks,
     RawStream stream) {
-  const auto& k = operand(keys);
-  const auto& v = operand(values);
+  if (parts.size() != 3) {
+    throw std::invalid_argument(
+        "mlx-overlay: attention takes queries, keys and values");
+  }
+  const auto& q = operand(parts[0].array);
+  const auto& k = operand(parts[1].array);
+  const auto& v = operand(parts[2].array);
   // MLX checks the other extents.
   if (k.ndim() == 4 && v.ndim() == 4 && k.shape(2) != v.shape(2)) {
     throw std::invalid_argument(
         "mlx-overlay: keys of " + std::to_string(k.shape(2)) +
         " positions, values of " + std::to_string(v.shape(2)));
   }
+  auto given = [](rust::Slice<const ArrayRef> some) {
+    return some.empty() ? std::nullopt : std::optional(operand(some[0].array));
+  };
   return wrap(core::fast::scaled_dot_product_attention(
-      operand(queries),
+      q,
       k,
       v,
       scale,
       causal ? "causal" : "",
-      {},
-      {},
+      given(mask),
+      given(sinks),
       /* force_fused= */ false,
       to_mlx(stream)));
 }

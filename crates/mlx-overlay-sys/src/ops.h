@@ -48,12 +48,20 @@ std::unique_ptr<Array> rope(
     float base,
     std::int32_t offset,
     RawStream stream);
+std::unique_ptr<Array> softmax(const Array& array, RawStream stream);
+std::unique_ptr<Array> addmm(
+    const Array& c,
+    const Array& a,
+    const Array& b,
+    float alpha,
+    float beta,
+    RawStream stream);
 std::unique_ptr<Array> attention(
-    const Array& queries,
-    const Array& keys,
-    const Array& values,
+    rust::Slice<const ArrayRef> parts,
     float scale,
     bool causal,
+    rust::Slice<const ArrayRef> mask,
+    rust::Slice<const ArrayRef> sinks,
     RawStream stream);
 
 } // namespace mlx_overlay

@@ -4,15 +4,14 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
-#include <typeinfo>
-#include <unordered_set>
 #include <vector>
 
 #include "mlx-overlay-sys/src/check.h"
+#include "mlx-overlay-sys/src/convert.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
-#include "mlx/primitives.h"
 
 #ifdef MLX_OVERLAY_POLICIES
+#include "mlx/row_check.h"
 #include "mlx/row_policy.h"
 #endif
 
@@ -21,13 +20,6 @@ namespace mlx_overlay {
 namespace {
 
 namespace core = mlx::core;
-
-bool is_quantized_product(const core::Primitive& primitive) {
-  const auto& type = typeid(primitive);
-  return type == typeid(core::QuantizedMatmul) ||
-      type == typeid(core::GatherQMM) || type == typeid(core::QQMatmul) ||
-      type == typeid(core::GatherQQMM);
-}
 
 #ifdef MLX_OVERLAY_POLICIES
 
@@ -112,43 +104,6 @@ std::int32_t float_type(ElementKind kind) {
 
 } // namespace
 
-rust::Vec<StrayProduct> stray_products(
-    rust::Slice<const ArrayRef> arrays,
-    RawStream stream) {
-  auto on_stream = [&](const core::Stream& s) {
-    const bool cpu = s.device == core::Device::cpu;
-    return s.index == stream.index && cpu == (stream.device == DeviceKind::Cpu);
-  };
-  rust::Vec<StrayProduct> strays;
-  std::unordered_set<std::uintptr_t> seen;
-  std::vector<core::array> pending;
-  for (const auto& reference : arrays) {
-    pending.push_back(reference.array.get());
-  }
-  while (!pending.empty()) {
-    const auto array = std::move(pending.back());
-    pending.pop_back();
-    const bool to_run = array.has_primitive() &&
-        array.status() == core::array::Status::unscheduled;
-    if (!to_run || !seen.insert(array.id()).second) {
-      continue;
-    }
-    auto& primitive = array.primitive();
-    if (is_quantized_product(primitive) && !on_stream(primitive.stream())) {
-      rust::Vec<std::int32_t> shape;
-      for (auto extent : array.shape()) {
-        shape.push_back(extent);
-      }
-      strays.push_back(StrayProduct{
-          primitive.name(), std::move(shape), primitive.stream().index});
-    }
-    for (const auto& input : array.inputs()) {
-      pending.push_back(input);
-    }
-  }
-  return strays;
-}
-
 #ifdef MLX_OVERLAY_POLICIES
 
 bool has_policies() {
@@ -194,6 +149,32 @@ bool in_policy_hook() {
   return mlx_row_in_hook() != 0;
 }
 
+rust::Vec<RowFinding> check_operations(
+    rust::Slice<const ArrayRef> arrays,
+    RawStream stream) {
+  std::vector<core::array> outputs;
+  outputs.reserve(arrays.size());
+  for (const auto& reference : arrays) {
+    outputs.push_back(reference.array.get());
+  }
+  rust::Vec<RowFinding> findings;
+  for (const auto& found : core::check_rows(outputs, to_mlx(stream))) {
+    rust::Vec<std::int32_t> shape;
+    std::copy(
+        found.shape.begin(), found.shape.end(), std::back_inserter(shape));
+    findings.push_back(RowFinding{
+        found.primitive,
+        std::move(shape),
+        RawStream{
+            found.stream.device == core::Device::cpu ? DeviceKind::Cpu
+                                                     : DeviceKind::Gpu,
+            found.stream.index},
+        found.why,
+        found.remedy});
+  }
+  return findings;
+}
+
 #else
 
 bool has_policies() {
@@ -226,6 +207,10 @@ void remove_policy_hook() {
 
 bool in_policy_hook() {
   return false;
+}
+
+rust::Vec<RowFinding> check_operations(rust::Slice<const ArrayRef>, RawStream) {
+  refuse();
 }
 
 #endif

@@ -11,7 +11,7 @@ namespace mlx_overlay {
 struct ProductShape;
 struct ProductPlan;
 struct ProductRoute;
-struct StrayProduct;
+struct RowFinding;
 struct RowPolicy;
 struct PolicyHook;
 
@@ -31,7 +31,7 @@ rust::Vec<std::uint64_t> path_counts();
 void reset_path_counts();
 void record_kernels();
 rust::String recorded_kernels();
-rust::Vec<StrayProduct> stray_products(
+rust::Vec<RowFinding> check_operations(
     rust::Slice<const ArrayRef> arrays,
     RawStream stream);
 

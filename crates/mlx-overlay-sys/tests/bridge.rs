@@ -205,7 +205,8 @@ fn nothing_is_read_past_its_end() {
     assert!(text(sys::take_rows(&scalar, &[0], cpu)).contains("no entry 0 among 0"));
 
     let [keys, values] = [5, 4].map(|positions| zeros(&[1, 1, positions, 8], ElementKind::F32));
-    let said = text(sys::attention(&keys, &keys, &values, 1.0, false, cpu));
+    let parts = [&keys, &keys, &values].map(|array| ArrayRef { array });
+    let said = text(sys::attention(&parts, 1.0, false, &[], &[], cpu));
     assert!(said.contains("keys of 5 positions, values of 4"), "{said}");
 }
 

@@ -121,13 +121,16 @@ pub enum Error {
     #[error("kernels are being recorded on this thread already: recordings do not nest")]
     Recording,
 
-    /// Quantized products that would not run on the stream where they are expected.
-    #[error("quantized products are not on stream {stream}: {}", products.join("; "))]
-    Stray {
-        /// The index of the stream where they were expected.
+    /// Operations whose rows would not keep their bits; [`crate::Stream::check_operations`] found them.
+    #[error(
+        "on stream {stream}, rows would not keep their bits:{}",
+        listed(findings)
+    )]
+    Unkept {
+        /// The index of the stream for which they were looked at.
         stream: i32,
-        /// The products, each with its shape and stream.
-        products: Vec<String>,
+        /// The operations, the last that would run first.
+        findings: Vec<Finding>,
     },
 
     /// An earlier evaluation on this thread failed, and this array may be part of what it left
@@ -144,6 +147,63 @@ pub enum Error {
     /// The process is exiting.
     #[error("the process is exiting, and MLX is closed")]
     ProcessEnding,
+}
+
+/// An operation whose rows would not keep their bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// MLX's name of the primitive.
+    pub primitive: String,
+    /// The shape of its first output.
+    pub shape: Vec<usize>,
+    /// The device that it would run on.
+    pub device: Device,
+    /// The index of the stream that it would run on.
+    pub stream: i32,
+    /// What is wrong, of the operation as the subject.
+    pub why: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            primitive,
+            shape,
+            device,
+            stream,
+            why,
+            remedy,
+        } = self;
+        write!(
+            f,
+            "{primitive} {shape:?} on {device} stream {stream} {why}: {remedy}"
+        )
+    }
+}
+
+/// A line for each finding. A model has many layers: what differs in shape alone shares a line.
+fn listed(findings: &[Finding]) -> String {
+    let mut lines: Vec<(&Finding, usize)> = Vec::new();
+    for finding in findings {
+        let same = |(other, _): &&mut (&Finding, usize)| {
+            let key = |f: &Finding| (f.primitive.clone(), f.why.clone(), f.stream);
+            key(other) == key(finding)
+        };
+        match lines.iter_mut().find(same) {
+            Some((_, count)) => *count += 1,
+            None => lines.push((finding, 1)),
+        }
+    }
+    lines
+        .into_iter()
+        .map(|(finding, count)| match count {
+            1 => format!("\n  {finding}"),
+            _ => format!("\n  {finding} ({} more like this)", count - 1),
+        })
+        .collect()
 }
 
 fn why_none(device: Device) -> &'static str {

@@ -64,7 +64,7 @@ mod stream;
 pub use array::Array;
 pub use device::Device;
 pub use element::{Dtype, Element};
-pub use error::{Error, Result};
+pub use error::{Error, Finding, Result};
 pub use evaluated::Evaluated;
 pub use half::{bf16, f16};
 pub use hook::{Operation, remove_policy_hook, set_policy_hook};
@@ -74,10 +74,10 @@ pub use mlx_terms::{
     PolicyError, PolicyKind, Primitive, Route, RoutePath, UnknownName,
 };
 pub use neural::{
-    Rope, add, argmax, as_type, attention, multiply, reshape, rms_norm, rope, sigmoid, slice,
-    slice_update, take_rows, transpose_axes,
+    Mask, Rope, add, argmax, as_type, attention, multiply, reshape, rms_norm, rope, sigmoid, slice,
+    slice_update, softmax, take_rows, transpose_axes,
 };
-pub use ops::{eval, matmul, transpose};
+pub use ops::{addmm, eval, matmul, transpose};
 pub use policy::{
     DispatchCount, DispatchPlan, dispatch_stats, has_matrix_units, has_policies, process_policy,
     record_kernels, reset_dispatch_stats, set_routes,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mlx_overlay_sys as sys;
+use mlx_overlay_sys::{self as sys, ArrayRef};
 
 use crate::ops::{require_elements, require_float, shape_error};
 use crate::{Array, Dtype, Error, Result, stream};
@@ -211,19 +211,48 @@ pub fn rope(x: &Array, rope: Rope, offset: usize) -> Result<Array> {
     )?)
 }
 
-/// Scaled dot-product attention of queries (`[batch, heads, rows, dims]`) over keys and values
-/// (`[batch, kv_heads, positions, dims]`); `heads` is a multiple of `kv_heads`. `causal`: the last
-/// query sees all positions, each one before it one less.
+/// The exponentials of the elements along the last dimension, divided by their sum, which is taken in float32.
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`], [`Error::Empty`]; MLX's, if the shapes do not fit.
+/// [`Error::Dtype`] unless it is of floating point, [`Error::Empty`]; MLX's.
+pub fn softmax(array: &Array) -> Result<Array> {
+    require_float("the array", array)?;
+    require_elements("the array", array)?;
+    Array::from_raw(sys::softmax(array.raw()?, stream::current()?)?)
+}
+
+/// Which keys a query sees.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub enum Mask<'a> {
+    /// Every query sees all keys.
+    #[default]
+    None,
+    /// The last query sees all keys, each one before it one less. Under a policy a row of a block is computed over the
+    /// keys that it sees, as a single row is.
+    Causal,
+    /// This array is added to the scores: of floating point, not wider than the result, and of a shape that broadcasts
+    /// to `[batch, heads, rows, positions]`. Under a policy a row of a block is computed over all keys with its own
+    /// row of the mask.
+    Array(&'a Array),
+}
+
+/// Scaled dot-product attention of queries (`[batch, heads, rows, dims]`) over keys (`[batch, kv_heads, positions,
+/// dims]`) and values (`[batch, kv_heads, positions, value_dims]`): `[batch, heads, rows, value_dims]`. `heads` is a
+/// multiple of `kv_heads`. `sinks` (`[heads]`) has a score for each head that takes part in the softmax and has no value.
+///
+/// # Errors
+///
+/// [`Error::Dtype`], [`Error::Empty`]; [`Error::Shape`] for arrays of other dimensions and for more rows than keys
+/// under [`Mask::Causal`]; MLX's, if the shapes do not fit.
 pub fn attention(
     queries: &Array,
     keys: &Array,
     values: &Array,
     scale: f32,
-    causal: bool,
+    mask: Mask<'_>,
+    sinks: Option<&Array>,
 ) -> Result<Array> {
     for (argument, array) in [("queries", queries), ("keys", keys), ("values", values)] {
         require_float(argument, array)?;
@@ -236,19 +265,50 @@ pub fn attention(
             ));
         }
     }
-    if keys.shape()[2] != values.shape()[2] {
+    let positions = keys.shape()[2];
+    if positions != values.shape()[2] {
         return Err(shape_error(
             "values",
             values,
-            format!("{} positions, as the keys have", keys.shape()[2]),
+            format!("{positions} positions, as the keys have"),
         ));
     }
+    if matches!(mask, Mask::Causal) && queries.shape()[2] > positions {
+        return Err(shape_error(
+            "queries",
+            queries,
+            format!(
+                "at most {positions} rows, as there are keys: a causal row sees its own key and those before it"
+            ),
+        ));
+    }
+    let mut added = Vec::new();
+    if let Mask::Array(mask) = mask {
+        require_float("mask", mask)?;
+        require_elements("mask", mask)?;
+        added.push(ArrayRef { array: mask.raw()? });
+    }
+    let mut beside = Vec::new();
+    if let Some(sinks) = sinks {
+        require_float("sinks", sinks)?;
+        let heads = queries.shape()[1];
+        if sinks.shape() != [heads] {
+            return Err(shape_error("sinks", sinks, format!("[{heads}]")));
+        }
+        beside.push(ArrayRef {
+            array: sinks.raw()?,
+        });
+    }
+    let parts = [queries, keys, values]
+        .map(|array| array.raw().map(|array| ArrayRef { array }))
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
     Array::from_raw(sys::attention(
-        queries.raw()?,
-        keys.raw()?,
-        values.raw()?,
+        &parts,
         scale,
-        causal,
+        matches!(mask, Mask::Causal),
+        &added,
+        &beside,
         stream::current()?,
     )?)
 }

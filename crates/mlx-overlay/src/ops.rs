@@ -49,6 +49,28 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     Array::from_raw(sys::matmul(a.raw()?, b.raw()?, stream::current()?)?)
 }
 
+/// `alpha` times the matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), plus `beta` times `c`, whose shape
+/// broadcasts to `[.., m, n]`: a linear layer with a bias. Of the widest of their types.
+///
+/// # Errors
+///
+/// [`Error::Dtype`] unless all are of floating point, [`Error::Empty`] for an array without elements; MLX's, if the
+/// shapes do not fit or the product is larger than MLX's memory limit.
+pub fn addmm(c: &Array, a: &Array, b: &Array, alpha: f32, beta: f32) -> Result<Array> {
+    for (argument, array) in [("c", c), ("a", a), ("b", b)] {
+        require_float(argument, array)?;
+        require_elements(argument, array)?;
+    }
+    Array::from_raw(sys::addmm(
+        c.raw()?,
+        a.raw()?,
+        b.raw()?,
+        alpha,
+        beta,
+        stream::current()?,
+    )?)
+}
+
 pub(crate) fn shape_error(argument: &'static str, array: &Array, expected: String) -> Error {
     Error::Shape {
         argument,

@@ -4,7 +4,10 @@ use std::fmt;
 use mlx_overlay_sys::{self as sys, ArrayRef};
 
 use crate::ops::require_float_type;
-use crate::{Array, DispatchPath, Dtype, Error, Quantization, Result, Route, RowPolicy, Stream};
+use crate::{
+    Array, Device, DispatchPath, Dtype, Error, Finding, Quantization, Result, Route, RowPolicy,
+    Stream,
+};
 
 /// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them. A build of the overlay
 /// for the CPU refuses every policy but [`RowPolicy::DEFAULT`], and pristine MLX has none.
@@ -55,7 +58,7 @@ impl Stream {
     ///
     /// let exact = Stream::with_policy(RowPolicy::EXACT)?;
     /// let verified = exact.scope(|| quantized_matmul(&x, &w))?;
-    /// exact.check_products([&verified])?;
+    /// exact.check_operations([&verified])?;
     /// let rows = verified.to_vec::<f32>()?;
     /// # assert_eq!(rows.len(), 48);
     /// # Ok(())
@@ -107,16 +110,43 @@ impl Stream {
         }
     }
 
-    /// Checks that an evaluation of the arrays would run every quantized product on this stream.
-    /// Nothing is evaluated.
+    /// Checks that evaluating these arrays would keep the bits of each row. Nothing is evaluated.
     ///
-    /// A product built outside of [`Stream::scope`] follows another stream's policy, silently. This
-    /// finds it beforehand.
+    /// It looks at every operation that an evaluation would run, and names
+    ///
+    /// - operations that policies cover (products, gathers, attention, gated delta) if they are on another stream or on
+    ///   the CPU, have no policy, have more rows than its block, or did not ask it when they were built;
+    /// - attention that sees an array mask, is written by hand, or has a quantized cache;
+    /// - other operations, unless their Metal kernels are known to compute each row by itself.
+    ///
+    /// The policy is the stream's, else the process's; a hook is not asked. A graph does not show everything: the order
+    /// and padding of a cache, softmax that is written by hand, and what was evaluated before are not found.
+    ///
+    /// ```
+    /// # use mlx_overlay::{Array, Error, RowPolicy, Stream, has_policies, matmul};
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// # if !has_policies() { return Ok(()) }
+    /// let x = Array::from_slice(&vec![1.0f32; 4 * 64], &[4, 64])?;
+    /// let w = Array::from_slice(&vec![0.5f32; 64 * 8], &[64, 8])?;
+    /// let exact = Stream::with_policy(RowPolicy::EXACT)?;
+    /// let good = exact.scope(|| matmul(&x, &w))?;
+    /// exact.check_operations([&good])?;
+    ///
+    /// let elsewhere = matmul(&x, &w)?;
+    /// let Err(Error::Unkept { findings, .. }) = exact.check_operations([&elsewhere]) else {
+    ///     panic!("a product on another stream");
+    /// };
+    /// assert_eq!(findings[0].primitive, "Matmul");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::Stray`] names the products that are elsewhere.
-    pub fn check_products<'a>(&self, arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+    /// [`Error::Unkept`] with what was found; [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the
+    /// process's policy is none.
+    pub fn check_operations<'a>(&self, arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+        require_policies()?;
         let references = arrays
             .into_iter()
             .map(|array| {
@@ -125,22 +155,26 @@ impl Stream {
                 })
             })
             .collect::<Result<Vec<ArrayRef<'_>>>>()?;
-        let strays = sys::stray_products(&references, self.raw())?;
-        if strays.is_empty() {
+        let findings = sys::check_operations(&references, self.raw())?;
+        if findings.is_empty() {
             return Ok(());
         }
-        Err(Error::Stray {
+        Err(Error::Unkept {
             stream: self.index(),
-            products: strays
-                .into_iter()
-                .map(|stray| {
-                    format!(
-                        "{} {:?} on stream {}",
-                        stray.primitive, stray.shape, stray.stream
-                    )
-                })
-                .collect(),
+            findings: findings.into_iter().map(finding).collect(),
         })
+    }
+}
+
+fn finding(raw: sys::RowFinding) -> Finding {
+    let extent = |extent| usize::try_from(extent).unwrap_or_default();
+    Finding {
+        primitive: raw.primitive,
+        shape: raw.shape.into_iter().map(extent).collect(),
+        device: Device::from_raw(raw.stream.device),
+        stream: raw.stream.index,
+        why: raw.why,
+        remedy: raw.remedy,
     }
 }
 

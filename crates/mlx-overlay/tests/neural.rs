@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
 use mlx_overlay::{
-    Array, Device, Dtype, Error, Quantization, QuantizedMatrix, Rope, Stream, add, argmax, as_type,
-    attention, dequantize, multiply, quantize, quantized_matmul, reshape, rms_norm, rope, sigmoid,
-    slice, slice_update, take_rows, transpose_axes,
+    Array, Device, Dtype, Error, Mask, Quantization, QuantizedMatrix, Rope, Stream, add, addmm,
+    argmax, as_type, attention, dequantize, multiply, quantize, quantized_matmul, reshape,
+    rms_norm, rope, sigmoid, slice, slice_update, softmax, take_rows, transpose_axes,
 };
 
 /// `gpu.rs` and `mlx-lab` compute the same on the other back-end.
@@ -103,14 +103,41 @@ fn positions_rotate_halves_against_each_other() {
 }
 
 #[test]
+fn a_product_is_scaled_and_added() {
+    on_cpu(|| {
+        let (a, b) = (array(&[1.0, 2.0], &[1, 2]), array(&[3.0, 4.0], &[2, 1]));
+        close(&addmm(&array(&[1.0], &[1]), &a, &b, 0.5, 2.0)?, &[7.5]);
+        close(
+            &softmax(&array(&[0.0, 3.0f32.ln()], &[1, 2]))?,
+            &[0.25, 0.75],
+        );
+        Ok(())
+    });
+}
+
+#[test]
 fn the_last_query_sees_everything_and_each_before_it_one_less() {
     on_cpu(|| {
         // Queries that prefer no key: the mean of the values that are seen.
         let q = array(&[0.0; 4], &[1, 2, 2, 1]);
         let k = counted(&[1, 1, 3, 1]);
         let v = array(&[3.0, 6.0, 9.0], &[1, 1, 3, 1]);
-        close(&attention(&q, &k, &v, 1.0, true)?, &[4.5, 6.0, 4.5, 6.0]);
-        close(&attention(&q, &k, &v, 1.0, false)?, &[6.0; 4]);
+        close(
+            &attention(&q, &k, &v, 1.0, Mask::Causal, None)?,
+            &[4.5, 6.0, 4.5, 6.0],
+        );
+        close(&attention(&q, &k, &v, 1.0, Mask::None, None)?, &[6.0; 4]);
+        let first_alone = array(&[0.0, -1e9, -1e9, 0.0, 0.0, 0.0], &[2, 3]);
+        close(
+            &attention(&q, &k, &v, 1.0, Mask::Array(&first_alone), None)?,
+            &[3.0, 6.0, 3.0, 6.0],
+        );
+        // Of two heads, the first has a sink as heavy as a key, the second as heavy as three.
+        let sinks = array(&[0.0, 3.0f32.ln()], &[2]);
+        close(
+            &attention(&q, &k, &v, 1.0, Mask::None, Some(&sinks))?,
+            &[4.5, 4.5, 3.0, 3.0],
+        );
         Ok(())
     });
 }
@@ -201,12 +228,33 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(rope(&a, even, 0), Err(Error::Shape { .. })));
     let q = counted(&[1, 1, 2, 4]);
     assert!(matches!(
-        attention(&a, &q, &q, 1.0, true),
+        attention(&a, &q, &q, 1.0, Mask::Causal, None),
         Err(Error::Shape { .. })
+    ));
+    // Three rows, two keys.
+    let many = counted(&[1, 1, 3, 4]);
+    let error = attention(&many, &q, &q, 1.0, Mask::Causal, None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "queries has shape [1, 1, 3, 4], expected at most 2 rows, as there are keys: a causal row sees its own key and those before it"
+    );
+    assert!(attention(&many, &q, &q, 1.0, Mask::None, None).is_ok());
+    let sinks = counted(&[2]);
+    assert!(matches!(
+        attention(&q, &q, &q, 1.0, Mask::Causal, Some(&sinks)),
+        Err(Error::Shape { .. })
+    ));
+    assert!(matches!(
+        attention(&q, &q, &q, 1.0, Mask::Array(&words), None),
+        Err(Error::Dtype { .. })
+    ));
+    assert!(matches!(
+        addmm(&a, &a, &words, 1.0, 1.0),
+        Err(Error::Dtype { .. })
     ));
     let short = counted(&[1, 1, 1, 4]);
     assert!(matches!(
-        attention(&q, &q, &short, 1.0, true),
+        attention(&q, &q, &short, 1.0, Mask::Causal, None),
         Err(Error::Shape { .. })
     ));
 }

@@ -67,17 +67,14 @@ fn an_imported_function_is_noticed() -> Outcome {
     let file = folder.path().join("product.mlxfn");
     let imported = bridge_testing::probe_imported(file.to_str().unwrap(), raw(&exact))?;
     let array = imported.as_ref().unwrap();
-    let strays = sys::stray_products(&[ArrayRef { array }], raw(&exact))?;
-    let found: Vec<_> = strays
+    let findings = sys::check_operations(&[ArrayRef { array }], raw(&exact))?;
+    let found: Vec<_> = findings
         .iter()
-        .map(|stray| (stray.primitive.as_str(), stray.shape.as_slice()))
+        .map(|finding| (finding.primitive.as_str(), finding.shape.as_slice()))
         .collect();
     assert_eq!(found, [("QuantizedMatmul", [6, 64].as_slice())]);
-    assert!(
-        strays[0].stream <= first.index(),
-        "it is on stream {}",
-        strays[0].stream
-    );
+    let index = findings[0].stream.index;
+    assert!(index <= first.index(), "it is on stream {index}");
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include "mlx/backend/metal/attention_rows.h"
 #include "mlx/primitives.h"
 #include "mlx/row_policy.h"
 
@@ -15,12 +16,14 @@ namespace mlx::core {
 
 namespace {
 
-// Primitives whose kernels compute each row, or each number, by itself,
-// whatever is beside it; or that only move data.
+// Primitives, by Primitive::name, whose Metal kernels compute each row, or each
+// number, by itself, or that only move data. Those that depend on a type or a
+// shape are looked at below.
 const std::set<std::string_view>& by_row() {
   static const auto* names = new std::set<std::string_view>{
       "Abs",
       "Add",
+      "AllGather",
       "Arange",
       "ArcCos",
       "ArcCosh",
@@ -34,8 +37,10 @@ const std::set<std::string_view>& by_row() {
       "ArgSort",
       "AsStrided",
       "AsType",
-      "BitwiseBinary",
+      "BitwiseAnd",
       "BitwiseInvert",
+      "BitwiseOr",
+      "BitwiseXor",
       "Broadcast",
       "BroadcastAxes",
       "Ceil",
@@ -47,8 +52,8 @@ const std::set<std::string_view>& by_row() {
       "Cosh",
       "CustomTransforms",
       "Depends",
-      "Divide",
       "DivMod",
+      "Divide",
       "DynamicSlice",
       "DynamicSliceUpdate",
       "Equal",
@@ -60,26 +65,33 @@ const std::set<std::string_view>& by_row() {
       "Flatten",
       "Floor",
       "FloorDivide",
+      "FromFP8",
       "Full",
       "Gather",
       "GatherAxis",
       "Greater",
       "GreaterEqual",
+      "Hadamard",
       "Imag",
       "LayerNorm",
+      "LeftShift",
       "Less",
       "LessEqual",
       "Load",
       "Log",
+      "Log10",
       "Log1p",
+      "Log2",
       "LogAddExp",
       "LogSumExp",
       "LogicalAnd",
       "LogicalNot",
       "LogicalOr",
+      "MaskedScatter",
       "Maximum",
       "Minimum",
       "Multiply",
+      "NaNEqual",
       "Negative",
       "NotEqual",
       "NumberOfElements",
@@ -88,14 +100,20 @@ const std::set<std::string_view>& by_row() {
       "Power",
       "Quantize",
       "RMSNorm",
-      "RandomBits",
       "Real",
-      "Reduce",
+      "Recv",
       "Remainder",
       "Reshape",
+      "RightShift",
       "RoPE",
       "Round",
+      "Rsqrt",
+      "Scatter",
+      "ScatterAxis",
+      "SearchSorted",
+      "SegmentedMM",
       "Select",
+      "Send",
       "Sigmoid",
       "Sign",
       "Sin",
@@ -112,60 +130,137 @@ const std::set<std::string_view>& by_row() {
       "Subtract",
       "Tan",
       "Tanh",
+      "ToFP8",
       "Transpose",
-      "Unflatten",
-      "View"};
+      "Unflatten"};
   return *names;
 }
 
-// What carries a row from a softmax to a product, unchanged or scaled.
-bool carries(std::string_view name) {
-  return name == "AsType" || name == "Reshape" || name == "Slice" ||
-      name == "Flatten" || name == "Unflatten" || name == "Contiguous" ||
-      name == "Copy" || name == "Transpose" || name == "ExpandDims" ||
-      name == "Squeeze";
+bool begins(std::string_view name, std::string_view with) {
+  return name.substr(0, with.size()) == with;
 }
 
-bool comes_from_softmax(array x) {
-  while (x.has_primitive()) {
-    const std::string_view name = x.primitive().name();
-    if (name == "Softmax") {
+bool is_float(const array& x) {
+  return issubdtype(x.dtype(), inexact);
+}
+
+// The inputs by which the numbers of a softmax may have reached x, one for one.
+std::vector<array> carriers(const array& x) {
+  static const std::set<std::string_view> moves{
+      "AsType",
+      "Broadcast",
+      "Concatenate",
+      "Contiguous",
+      "Copy",
+      "ExpandDims",
+      "Flatten",
+      "Reshape",
+      "Slice",
+      "Squeeze",
+      "StopGradient",
+      "Transpose",
+      "Unflatten"};
+  static const std::set<std::string_view> computes{
+      "Divide", "Multiply", "Select"};
+  const std::string_view name = x.primitive().name();
+  if (moves.count(name)) {
+    return {x.inputs()[0]};
+  }
+  std::vector<array> out;
+  // A number for many others is not a weight of attention: what a router
+  // multiplies with is broadcast.
+  if (computes.count(name)) {
+    for (const auto& in : x.inputs()) {
+      const bool broadcast = in.has_primitive() &&
+          std::string_view(in.primitive().name()) == "Broadcast";
+      if (in.shape() == x.shape() && !broadcast) {
+        out.push_back(in);
+      }
+    }
+  }
+  return out;
+}
+
+bool comes_from_softmax(const array& x) {
+  std::vector<array> left{x};
+  // Far more than an attention has between its softmax and its product.
+  for (int looked = 0; !left.empty() && looked < 64; looked++) {
+    const array at = left.back();
+    left.pop_back();
+    if (!at.has_primitive()) {
+      continue;
+    }
+    if (std::string_view(at.primitive().name()) == "Softmax") {
       return true;
     }
-    if (!carries(name)) {
-      return false;
-    }
-    x = x.inputs()[0];
+    const auto next = carriers(at);
+    left.insert(left.end(), next.begin(), next.end());
   }
   return false;
 }
 
-int64_t rows_of_matrix(const array& x, const array& w) {
-  const bool folded = w.ndim() == 2;
-  return folded ? x.size() / std::max<int64_t>(x.shape(-1), 1) : x.shape(-2);
+// Whether a matrix is one for all rows of a batch, as a trace broadcasts it.
+bool is_one_matrix(const array& w) {
+  if (w.ndim() == 2) {
+    return true;
+  }
+  if (w.ndim() != 3 || !w.has_primitive() ||
+      std::string_view(w.primitive().name()) != "Broadcast") {
+    return false;
+  }
+  const auto& in = w.inputs()[0];
+  return in.ndim() < 3 || in.shape(0) == 1;
 }
 
-// The operation as the policies count it, or nothing for one that none covers.
-std::optional<mlx_row_problem> problem_of(const array& x) {
-  const std::string_view name = x.primitive().name();
+int64_t rows_of_matrix(const array& x, const array& w) {
+  return is_one_matrix(w) ? x.size() / std::max<int64_t>(x.shape(-1), 1)
+                          : x.shape(-2);
+}
+
+// A covered operation.
+struct Covered {
+  mlx_row_problem problem;
+  int64_t rows; // as the policies count them, sequences or picks included
+  bool sorted; // a gather of sorted picks
+};
+
+std::optional<Covered> covered(const array& x) {
+  const Primitive& primitive = x.primitive();
+  const std::string_view name = primitive.name();
   const auto& in = x.inputs();
   mlx_row_problem p{};
   p.batch = 1;
-  p.stream = -1;
+  p.experts = 1;
+  p.stream = x.primitive().stream().index;
+  auto picks = [&](int op, bool sorted) {
+    p.op = op;
+    p.m = x.ndim() > 1 ? x.shape(-2) : 1;
+    const int64_t rows = x.size() / std::max<int64_t>(x.shape(-1), 1);
+    p.batch = rows / std::max(p.m, 1);
+    return Covered{p, rows, sorted};
+  };
   if (name == "QuantizedMatmul" || name == "QQMatmul") {
     p.op =
         name == "QQMatmul" ? MLX_ROW_OP_QQ_MATMUL : MLX_ROW_OP_QUANTIZED_MATMUL;
     p.m = rows_of_matrix(in[0], in[1]);
   } else if (name == "Matmul" || name == "AddMM") {
+    if (x.dtype() == complex64) {
+      return std::nullopt;
+    }
     p.op = name == "AddMM" ? MLX_ROW_OP_ADDMM : MLX_ROW_OP_MATMUL;
     p.m = rows_of_matrix(in[0], in[1]);
-  } else if (
-      name == "GatherQMM" || name == "GatherQQMM" || name == "GatherMM") {
-    p.op = name == "GatherQMM" ? MLX_ROW_OP_GATHER_QMM
-        : name == "GatherMM"   ? MLX_ROW_OP_GATHER_MM
-                               : MLX_ROW_OP_GATHER_QQMM;
-    p.m = x.ndim() > 1 ? x.shape(-2) : 1;
-    p.batch = x.size() / std::max<int64_t>(x.shape(-1), 1) / std::max(p.m, 1);
+  } else if (name == "GatherQMM") {
+    const auto state = static_cast<const GatherQMM&>(primitive).state();
+    return picks(MLX_ROW_OP_GATHER_QMM, std::get<5>(state));
+  } else if (name == "GatherQQMM") {
+    const auto state = static_cast<const GatherQQMM&>(primitive).state();
+    return picks(MLX_ROW_OP_GATHER_QQMM, std::get<4>(state));
+  } else if (name == "GatherMM") {
+    if (x.dtype() == complex64) {
+      return std::nullopt;
+    }
+    const auto state = static_cast<const GatherMM&>(primitive).state();
+    return picks(MLX_ROW_OP_GATHER_MM, state.second);
   } else if (name == "GatedDeltaUpdate") {
     p.op = MLX_ROW_OP_GATED_DELTA;
     p.m = in[0].shape(1);
@@ -175,15 +270,32 @@ std::optional<mlx_row_problem> problem_of(const array& x) {
   } else {
     return std::nullopt;
   }
-  return p;
+  return Covered{p, p.m, false};
 }
 
-// Whether attention goes by rows. Its primitive is exported as MLX's own and
-// has that name; the class tells them apart, also where no such class is
-// linked.
-bool goes_by_rows(const Primitive& primitive) {
+// What MLX computes row by row whatever is asked: one row, picks of one row in
+// any order but a sorted one, and as many tokens as gated delta takes at once.
+bool keeps_its_rows(const Covered& c) {
+  constexpr int chunk = 8;
+  switch (c.problem.op) {
+    case MLX_ROW_OP_GATHER_QMM:
+    case MLX_ROW_OP_GATHER_QQMM:
+    case MLX_ROW_OP_GATHER_MM:
+      return c.rows <= 1 || (c.problem.m <= 1 && !c.sorted);
+    case MLX_ROW_OP_GATED_DELTA:
+      return c.rows <= chunk;
+    default:
+      return c.rows <= 1;
+  }
+}
+
+// Attention that goes by rows, or nothing. It has the name of MLX's own, with
+// which it is exported; the type tells them apart, also where a build has none.
+const fast::AttentionRows* attention_rows(const Primitive& primitive) {
   const std::string_view type = typeid(primitive).name();
-  return type.find("AttentionRows") != type.npos;
+  return type.find("AttentionRows") != type.npos
+      ? static_cast<const fast::AttentionRows*>(&primitive)
+      : nullptr;
 }
 
 class Check {
@@ -225,10 +337,9 @@ class Check {
   }
 
   void look_at(const array& x) {
-    const std::string name = x.primitive().name();
-    const auto problem = problem_of(x);
-    if (!problem) {
-      look_at_uncovered(x, name);
+    const auto operation = covered(x);
+    if (!operation) {
+      look_at_uncovered(x, x.primitive().name());
       return;
     }
     const auto where = x.primitive().stream();
@@ -236,68 +347,128 @@ class Check {
       find(
           x,
           "runs on the CPU, which keeps no policy",
-          "build it on a GPU stream");
+          "build it on a GPU stream with a policy");
     } else if (where != stream_) {
       find(
           x,
-          "runs on another stream, whose policy decides",
-          "build it with this stream as the default, or name the stream");
-    } else {
-      look_at_covered(x, *problem);
+          "runs on stream " + std::to_string(where.index) +
+              ", whose policy decides",
+          "build it on stream " + std::to_string(stream_.index));
+    } else if (!keeps_its_rows(*operation)) {
+      look_at_covered(x, *operation);
     }
   }
 
-  void look_at_covered(const array& x, const mlx_row_problem& p) {
-    const bool attention = p.op == MLX_ROW_OP_ATTENTION;
-    if (policy_.kind == MLX_ROW_POLICY_DEFAULT || p.m <= 1) {
-      return;
-    }
-    if (row_kind(policy_, p) == MLX_ROW_POLICY_DEFAULT) {
+  void look_at_covered(const array& x, const Covered& c) {
+    const bool attention = c.problem.op == MLX_ROW_OP_ATTENTION;
+    const auto* by_rows = attention ? attention_rows(x.primitive()) : nullptr;
+    const auto policy = by_rows ? by_rows->policy() : policy_;
+    const std::string rows = std::to_string(c.rows);
+    if (policy.kind == MLX_ROW_POLICY_DEFAULT) {
       find(
           x,
-          "has more rows than a block of the policy",
-          "give the policy more rows (\":R\" or \":all\"), or compute it in parts");
-    } else if (attention && !goes_by_rows(x.primitive())) {
+          "has the policy default, which computes several rows as MLX does",
+          "give the stream another policy before its first work, or set "
+          "MLX_ROW_POLICY (a hook is not asked here)");
+    } else if (row_kind(policy, c.problem) == MLX_ROW_POLICY_DEFAULT) {
+      char text[MLX_ROW_TEXT_SIZE];
+      mlx_row_policy_text(policy, text);
       find(
           x,
-          "was built without asking the policy: by a trace of a gradient, by "
-          "vmap or by an imported function",
-          "build it with scaled_dot_product_attention on this stream");
+          "has " + rows + " rows or picks, more than a block of the policy " +
+              text,
+          "give the policy more rows (\":R\" or \":all\"), or compute fewer at "
+          "once");
+    } else if (attention && !by_rows) {
+      const auto state =
+          static_cast<const fast::ScaledDotProductAttention&>(x.primitive())
+              .state();
+      const bool causal = std::get<2>(state);
+      const bool short_of_keys = causal && c.problem.m > x.inputs()[1].shape(2);
+      find(
+          x,
+          short_of_keys
+              ? "is causal and has more positions than keys"
+              : "did not ask the policy when it was built: before the stream "
+                "had one, in the trace of a gradient or an export, or by an "
+                "imported function",
+          short_of_keys ? "pass the keys of all positions"
+                        : "build it anew on this stream, outside of a trace");
     } else if (attention && has_array_mask(x)) {
       find(
           x,
           "sees an array mask: each row is computed over all keys, also those "
           "that its mask hides",
-          "use the mask \"causal\" where it says the same");
-    } else if (comes_from_softmax(x.inputs()[0])) {
+          "use the mask \"causal\" if it says the same");
+    } else if (!attention && comes_from_softmax(x.inputs()[0])) {
       find(
           x,
-          "multiplies the weights of attention that is written by hand, or "
-          "whose cache is quantized: a product does not see how many keys a "
-          "row has",
+          "multiplies the weights of attention that is written by hand, was "
+          "traced by a gradient or vmap, or has a quantized cache: a product "
+          "does not see how many keys a row has",
           "use scaled_dot_product_attention, and a cache that is not quantized");
     }
   }
 
-  void look_at_uncovered(const array& x, const std::string& name) {
-    if (name == "CustomKernel") {
+  void look_at_uncovered(const array& x, std::string_view name) {
+    const bool rounds = is_float(x) && x.dtype() != float32;
+    if (by_row().count(name) || begins(name, "Compiled") ||
+        begins(name, "View ") || begins(name, "SliceUpdate ") ||
+        name == "And" || name == "Or" || name == "Min" || name == "Max" ||
+        name == "CumMin" || name == "CumMax") {
+      return;
+    }
+    if (name == "Sum" || name == "Prod") {
+      look_at_sum(x);
+    } else if (
+        name == "CumSum" || name == "CumProd" || name == "CumLogAddExp") {
+      if (rounds) {
+        find(
+            x,
+            "rounds once what single steps round each time",
+            "compute it in float32");
+      }
+    } else if (name == "Convolution") {
+      // Of one dimension: full, depthwise and grouped ones were measured.
+      if (x.ndim() != 3) {
+        find(
+            x,
+            "is a convolution of several dimensions, which no policy covers",
+            "compute it for one row at a time");
+      }
+    } else if (name == "RandomBits") {
+      find(
+          x,
+          "draws numbers that depend on how many are drawn at once",
+          "draw for each row with a key of its own");
+    } else if (name == "CustomKernel") {
       find(
           x,
           "is a kernel of the program's own, which no policy sees",
           "make sure that it computes each row by itself");
-    } else if (name == "Scan" && x.dtype() != float32) {
+    } else {
       find(
           x,
-          "adds up in float32 what single steps round in between",
-          "scan float32 values");
-    } else if (
-        name != "Scan" && name.rfind("Compiled", 0) != 0 &&
-        !by_row().count(name)) {
+          "is an operation that no policy covers and that is not known to "
+          "compute each row by itself",
+          "compute it for one row at a time if its bits matter");
+    }
+  }
+
+  // Metal's kernels for long sums depend on how many of them there are.
+  void look_at_sum(const array& x) {
+    constexpr size_t short_row = 64, short_column = 31;
+    const auto& in = x.inputs()[0];
+    const auto axes = static_cast<const Reduce&>(x.primitive()).state().second;
+    const bool row = axes.size() == 1 && axes[0] + 1 == int(in.ndim());
+    const auto terms = in.size() / std::max<size_t>(x.size(), 1);
+    if (is_float(x) && terms > (row ? short_row : short_column)) {
       find(
           x,
-          "is an operation that no policy covers",
-          "compute it row by row if its result must not depend on what is "
-          "beside a row");
+          "adds " + std::to_string(terms) +
+              " values in an order that depends on how many sums there are",
+          "use rms_norm, layer_norm or softmax if it is part of one, or "
+          "compute it for one row at a time");
     }
   }
 

@@ -5,7 +5,7 @@ mod depth;
 
 use std::path::Path;
 
-use mlx_overlay::{Array, Dtype, Route, RoutePath, RowPolicy, attention, set_routes};
+use mlx_overlay::{Array, Dtype, Mask, Route, RoutePath, RowPolicy, attention, set_routes};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Cell;
@@ -259,7 +259,7 @@ pub fn attention_seconds(
         for _ in 0..=repeats {
             let mut x: Array = q.clone();
             for _ in 0..LENGTH {
-                x = attention(&x, &k, &v, scale, true)?;
+                x = attention(&x, &k, &v, scale, Mask::Causal, None)?;
             }
             let start = std::time::Instant::now();
             mlx_overlay::eval([&x])?;

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use mlx_overlay::{
-    Array, Dtype, Quantization, QuantizedMatrix, Rope, add, as_type, attention, bf16, dequantize,
-    matmul, multiply, quantized_matmul, reshape, rms_norm, rope, sigmoid, slice, slice_update,
-    take_rows, transpose_axes,
+    Array, Dtype, Mask, Quantization, QuantizedMatrix, Rope, add, as_type, attention, bf16,
+    dequantize, matmul, multiply, quantized_matmul, reshape, rms_norm, rope, sigmoid, slice,
+    slice_update, take_rows, transpose_axes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -252,7 +252,8 @@ impl Transformer {
         let v = split(&v, kv_heads, &None)?;
         let (k, v) = cache.append(index, &k, &v)?;
         let scale = 1.0 / (head_dim as f32).sqrt();
-        let attended = joined(&attention(&q, &k, &v, scale, rows > 1)?, heads)?;
+        let mask = if rows > 1 { Mask::Causal } else { Mask::None };
+        let attended = joined(&attention(&q, &k, &v, scale, mask, None)?, heads)?;
         tap("attention", &attended)?;
         let out = layer.o.apply(&attended)?;
         tap("output product", &out)?;

@@ -1,7 +1,7 @@
 //! What no policy decides: a block of rows against the chain, one operation at a time.
 
 use mlx_overlay::{
-    Array, Dtype, Rope, RowPolicy, Stream, attention, matmul, reshape, rms_norm, rope, slice,
+    Array, Dtype, Mask, Rope, RowPolicy, Stream, attention, matmul, reshape, rms_norm, rope, slice,
     transpose_axes,
 };
 use serde::{Deserialize, Serialize};
@@ -190,10 +190,17 @@ fn differs(
                     .map(|i| {
                         let seen = [0..1, 0..kv_heads, 0..before + i + 1, 0..dims];
                         let (k, v) = (slice(&k, &seen)?, slice(&v, &seen)?);
-                        Ok(attention(&row_of_heads(&q, i)?, &k, &v, scale, true)?)
+                        Ok(attention(
+                            &row_of_heads(&q, i)?,
+                            &k,
+                            &v,
+                            scale,
+                            Mask::Causal,
+                            None,
+                        )?)
                     })
                     .collect::<Result<_>>()?;
-                (attention(&q, &k, &v, scale, true)?, chain)
+                (attention(&q, &k, &v, scale, Mask::Causal, None)?, chain)
             }
         };
         for (i, alone) in chain.iter().enumerate() {

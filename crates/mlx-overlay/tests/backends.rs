@@ -1,4 +1,4 @@
-//! The check before an evaluation works on graphs, with any back-end; what needs policies says that it does.
+//! What every back-end answers about policies and the check of operations; `findings.rs` has what needs a GPU.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
@@ -11,40 +11,35 @@ use mlx_overlay::{
 };
 
 #[test]
-fn stray_products_are_named_before_they_run() {
-    let device = Device::preferred().unwrap();
-    let (here, there) = (Stream::new(device).unwrap(), Stream::new(device).unwrap());
+fn operations_on_the_cpu_are_named() {
+    if build_info().unwrap().pristine {
+        return;
+    }
+    let stream = Stream::new(Device::Cpu).unwrap();
     let x = Array::from_slice(&vec![1.0f32; 2 * 64], &[2, 64]).unwrap();
     let w = Array::from_slice(&vec![0.5f32; 64 * 64], &[64, 64]).unwrap();
     let w = quantize(&w, Quantization::affine(4, 64).unwrap()).unwrap();
-    let product = |x: &Array| quantized_matmul(x, &w);
-
-    let first = here.scope(|| product(&x)).unwrap();
-    assert_eq!(here.check_products([&first]), Ok(()));
-    // A dense product may be anywhere; a quantized one deep in the graph is found, once.
-    let second = there.scope(|| product(&first)).unwrap();
-    let top = here
-        .scope(|| matmul(&second, &transpose(&second)?))
-        .unwrap();
-    let expected = Error::Stray {
-        stream: here.index(),
-        products: vec![format!(
-            "QuantizedMatmul [2, 64] on stream {}",
-            there.index()
-        )],
+    let graph = || {
+        let first = quantized_matmul(&x, &w)?;
+        matmul(&first, &transpose(&first)?)
     };
-    assert_eq!(here.check_products([&top, &top]), Err(expected.clone()));
+    let graph = stream.scope(graph).unwrap();
+    // Each once, whatever is asked for twice.
+    let error = stream.check_operations([&graph, &graph]).unwrap_err();
+    let at = stream.index();
+    let rest = format!(
+        "on CPU stream {at} runs on the CPU, which keeps no policy: build it on a GPU stream with a policy"
+    );
     assert_eq!(
-        expected.to_string(),
+        error.to_string(),
         format!(
-            "quantized products are not on stream {}: QuantizedMatmul [2, 64] on stream {}",
-            here.index(),
-            there.index()
+            "on stream {at}, rows would not keep their bits:\n  Matmul [2, 2] {rest}\n  QuantizedMatmul [2, 64] {rest}"
         )
     );
-    // What has run can not go astray any more.
-    second.evaluate().unwrap();
-    assert_eq!(here.check_products([&top]), Ok(()));
+    // Other operations are not looked for there, and what has run will not run again.
+    let sum = stream.scope(|| add(&graph, &graph)).unwrap();
+    graph.evaluate().unwrap();
+    assert_eq!(stream.check_operations([&sum]), Ok(()));
 }
 
 #[test]
@@ -86,7 +81,7 @@ fn names_of_policies_are_read_back() {
 /// no other.
 #[test]
 fn a_build_without_kernels_refuses_the_policy_of_the_process() {
-    const EXPECTED: &str = "STRAYS_EXPECTED";
+    const EXPECTED: &str = "POLICY_EXPECTED";
     let info = build_info().unwrap();
     if info.pristine || info.metal_available {
         return;
