@@ -91,7 +91,7 @@ impl Comparison {
             }
         }
         if let Some(error) = answer.alone.error
-            && !(error < tolerance(operation.dtype))
+            && (error.is_nan() || error >= tolerance(operation.dtype))
         {
             self.findings.push(format!(
                 "{}: {error:e} from float64 {operation}",
