@@ -18,13 +18,12 @@
   instantiate_gemv_rows(func, name, type, bm, bn, sm, sn, tm, tn, 6)          \
   instantiate_gemv_rows(func, name, type, bm, bn, sm, sn, tm, tn, 8)
 
-// The tiles that gemv_axbpy takes, without those for a single output.
+// The tiles that gemv_axbpy takes for several outputs.
 #define instantiate_gemv_rows_all(name, type)                             \
   instantiate_gemv_rows_tiles(gemv_rows, name, type, 1, 8, 1, 32, 4, 4)   \
   instantiate_gemv_rows_tiles(gemv_rows, name, type, 1, 8, 1, 32, 1, 4)   \
   instantiate_gemv_rows_tiles(gemv_rows, name, type, 1, 1, 8, 4, 4, 4)    \
   instantiate_gemv_rows_tiles(gemv_rows, name, type, 1, 1, 8, 4, 1, 4)    \
-  instantiate_gemv_rows_tiles(gemv_rows, name, type, 4, 1, 1, 32, 1, 4)   \
   instantiate_gemv_rows_tiles(gemv_rows, name, type, 4, 1, 1, 32, 4, 4)   \
   instantiate_gemv_rows_tiles(gemv_rows, name, type, 8, 1, 1, 32, 4, 4)   \
   instantiate_gemv_rows_tiles(gemv_t_rows, name, type, 1, 2, 8, 4, 4, 1)  \

@@ -1,15 +1,18 @@
-# Kernels that the overlay adds, where they are built ahead; read by the
-# CMakeLists.txt beside it. Each patch adds some: what is there is built.
-if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/qmv_streamed.metal)
-  build_kernel(qmv_streamed qmv_streamed.h quantized.h quantized_utils.h
-               ${STEEL_HEADERS})
-endif()
-if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fp_qmv_streamed.metal)
-  build_kernel(fp_qmv_streamed fp4.h fp8.h fp_qmv_streamed.h fp_quantized.h
-               quantized_utils.h ${STEEL_HEADERS})
-endif()
-if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/gemv_rows.metal)
-  build_kernel(gemv_rows gemv.h gemv_rows.h ${STEEL_HEADERS})
+# Kernels that the overlay adds; read by the CMakeLists.txt beside it. Each patch
+# adds some: what is there is built. Those of products are built ahead only where
+# MLX's own are.
+if(NOT MLX_METAL_JIT)
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/qmv_streamed.metal)
+    build_kernel(qmv_streamed qmv_streamed.h quantized.h quantized_utils.h
+                 ${STEEL_HEADERS})
+  endif()
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fp_qmv_streamed.metal)
+    build_kernel(fp_qmv_streamed fp4.h fp8.h fp_qmv_streamed.h fp_quantized.h
+                 quantized_utils.h ${STEEL_HEADERS})
+  endif()
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/gemv_rows.metal)
+    build_kernel(gemv_rows gemv.h gemv_rows.h ${STEEL_HEADERS})
+  endif()
 endif()
 if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/sdpa_rows.metal)
   build_kernel(sdpa_rows sdpa_rows.h)
