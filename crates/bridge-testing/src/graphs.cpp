@@ -166,6 +166,10 @@ const std::map<std::string, Graph>& graphs() {
        [] {
          return core::sum(values({rows, 512}), -1);
        }},
+      {"a long sum of columns",
+       [] {
+         return core::sum(values({rows, 512, dims}), 1);
+       }},
       {"a sum over experts",
        [] {
          return core::sum(values({rows, 8, dims}), -2);
@@ -232,16 +236,28 @@ std::unique_ptr<Array> probe_graph(rust::Str name, RawStream stream) {
   return std::make_unique<Array>(found->second());
 }
 
-std::int64_t probe_long_sums_that_differ(std::int32_t sums, RawStream stream) {
+std::int64_t probe_sums_that_differ(
+    std::int32_t sums,
+    std::int32_t terms,
+    bool column,
+    RawStream stream) {
   Default scope(stream);
-  auto x = core::random::normal(
-      {sums, 512}, core::float32, 0, 1, core::random::key(1));
+  // A row of a column sum has several columns.
+  const int columns = column ? 4096 : 1;
+  auto shape =
+      column ? core::Shape{sums, terms, columns} : core::Shape{sums, terms};
+  auto x =
+      core::random::normal(shape, core::float32, 0, 1, core::random::key(1));
   x.eval();
-  auto all = core::sum(x, -1);
+  auto all = core::sum(x, 1);
   std::vector<array> each;
   for (int i = 0; i < sums; i++) {
-    auto one = core::contiguous(core::slice(x, {i, 0}, {i + 1, 512}));
-    each.push_back(core::sum(one, -1));
+    auto start = core::Shape(shape.size(), 0);
+    auto stop = shape;
+    start[0] = i;
+    stop[0] = i + 1;
+    auto one = core::contiguous(core::slice(x, start, stop));
+    each.push_back(core::sum(one, 1));
   }
   auto differ = core::not_equal(
       core::view(all, core::uint32),

@@ -61,7 +61,13 @@ mod bridge {
 
         /// The graph of that name, built on a GPU stream and not evaluated.
         fn probe_graph(name: &str, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Adds up 512 numbers so many times, together and one by one, and counts the sums whose bits differ.
-        fn probe_long_sums_that_differ(sums: i32, stream: RawStream) -> Result<i64>;
+        /// Adds up so many rows or columns of so many terms, together and one by one, and counts the sums whose bits
+        /// differ.
+        fn probe_sums_that_differ(
+            sums: i32,
+            terms: i32,
+            column: bool,
+            stream: RawStream,
+        ) -> Result<i64>;
     }
 }

@@ -380,20 +380,12 @@ class Check {
           "give the policy more rows (\":R\" or \":all\"), or compute fewer at "
           "once");
     } else if (attention && !by_rows) {
-      const auto state =
-          static_cast<const fast::ScaledDotProductAttention&>(x.primitive())
-              .state();
-      const bool causal = std::get<2>(state);
-      const bool short_of_keys = causal && c.problem.m > x.inputs()[1].shape(2);
       find(
           x,
-          short_of_keys
-              ? "is causal and has more positions than keys"
-              : "did not ask the policy when it was built: before the stream "
-                "had one, in the trace of a gradient or an export, or by an "
-                "imported function",
-          short_of_keys ? "pass the keys of all positions"
-                        : "build it anew on this stream, outside of a trace");
+          "did not ask the policy when it was built: before the stream had "
+          "one, in the trace of a gradient or an export, or by an imported "
+          "function",
+          "build it anew on this stream, outside of a trace");
     } else if (attention && has_array_mask(x)) {
       find(
           x,
@@ -403,9 +395,10 @@ class Check {
     } else if (!attention && comes_from_softmax(x.inputs()[0])) {
       find(
           x,
-          "multiplies the weights of attention that is written by hand, was "
-          "traced by a gradient or vmap, or has a quantized cache: a product "
-          "does not see how many keys a row has",
+          "multiplies the weights of attention that is not one operation "
+          "(written by hand, with a quantized cache, traced by a gradient or "
+          "vmap, or with more positions than keys), and does not see how many "
+          "keys a row has",
           "use scaled_dot_product_attention, and a cache that is not quantized");
     }
   }
@@ -455,20 +448,21 @@ class Check {
     }
   }
 
-  // Metal's kernels for long sums depend on how many of them there are.
+  // Above 256 terms a column is added in one or two passes, by the number of
+  // sums. Rows are added in one order by every kernel for them.
   void look_at_sum(const array& x) {
-    constexpr size_t short_row = 64, short_column = 31;
+    constexpr size_t most = 256;
     const auto& in = x.inputs()[0];
     const auto axes = static_cast<const Reduce&>(x.primitive()).state().second;
-    const bool row = axes.size() == 1 && axes[0] + 1 == int(in.ndim());
+    const int last = int(in.ndim()) - 1;
+    const bool row = std::find(axes.begin(), axes.end(), last) != axes.end();
     const auto terms = in.size() / std::max<size_t>(x.size(), 1);
-    if (is_float(x) && terms > (row ? short_row : short_column)) {
+    if (is_float(x) && !row && terms > most) {
       find(
           x,
-          "adds " + std::to_string(terms) +
+          "adds columns of " + std::to_string(terms) +
               " values in an order that depends on how many sums there are",
-          "use rms_norm, layer_norm or softmax if it is part of one, or "
-          "compute it for one row at a time");
+          "sum along the last axis");
     }
   }
 
