@@ -92,7 +92,7 @@ fn each_kind_is_found() -> Outcome {
         ),
         (
             "attention in the trace of a gradient",
-            &[("Matmul", "traced by a gradient")],
+            &[("ScaledDotProductAttention", "in the trace of a gradient")],
         ),
         ("attention by hand", &[("Matmul", "written by hand")]),
         (
