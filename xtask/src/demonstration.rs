@@ -166,7 +166,12 @@ fn other(command: Cmd, trace: &Utf8Path, shared: &Shared) -> Result<(OtherReport
         .filter(|argument| shared.parameters.contains(&argument.name.as_str()))
         .filter_map(|argument| argument.loaded)
         .sum();
-    let kernels: Vec<&str> = block.iter().map(|d| d.kernel.as_str()).collect();
+    // Copies of small parts are left out.
+    let kernels: Vec<&str> = block
+        .iter()
+        .map(|d| d.kernel.as_str())
+        .filter(|name| !name.contains("copy"))
+        .collect();
     let cells = [
         kernels.join("\n"),
         format!("{:.2}", loaded as f64 / report.shared_bytes as f64),
