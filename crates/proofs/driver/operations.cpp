@@ -182,9 +182,7 @@ struct Values {
     if (!values.empty()) {
       return mx::array(values.begin(), shape, dtype);
     }
-    auto any = mx::zeros(shape, dtype, stream_of("default"));
-    mx::eval(any);
-    return any;
+    return any(shape, dtype);
   }
 
   // [from, to) on an axis and [first, end) on the first one, as an array of its
@@ -194,6 +192,9 @@ struct Values {
     auto extents = shape;
     extents[0] = end - first;
     extents[axis] = to - from;
+    if (values.empty()) {
+      return any(extents, dtype);
+    }
     std::size_t outer = 1;
     for (int i = 0; i < axis; i++) {
       outer *= extents[i];
@@ -209,6 +210,13 @@ struct Values {
       some.insert(some.end(), rows + from * inner, rows + to * inner);
     }
     return mx::array(some.begin(), extents, dtype);
+  }
+
+ private:
+  static mx::array any(const mx::Shape& shape, mx::Dtype dtype) {
+    auto any = mx::zeros(shape, dtype, stream_of("default"));
+    mx::eval(any);
+    return any;
   }
 };
 
