@@ -19,4 +19,3 @@
 instantiate_sdpa_rows_all(float)
 instantiate_sdpa_rows_all(bfloat16_t)
 instantiate_sdpa_rows_all(float16_t)
-// clang-format on
