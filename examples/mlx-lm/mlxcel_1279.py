@@ -61,9 +61,9 @@ CASES = [
     Case("mlx-lm-1423", "applegpu_g15d", "gemma4-31b", "q8", 100, 3),
     Case("mlx-lm-1470 on g13s", "applegpu_g13s", "qwen3-32b", "q6", 100, 5),
     Case("mlx-lm-1470 on g15d", "applegpu_g15d", "qwen3-32b", "q6", 100, 5),
-    Case("mlx-swift-lm-542", "applegpu_g15s", "gemma4-12b", "q4", 200, 4),
+    Case("mlx-swift-lm-542", "applegpu_g15s", "gemma4-12b", "q4", 200, 4, draws=3),
     Case("mlxcel-1186", "applegpu_g17s", "qwen3.6-27b", "q4", 100, 3),
-    Case("mlxcel-1188", "applegpu_g17s", "gemma4-12b", "q4", 100, 5),
+    Case("mlxcel-1188", "applegpu_g17s", "gemma4-12b", "q4", 100, 5, draws=3),
     Case("omlx-2506", "applegpu_g17s", "qwen3.6-27b", "q8", 48388, 4),
 ]
 
