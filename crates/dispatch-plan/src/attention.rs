@@ -2,7 +2,7 @@
 
 use mlx_terms::{Architecture, Policy, PolicyKind, SizeClass, named};
 
-use crate::decide::{RawAttention, plan_attention};
+use crate::decide::plan_attention;
 use crate::{Dtype, Error, kernel};
 
 named! {
@@ -19,6 +19,27 @@ named! {
         /// A matrix kernel for more than 8 rows.
         Matrix => "matrix",
     }
+}
+
+/// `mlx_row_attention`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawAttention {
+    pub(crate) causal: i32,
+    pub(crate) mask: i32,
+    pub(crate) sinks: i32,
+    pub(crate) size_class: i32,
+    pub(crate) threads: i32,
+    pub(crate) blocks: i32,
+}
+
+/// What a row of attention takes alone, and where its group ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AttentionRow {
+    pub(crate) keys: u32,
+    pub(crate) way: Way,
+    pub(crate) blocks: u32,
+    pub(crate) end: u32,
 }
 
 /// A block of attention: q of (batch, heads, rows, `head_dim`) over `keys` keys.

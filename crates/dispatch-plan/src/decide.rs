@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char};
 
 use mlx_terms::{Path, Policy, PolicyKind, Primitive, Route};
 
-use crate::attention::{Attention, Way};
-use crate::dense::{Dense, DenseAlone, DenseWay};
+use crate::attention::{Attention, AttentionRow, RawAttention, Way};
+use crate::dense::{Dense, DenseAlone, DenseDecision, DenseWay};
 use crate::kernel::Decision;
 use crate::{Error, Problem, upstream};
 
@@ -103,18 +103,6 @@ struct RawPlan {
     identical: i32,
 }
 
-/// `mlx_row_attention`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RawAttention {
-    pub(crate) causal: i32,
-    pub(crate) mask: i32,
-    pub(crate) sinks: i32,
-    pub(crate) size_class: i32,
-    pub(crate) threads: i32,
-    pub(crate) blocks: i32,
-}
-
 /// `mlx_row_attention_row`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -135,25 +123,6 @@ struct RawDensePlan {
     tile_of_alone: [i32; 6],
     tile: i32,
     identical: i32,
-}
-
-/// What a row of attention takes alone, and where its group ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AttentionRow {
-    pub(crate) keys: u32,
-    pub(crate) way: Way,
-    pub(crate) blocks: u32,
-    pub(crate) end: u32,
-}
-
-/// What was decided about a dense product.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DenseDecision {
-    pub(crate) way: DenseWay,
-    pub(crate) alone: DenseAlone,
-    pub(crate) tile_of_alone: [i32; 6],
-    pub(crate) tile: u32,
-    pub(crate) identical: bool,
 }
 
 // As the static_asserts of the deciding files say.

@@ -31,6 +31,16 @@ named! {
     }
 }
 
+/// What was decided about a dense product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DenseDecision {
+    pub(crate) way: DenseWay,
+    pub(crate) alone: DenseAlone,
+    pub(crate) tile_of_alone: [i32; 6],
+    pub(crate) tile: u32,
+    pub(crate) identical: bool,
+}
+
 /// A dense product: x of (batch, m, k) times weights of n outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dense {
