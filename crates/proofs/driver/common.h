@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <iostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -14,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "metal_sim.h"
+#include "mlx/backend/metal/metal.h"
 #include "mlx/mlx.h"
 
 namespace mx = mlx::core;
@@ -124,4 +127,23 @@ inline json dispatches(const std::string& lines) {
     all.push_back(json::parse(line));
   }
   return all;
+}
+
+// Answers the cases on standard input, a line each; the only argument there may
+// be is a library of kernels in place of the build's own.
+template <typename Answer>
+int serve(int argc, char** argv, Answer answer) {
+  std::string line;
+  try {
+    if (argc == 2) {
+      mx::metal::set_metallib_path(argv[1]);
+    }
+    while (std::getline(std::cin, line)) {
+      std::cout << answer(line) << std::endl;
+    }
+  } catch (const std::exception& error) {
+    std::cerr << line << ": " << error.what() << std::endl;
+    return 1;
+  }
+  return 0;
 }

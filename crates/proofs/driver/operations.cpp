@@ -14,16 +14,13 @@
 // errors of blocks are computed as well.
 
 #include <cmath>
-#include <exception>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "common.h"
-#include "mlx/backend/metal/metal.h"
 #include "mlx/row_policy.h"
 
 namespace {
@@ -845,17 +842,6 @@ json answer(const Case& c) {
 } // namespace
 
 int main(int argc, char** argv) {
-  std::string line;
-  try {
-    if (argc == 2) {
-      mx::metal::set_metallib_path(argv[1]);
-    }
-    while (std::getline(std::cin, line)) {
-      std::cout << answer(parse(line)) << std::endl;
-    }
-  } catch (const std::exception& error) {
-    std::cerr << line << ": " << error.what() << std::endl;
-    return 1;
-  }
-  return 0;
+  return serve(
+      argc, argv, [](const std::string& line) { return answer(parse(line)); });
 }

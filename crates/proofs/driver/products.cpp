@@ -16,8 +16,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <exception>
-#include <iostream>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -25,7 +23,6 @@
 #include <vector>
 
 #include "common.h"
-#include "mlx/backend/metal/metal.h"
 
 namespace {
 
@@ -358,17 +355,6 @@ json answer(const Case& c) {
 } // namespace
 
 int main(int argc, char** argv) {
-  std::string line;
-  try {
-    if (argc == 2) {
-      mx::metal::set_metallib_path(argv[1]);
-    }
-    while (std::getline(std::cin, line)) {
-      std::cout << answer(parse(line)) << std::endl;
-    }
-  } catch (const std::exception& error) {
-    std::cerr << line << ": " << error.what() << std::endl;
-    return 1;
-  }
-  return 0;
+  return serve(
+      argc, argv, [](const std::string& line) { return answer(parse(line)); });
 }
