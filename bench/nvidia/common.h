@@ -1,6 +1,8 @@
-// What compile.cpp hands to measure: one line of a table a kernel.
+// What compile.cpp hands to measure: one line of a table a kernel; and what the
+// plan that ships says of a product.
 #pragma once
 
+#include <climits>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -8,19 +10,21 @@
 #include <string>
 #include <vector>
 
+#include "mlx/row_policy.h"
+
 namespace qmv {
 
-// M rows of x meet the weights in tiles of `tile` rows; 0 stands for MLX's
-// one-row kernel, 1 for its form for N that is no multiple of 8, and -1 for the
-// one with half as many rows of the result a simdgroup, which MLX takes on some
-// GPUs.
+// M rows of x meet the weights in tiles of at most `tile` rows; 0 stands for
+// MLX's one-row kernel, 1 for its form for N that is no multiple of 8, and -1
+// for the one with half as many rows of the result a simdgroup, which MLX takes
+// on some GPUs.
 constexpr int one_row_narrow = -1;
 constexpr int one_row = 0;
 constexpr int one_row_partial = 1;
 
 struct Kernel {
-  // shipped, mutant-1, a variant's name; wide for MLX's own tiles (qmv_wide),
-  // which add in another order
+  // shipped, mutant-1, the name of another arrangement; wide for MLX's own
+  // tiles (qmv_wide), which add in another order
   std::string label;
   std::string file; // the cubin
   std::string name; // in the cubin
@@ -30,12 +34,19 @@ struct Kernel {
   int group_size, bits;
   bool fast; // twin of affine_qmv_fast, or of affine_qmv
   int tile;
-  int outputs, simdgroups; // rows of the result and simdgroups a threadgroup
+  int rows; // outputs of a row of x that a simdgroup computes
+  int sharing; // simdgroups that share x; 0: none
   int registers, stack_bytes, spilled_bytes; // as ptxas reports them
   int code_bytes;
 
   bool is_fp() const {
     return mode != "affine";
+  }
+  int simdgroups() const {
+    return sharing > 0 ? sharing : 2;
+  }
+  int outputs() const { // of a threadgroup
+    return rows * simdgroups();
   }
   const char* twin() const {
     return label == "wide" ? "qmv_wide" : fast ? "qmv_fast" : "qmv";
@@ -46,14 +57,13 @@ inline std::ostream& operator<<(std::ostream& out, const Kernel& k) {
   const char t = '\t';
   return out << k.label << t << k.file << t << k.name << t << k.mode << t
              << k.type << t << k.group_size << t << k.bits << t << k.fast << t
-             << k.tile << t << k.outputs << t << k.simdgroups << t
-             << k.registers << t << k.stack_bytes << t << k.spilled_bytes << t
-             << k.code_bytes;
+             << k.tile << t << k.rows << t << k.sharing << t << k.registers << t
+             << k.stack_bytes << t << k.spilled_bytes << t << k.code_bytes;
 }
 
 inline std::istream& operator>>(std::istream& in, Kernel& k) {
   return in >> k.label >> k.file >> k.name >> k.mode >> k.type >>
-      k.group_size >> k.bits >> k.fast >> k.tile >> k.outputs >> k.simdgroups >>
+      k.group_size >> k.bits >> k.fast >> k.tile >> k.rows >> k.sharing >>
       k.registers >> k.stack_bytes >> k.spilled_bytes >> k.code_bytes;
 }
 
@@ -75,6 +85,52 @@ inline std::vector<Kernel> read_manifest(const std::string& folder) {
     throw std::runtime_error(path + ": no kernels");
   }
   return kernels;
+}
+
+// The plan of a product of m rows under `exact`, or with a route to the other
+// arrangement. The plan knows no GPU but by MLX's answers, which are those of a
+// recent one.
+inline mlx_row_plan plan_of(
+    const std::string& mode,
+    int group_size,
+    int bits,
+    int n,
+    int k,
+    int m,
+    bool alternative) {
+  mlx_row_problem problem = {};
+  problem.mode = mode == "affine" ? MLX_ROW_MODE_AFFINE
+      : mode == "mxfp4"           ? MLX_ROW_MODE_MXFP4
+      : mode == "mxfp8"           ? MLX_ROW_MODE_MXFP8
+                                  : MLX_ROW_MODE_NVFP4;
+  problem.dtype = MLX_ROW_DTYPE_BFLOAT16;
+  problem.bits = bits;
+  problem.group_size = group_size;
+  problem.transpose = 1;
+  problem.m = m;
+  problem.n = n;
+  problem.k = k;
+  problem.batch = 1;
+  problem.experts = 1;
+  problem.stream = -1;
+  const mlx_row_upstream upstream = {INT_MAX, 0, 1, 0};
+  const mlx_row_policy policy = {MLX_ROW_POLICY_EXACT, 0};
+  const mlx_row_route route = {
+      MLX_ROW_MODE_ANY,
+      0,
+      0,
+      0,
+      INT_MAX,
+      0,
+      INT_MAX,
+      0,
+      INT_MAX,
+      MLX_ROW_PATH_STREAMED_ALT};
+  mlx_row_plan plan = {};
+  if (mlx_row_decide(&problem, &upstream, policy, &route, alternative, &plan)) {
+    throw std::runtime_error(mlx_row_last_error());
+  }
+  return plan;
 }
 
 // `--name value` pairs after the command.

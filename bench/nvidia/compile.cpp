@@ -1,15 +1,15 @@
-// Compiles MLX's one-row kernels and the overlay's streamed ones for a GPU with
-// NVRTC, the compiler of CUDA that takes kernel text as it is; of the fp modes
-// MLX's own kernels for several rows as well. Needs no GPU.
+// Compiles MLX's kernels for one row and for several and the overlay's streamed
+// ones for a GPU with NVRTC, the compiler of CUDA that takes kernel text as it
+// is. Needs no GPU.
 //
 //   compile --mlx vendor/mlx --shim crates/metal-sim/msl-cuda --out folder
-//           [--modes affine|fp] [--what all|timed|mutants] [--arch sm_90]
-//           [--jobs n]
-//           [--header file --label name] [--defines "-DA=1 ..."]
-//           [--outputs 8] [--simdgroups 2]
+//           [--modes affine|fp] [--what all|timed|arrangements|mutants]
+//           [--arch sm_90] [--jobs n] [--defines "-DA=1 ..."]
 //
-// --header takes other text in the place of qmv_streamed.h or
-// fp_qmv_streamed.h.
+// `all` has the kernels that the plan can choose, in every type, width and
+// group; `timed` those of one group, without float16; `arrangements` others of
+// the same text, in bfloat16, by which the plan was chosen; `mutants` copies
+// that add in another order.
 #include <elf.h>
 #include <nvrtc.h>
 #include <sys/wait.h>
@@ -153,10 +153,19 @@ void read_code(const std::string& cubin, std::vector<Kernel>& kernels) {
 
 struct Text {
   std::string label;
-  fs::path header;
+  fs::path headers; // the streamed kernels', by MLX's paths
   std::vector<std::string> options;
-  int outputs = 8, simdgroups = 2;
-  bool alone = false; // without MLX's kernels for several rows
+};
+
+// How many outputs a simdgroup computes and how many simdgroups share x, for
+// tiles of so many rows.
+struct Arrangement {
+  int tile, rows, sharing;
+
+  auto operator<=>(const Arrangement&) const = default;
+  std::string name() const {
+    return "r" + std::to_string(rows) + "-s" + std::to_string(sharing);
+  }
 };
 
 struct Mode {
@@ -165,19 +174,49 @@ struct Mode {
   bool matrix_scale = false;
 };
 
+// Those that the plan chooses for few and many outputs, and with a route.
+std::set<Arrangement> planned(const Mode& mode) {
+  const auto family = mode.name.substr(0, mode.name.find('_'));
+  std::set<Arrangement> all;
+  for (const int n : {1024, 8192}) {
+    for (int m = 2; m <= MLX_ROW_TILE_ROWS; m++) {
+      for (const bool alternative : {false, true}) {
+        const auto plan = qmv::plan_of(
+            family, mode.group_size, mode.bits, n, 4096, m, alternative);
+        all.insert({plan.tile, plan.outputs, plan.sharing});
+      }
+    }
+  }
+  return all;
+}
+
+std::set<Arrangement> others() {
+  std::set<Arrangement> all;
+  for (const int tile : {2, 4, 8}) {
+    for (const auto& [rows, sharing] : std::vector<std::pair<int, int>>{
+             {4, 0}, {4, 4}, {4, 8}, {2, 0}, {2, 4}, {1, 4}}) {
+      all.insert({tile, rows, sharing});
+    }
+  }
+  return all;
+}
+
 // All kernels of one type and mode.
 void build_program(
     const Text& text,
     const std::string& type,
     const Mode& mode,
     bool fast,
+    const std::set<Arrangement>& arrangements,
     const fs::path& out) {
+  const bool shipped = text.label == "shipped";
   const bool fp = mode.name != "affine";
   const std::string family = fp ? "fp_qmv" : "affine_qmv";
   std::ostringstream source;
   source << "#include \"mlx/backend/metal/kernels/" << (fp ? "fp_" : "")
          << "quantized.h\"\n"
-         << "#include \"" << text.header.string() << "\"\n"
+         << "#include \"mlx/backend/metal/kernels/" << (fp ? "fp_" : "")
+         << "qmv_streamed.h\"\n"
          << "#include \"entry.h\"\n";
   std::ostringstream file;
   file << text.label << "/" << (fp ? mode.name + "_" : "") << type << "_gs_"
@@ -186,9 +225,7 @@ void build_program(
   std::vector<Kernel> kernels;
   auto add = [&](const std::string& label,
                  const std::string& name,
-                 int tile,
-                 int outputs,
-                 int groups) {
+                 const Arrangement& arrangement) {
     kernels.push_back(
         {label,
          file.str(),
@@ -198,9 +235,9 @@ void build_program(
          mode.group_size,
          mode.bits,
          fast,
-         tile,
-         outputs,
-         groups,
+         arrangement.tile,
+         arrangement.rows,
+         arrangement.sharing,
          -1,
          -1,
          -1,
@@ -222,34 +259,41 @@ void build_program(
       source << ", " << mode.matrix_scale << ", " << rows;
     }
     source << ")\n";
-    add(text.label, name, tile, 2 * rows, 2);
+    add(text.label, name, {tile, rows, 0});
   };
   one_row("one_row", false, qmv::one_row, 4);
   if (fast) {
     one_row("one_row_partial", true, qmv::one_row_partial, 4);
   }
-  if (fast && !text.alone && mode.name.rfind("nvfp4", 0) == 0) {
+  if (fast && shipped && mode.name.rfind("nvfp4", 0) == 0) {
     one_row("one_row_narrow", true, qmv::one_row_narrow, 2);
   }
-  for (int tile = 2; tile <= 8; tile++) {
-    const auto name = "streamed_" + std::to_string(tile);
-    entry("STREAMED", name, "") << ", " << tile << ", " << fast;
+  for (const auto& arrangement : arrangements) {
+    const auto& [tile, rows, sharing] = arrangement;
+    const auto name = "streamed_" + std::to_string(tile) + "_r_" +
+        std::to_string(rows) + "_s_" + std::to_string(sharing);
+    entry("STREAMED", name, "")
+        << ", " << tile << ", " << rows << ", " << sharing << ", " << fast;
     if (fp) {
       source << ", " << mode.matrix_scale;
     }
     source << ")\n";
-    add(text.label, name, tile, text.outputs, text.simdgroups);
+    add(text.label == "arrangements" ? arrangement.name() : text.label,
+        name,
+        arrangement);
   }
   // Any K suits qmv_wide, so that one program has it; a scale of the matrix
   // does not.
-  if (fp && fast && !text.alone && !mode.matrix_scale) {
+  if (fast && shipped && !mode.matrix_scale) {
     for (int tile = 2; tile <= 8; tile++) {
       const auto name = "wide_" + std::to_string(tile);
       entry("WIDE", name, "") << ", " << tile << ")\n";
-      add("wide", name, tile, 4, 2);
+      add("wide", name, {tile, fp ? 2 : 4, 0});
     }
   }
-  const auto compiled = compile(file.str(), source.str(), text.options);
+  auto options = text.options;
+  options.insert(options.begin(), "-I" + text.headers.string());
+  const auto compiled = compile(file.str(), source.str(), options);
   read_resources(compiled.log, kernels);
   read_code(compiled.cubin, kernels);
   write_file(out / file.str(), compiled.cubin);
@@ -304,23 +348,37 @@ struct Mutant {
 
 #include "mutants.inc"
 
-fs::path plant(const Mutant& mutant, const fs::path& header, fs::path out) {
-  std::string text = read_file(header);
-  for (const auto& [from, to] : mutant.edits) {
+// The streamed kernels' headers, with the edits of a mutant: each must be met.
+// Threadgroup memory gets the name that CUDA has for it.
+fs::path
+place(const Mutant& mutant, bool fp, const fs::path& mlx, fs::path out) {
+  const fs::path folder = "mlx/backend/metal/kernels";
+  std::vector<std::pair<fs::path, std::string>> texts;
+  for (const fs::path name :
+       {fp ? "fp_qmv_streamed.h" : "qmv_streamed.h", "streamed_tile.h"}) {
+    texts.emplace_back(folder / name, read_file(mlx / folder / name));
+  }
+  auto replace = [&](const std::string& from, const std::string& to) {
     size_t found = 0;
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;) {
-      text.replace(at, from.size(), to);
-      at += to.size();
-      found++;
+    for (auto& [path, text] : texts) {
+      for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;) {
+        text.replace(at, from.size(), to);
+        at += to.size();
+        found++;
+      }
     }
     if (found == 0) {
       throw std::runtime_error(
-          std::string(mutant.what) + ": " + header.filename().string() +
-          " has no longer: " + from);
+          std::string(mutant.what) + ": the headers have no longer: " + from);
     }
+  };
+  replace("\n  threadgroup float4 shared[", "\n  __shared__ float4 shared[");
+  for (const auto& [from, to] : mutant.edits) {
+    replace(from, to);
   }
-  out /= header.filename();
-  write_file(out, text);
+  for (const auto& [path, text] : texts) {
+    write_file(out / path, text);
+  }
   return fs::absolute(out);
 }
 
@@ -353,14 +411,10 @@ void run(const qmv::Options& options) {
   if (!fp && family != "affine") {
     throw std::runtime_error("--modes " + family + ": affine or fp");
   }
-  const fs::path streamed = mlx / "mlx/backend/metal/kernels" /
-      (fp ? "fp_qmv_streamed.h" : "qmv_streamed.h");
 
   Text shipped;
-  shipped.label = options.get("label", "shipped");
-  shipped.header = fs::absolute(options.get("header", streamed.string()));
-  shipped.outputs = std::stoi(options.get("outputs", "8"));
-  shipped.simdgroups = std::stoi(options.get("simdgroups", "2"));
+  shipped.label = what == "arrangements" ? what : "shipped";
+  shipped.headers = place({"shipped", {}}, fp, mlx, out / "headers");
   const std::string architecture = options.get("arch", "sm_90");
   // 1097, 161: attributes and pragmas that only Metal knows.
   shipped.options = {
@@ -369,6 +423,8 @@ void run(const qmv::Options& options) {
       "-default-device",
       "-diag-suppress=1097,161",
       "--ptxas-options=-v",
+      // A program from the cache comes without what ptxas says.
+      "-no-cache",
       "-I" + options.get("shim"),
       "-I" + mlx.string(),
       "-I" + fs::path(__FILE__).parent_path().string()};
@@ -383,8 +439,7 @@ void run(const qmv::Options& options) {
     for (size_t i = 0; i < mutants.size(); i++) {
       Text text = shipped;
       text.label = "mutant-" + std::to_string(i + 1);
-      text.header = plant(mutants[i], streamed, out / text.label);
-      text.alone = true;
+      text.headers = place(mutants[i], fp, mlx, out / text.label / "headers");
       texts.push_back(text);
       std::cout << text.label << ": " << mutants[i].what << std::endl;
     }
@@ -398,21 +453,31 @@ void run(const qmv::Options& options) {
       for (const auto& mode : modes_of(fp)) {
         for (bool fast : {true, false}) {
           // Differences hide in 16 bits: those kernels in float as well.
-          const bool wanted = type != std::string("half") &&
+          const bool one_group =
               !mode.matrix_scale && (fp || mode.group_size == 64);
-          const bool timed = wanted && (fp || mode.bits == 4 || mode.bits == 8);
-          const bool mutated = wanted && (fp || mode.bits == 4) && fast;
+          const bool timed = one_group && type != std::string("half");
+          const bool bfloat = one_group && type == std::string("bfloat");
+          const bool mutated = timed && (fp || mode.bits == 4) && fast;
           if (what == "all" || (what == "timed" && timed) ||
+              (what == "arrangements" && bfloat) ||
               (what == "mutants" && mutated)) {
-            programs.push_back(
-                [=] { build_program(text, type, mode, fast, out); });
+            programs.push_back([=] {
+              build_program(
+                  text,
+                  type,
+                  mode,
+                  fast,
+                  what == "arrangements" ? others() : planned(mode),
+                  out);
+            });
           }
         }
       }
     }
   }
   if (programs.empty()) {
-    throw std::runtime_error("--what " + what + ": all, timed or mutants");
+    throw std::runtime_error(
+        "--what " + what + ": all, timed, arrangements or mutants");
   }
   run_all(programs, jobs);
 

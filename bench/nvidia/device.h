@@ -147,16 +147,18 @@ inline int ceil_div(int a, int b) {
 inline void
 launch(const Kernel& kernel, CUfunction function, Operands o, CUstream stream) {
   const int columns = kernel.tile >= 2 ? ceil_div(o.m, kernel.tile) : o.m;
+  // As many rows a tile as the fewest tiles need, as qmv_streamed.cpp says.
+  int tile_rows = ceil_div(o.m, columns);
   void* arguments[] = {
-      &o.w, &o.scales, &o.biases, &o.x, &o.y, &o.k, &o.n, &o.m};
+      &o.w, &o.scales, &o.biases, &o.x, &o.y, &o.k, &o.n, &o.m, &tile_rows};
   check(
       cuLaunchKernel(
           function,
           columns,
-          ceil_div(o.n, kernel.outputs),
+          ceil_div(o.n, kernel.outputs()),
           1,
           32,
-          kernel.simdgroups,
+          kernel.simdgroups(),
           1,
           0,
           stream,

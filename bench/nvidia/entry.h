@@ -5,20 +5,17 @@
 // so that the host launches them alike.
 #pragma once
 
-#ifndef QMV_THREADS
-#define QMV_THREADS 64
-#endif
-
-#define QMV_ENTRY(name, T)                                        \
-  extern "C" __global__ __launch_bounds__(QMV_THREADS) void name( \
-      const uint32_t* w,                                          \
-      const T* scales,                                            \
-      const T* biases,                                            \
-      const T* x,                                                 \
-      T* y,                                                       \
-      int k,                                                      \
-      int n,                                                      \
-      int m)
+#define QMV_ENTRY(name, T, simdgroups)                                  \
+  extern "C" __global__ __launch_bounds__(32 * (simdgroups)) void name( \
+      const uint32_t* w,                                                \
+      const T* scales,                                                  \
+      const T* biases,                                                  \
+      const T* x,                                                       \
+      T* y,                                                             \
+      int k,                                                            \
+      int n,                                                            \
+      int m,                                                            \
+      int tile_rows)
 
 #define QMV_ARGUMENTS w, scales, biases, x, y, k, n
 #define QMV_NO_BATCH 0, nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr
@@ -30,29 +27,44 @@
 // `function` is affine_qmv_fast or affine_qmv: one column of threadgroups a row
 // of x.
 #define QMV_ONE_ROW(name, function, T, group_size, bits, partial_rows) \
-  QMV_ENTRY(name, T) {                                                 \
+  QMV_ENTRY(name, T, 2) {                                              \
     function<T, group_size, bits, false, partial_rows>(                \
         QMV_ARGUMENTS, QMV_NO_BATCH, QMV_POSITION);                    \
   }
 
-#define QMV_STREAMED(name, T, group_size, bits, tile, fast)      \
-  QMV_ENTRY(name, T) {                                           \
-    affine_qmv_streamed<T, group_size, bits, tile, fast, false>( \
-        QMV_ARGUMENTS, m, QMV_NO_BATCH, QMV_POSITION);           \
+#define QMV_STREAMED(name, T, group_size, bits, tile, rows, sharing, fast) \
+  QMV_ENTRY(name, T, sharing > 0 ? sharing : 2) {                          \
+    affine_qmv_streamed<                                                   \
+        T,                                                                 \
+        group_size,                                                        \
+        bits,                                                              \
+        tile,                                                              \
+        rows,                                                              \
+        sharing,                                                           \
+        fast,                                                              \
+        false>(QMV_ARGUMENTS, m, tile_rows, QMV_NO_BATCH, QMV_POSITION);   \
+  }
+
+// With the lanes a row of the result that MLX gives it.
+#define QMV_WIDE(name, T, group_size, bits, tile)                      \
+  QMV_ENTRY(name, T, 2) {                                              \
+    affine_qmv_wide<T, group_size, bits, tile, 8, false>(              \
+        w, scales, biases, x, y, k, n, m, QMV_NO_BATCH, QMV_POSITION); \
   }
 
 // The fp modes: a byte a scale, no biases, and in their place the scale of the
 // whole matrix, which only kernels with `global_scale` read.
-#define QMV_FP_ENTRY(name, T)                                     \
-  extern "C" __global__ __launch_bounds__(QMV_THREADS) void name( \
-      const uint32_t* w,                                          \
-      const uint8_t* scales,                                      \
-      const float* matrix_scale,                                  \
-      const T* x,                                                 \
-      T* y,                                                       \
-      int k,                                                      \
-      int n,                                                      \
-      int m)
+#define QMV_FP_ENTRY(name, T, simdgroups)                               \
+  extern "C" __global__ __launch_bounds__(32 * (simdgroups)) void name( \
+      const uint32_t* w,                                                \
+      const uint8_t* scales,                                            \
+      const float* matrix_scale,                                        \
+      const T* x,                                                       \
+      T* y,                                                             \
+      int k,                                                            \
+      int n,                                                            \
+      int m,                                                            \
+      int tile_rows)
 
 #define QMV_FP_ARGUMENTS w, scales, matrix_scale, x, y, k, n
 #define QMV_FP_NO_BATCH 0, nullptr, nullptr, 0, nullptr, nullptr, nullptr
@@ -61,20 +73,29 @@
 // simdgroup has.
 #define QMV_FP_ONE_ROW(                                                     \
     name, function, T, group_size, bits, partial_rows, global_scale, rows)  \
-  QMV_FP_ENTRY(name, T) {                                                   \
+  QMV_FP_ENTRY(name, T, 2) {                                                \
     function<T, group_size, bits, false, partial_rows, global_scale, rows>( \
         QMV_FP_ARGUMENTS, QMV_FP_NO_BATCH, QMV_POSITION);                   \
   }
 
-#define QMV_FP_STREAMED(name, T, group_size, bits, tile, fast, global_scale) \
-  QMV_FP_ENTRY(name, T) {                                                    \
-    fp_qmv_streamed<T, group_size, bits, tile, fast, false, global_scale>(   \
-        QMV_FP_ARGUMENTS, m, QMV_FP_NO_BATCH, QMV_POSITION);                 \
+#define QMV_FP_STREAMED(                                                \
+    name, T, group_size, bits, tile, rows, sharing, fast, global_scale) \
+  QMV_FP_ENTRY(name, T, sharing > 0 ? sharing : 2) {                    \
+    fp_qmv_streamed<                                                    \
+        T,                                                              \
+        group_size,                                                     \
+        bits,                                                           \
+        tile,                                                           \
+        rows,                                                           \
+        sharing,                                                        \
+        fast,                                                           \
+        false,                                                          \
+        global_scale>(                                                  \
+        QMV_FP_ARGUMENTS, m, tile_rows, QMV_FP_NO_BATCH, QMV_POSITION); \
   }
 
-// With the lanes a row of the result that MLX gives it.
 #define QMV_FP_WIDE(name, T, group_size, bits, tile)              \
-  QMV_FP_ENTRY(name, T) {                                         \
+  QMV_FP_ENTRY(name, T, 2) {                                      \
     fp_qmv_wide<T, group_size, bits, tile, 16, false>(            \
         w, scales, x, y, k, n, m, QMV_FP_NO_BATCH, QMV_POSITION); \
   }

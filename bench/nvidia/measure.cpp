@@ -14,17 +14,18 @@ void list_registers(const std::string& folder, std::ostream& out) {
   qmv::Modules modules(folder);
   const int most =
       device.attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) / 32;
-  out << "label,type,group_size,bits,twin,tile,registers,stack_bytes,"
+  out << "label,type,group_size,bits,twin,tile,rows,sharing,registers,stack_bytes,"
          "spilled_bytes,simdgroups_resident,of,code_bytes,mode\n";
   for (const auto& kernel : qmv::read_manifest(folder)) {
     int groups = 0;
     QMV_CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        &groups, modules.find(kernel), 32 * kernel.simdgroups, 0));
+        &groups, modules.find(kernel), 32 * kernel.simdgroups(), 0));
     out << kernel.label << ',' << kernel.type << ',' << kernel.group_size << ','
         << kernel.bits << ',' << kernel.twin() << ',' << kernel.tile << ','
-        << kernel.registers << ',' << kernel.stack_bytes << ','
-        << kernel.spilled_bytes << ',' << groups * kernel.simdgroups << ','
-        << most << ',' << kernel.code_bytes << ',' << kernel.mode << '\n';
+        << kernel.rows << ',' << kernel.sharing << ',' << kernel.registers
+        << ',' << kernel.stack_bytes << ',' << kernel.spilled_bytes << ','
+        << groups * kernel.simdgroups() << ',' << most << ','
+        << kernel.code_bytes << ',' << kernel.mode << '\n';
   }
 }
 

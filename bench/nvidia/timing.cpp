@@ -19,13 +19,11 @@ constexpr Shape shapes[] = {
     {"head", 248320, 2560},
     {"mlp", 17408, 5120},
     {"mlp-tail", 15360, 3840},
-    {"square", 4096, 4096},
-    {"narrow", 1024, 4096}};
-// The fp modes are asked about N near 2048 besides.
-constexpr Shape fp_shapes[] = {
     {"broad", 8192, 4096},
+    {"square", 4096, 4096},
     {"edge", 2048, 4096},
-    {"deep", 1536, 8960}};
+    {"deep", 1536, 8960},
+    {"narrow", 1024, 4096}};
 
 struct Weights {
   const char* mode;
@@ -36,7 +34,10 @@ struct Weights {
   }
 };
 constexpr Weights all_weights[] = {
+    {"affine", 64, 3},
     {"affine", 64, 4},
+    {"affine", 64, 5},
+    {"affine", 64, 6},
     {"affine", 64, 8},
     {"mxfp4", 32, 4},
     {"mxfp8", 32, 8},
@@ -75,13 +76,16 @@ class Clock {
     QMV_CHECK(cuGraphInstantiate(&executable, graph, 0));
     QMV_CHECK(cuGraphLaunch(executable, stream));
     std::vector<double> times;
-    for (int i = 0; i < replays; i++) {
+    double spent = 0;
+    // Enough for a median, and more where they are short.
+    for (int i = 0; i < 5 || (i < replays && spent < 2e5); i++) {
       QMV_CHECK(cuEventRecord(start_, stream));
       QMV_CHECK(cuGraphLaunch(executable, stream));
       QMV_CHECK(cuEventRecord(end_, stream));
       QMV_CHECK(cuEventSynchronize(end_));
       float milliseconds = 0;
       QMV_CHECK(cuEventElapsedTime(&milliseconds, start_, end_));
+      spent += 1e3 * milliseconds;
       times.push_back(1e3 * milliseconds / launches);
     }
     cuGraphExecDestroy(executable);
@@ -109,11 +113,12 @@ class Bench {
     const double ceiling = read_ceiling();
     std::cout << device_.name() << ": reads at most " << ceiling / 1e3
               << " TB/s" << std::endl;
-    out << "shape,n,k,bits,kernel,m,tile,tiles,microseconds,least,ratio_to_m1,"
-           "gigabytes_per_second,of_read_ceiling,differing,mode\n";
+    out << "shape,n,k,bits,kernel,m,tile,rows,sharing,tiles,microseconds,least,"
+           "ratio_to_m1,gigabytes_per_second,of_read_ceiling,own_order,"
+           "differing,mode\n";
     std::vector<Weights> present;
     for (const auto& weights : all_weights) {
-      if (find("shipped", weights, true, one_row)) {
+      if (find("shipped", weights, true, {one_row, 4, 0})) {
         present.push_back(weights);
       }
     }
@@ -122,33 +127,33 @@ class Bench {
         run(shape, weights, ceiling, out);
       }
     }
-    for (const auto& shape : fp_shapes) {
-      for (const auto& weights : present) {
-        if (weights.is_fp()) {
-          run(shape, weights, ceiling, out);
-        }
-      }
-    }
   }
 
  private:
+  // As MLX's qmv_fast_k_alignment, for these widths.
   static bool takes_fast(int bits, int k) {
-    return k % (bits == 8 ? 256 : 512) == 0;
+    return k % (bits == 8 || bits == 6 ? 256 : 512) == 0;
   }
+
+  struct Tile {
+    int tile, rows, sharing;
+  };
 
   // The kernel of a label, or none.
   const Kernel* find(
       const std::string& label,
       const Weights& weights,
       bool fast,
-      int tile) const {
+      Tile tile) const {
     for (const auto& kernel : kernels_) {
       // Any K suits qmv_wide.
       if (kernel.label == label && kernel.type == "bfloat" &&
           kernel.mode == weights.mode &&
           kernel.group_size == weights.group_size &&
           kernel.bits == weights.bits &&
-          (kernel.fast == fast || label == "wide") && kernel.tile == tile) {
+          (kernel.fast == fast || label == "wide") &&
+          kernel.tile == tile.tile && kernel.rows == tile.rows &&
+          kernel.sharing == tile.sharing) {
         return &kernel;
       }
     }
@@ -259,10 +264,14 @@ class Bench {
     const Memory y(result);
 
     const bool fast = takes_fast(bits, shape.k);
-    const auto* stock = find("shipped", of, fast, one_row);
+    const auto* stock = find("shipped", of, fast, {one_row, 4, 0});
     double one = 0;
     std::vector<uint16_t> expected;
     auto measure = [&](const std::string& name, const Kernel& kernel, int m) {
+      // What a grid of CUDA's can have along y.
+      if (ceil_div(shape.n, kernel.outputs()) > 65535) {
+        return;
+      }
       const auto function = modules_.find(kernel);
       auto enqueue = [&](int i, CUstream stream) {
         const int c = i % copies;
@@ -300,47 +309,67 @@ class Bench {
       const double speed = bytes / times.median / 1e3;
       out << shape.what << ',' << shape.n << ',' << shape.k << ',' << bits
           << ',' << name << ',' << m << ',' << std::max(1, kernel.tile) << ','
-          << tiles << ',' << times.median << ',' << times.least << ','
-          << times.median / one << ',' << speed << ',' << speed / ceiling << ','
-          << differing << ',' << of.mode << '\n';
+          << kernel.rows << ',' << kernel.sharing << ',' << tiles << ','
+          << times.median << ',' << times.least << ',' << times.median / one
+          << ',' << speed << ',' << speed / ceiling << ','
+          << (kernel.label == "wide") << ',' << differing << ',' << of.mode
+          << '\n';
     };
     for (int m = 1; m <= most_rows; m++) {
-      if (quick_ && m > 5 && m != 8 && m != 16) {
+      if (quick_ && m > 2 && m != 8) {
         continue;
       }
       measure("qmv", *stock, m);
       if (m == 1) {
         continue;
       }
+      auto planned = [&](bool alternative) {
+        return plan_of(
+            of.mode, of.group_size, bits, shape.n, shape.k, m, alternative);
+      };
+      const auto plan = planned(false), other = planned(true);
+      auto measure_plan = [&](const char* name, const mlx_row_plan& p) {
+        const auto* kernel =
+            find("shipped", of, fast, {p.tile, p.outputs, p.sharing});
+        if (!kernel) {
+          throw std::runtime_error(
+              std::string(shape.what) +
+              ": the planned kernel was not compiled");
+        }
+        measure(name, *kernel, m);
+      };
+      measure_plan("streamed", plan);
+      if (other.path == MLX_ROW_PATH_STREAMED_ALT) {
+        measure_plan("alternative", other);
+      }
       for (const auto& label : labels()) {
-        for (const int cap : {5, 8}) {
-          const bool wide = label == "wide";
-          if (cap == 5 && label != "shipped" && !wide) {
-            continue;
+        for (const auto& kernel : kernels_) {
+          if (kernel.label == label && kernel.tile == plan.tile) {
+            const Tile tile = {plan.tile, kernel.rows, kernel.sharing};
+            if (const auto* found = find(label, of, fast, tile)) {
+              measure(label, *found, m);
+            }
+            break;
           }
-          const int rows = ceil_div(m, ceil_div(m, cap));
-          // Cap 8 takes the tiles that are instantiated, cap 5 those of
-          // qmv_wide in MLX, which goes on in ones under cap 8.
-          const int tile = cap == 5 || wide || rows <= 4 ? rows
-              : rows <= 6                                ? 6
-                                                         : 8;
-          if (const auto* kernel = find(label, of, fast, tile)) {
-            measure(
-                (label == "shipped" ? "streamed" : label) + "-cap-" +
-                    std::to_string(cap),
-                *kernel,
-                m);
-          }
+        }
+      }
+      for (const int cap : {5, 8}) {
+        const int tile = ceil_div(m, ceil_div(m, cap));
+        const Tile wide = {tile, of.is_fp() ? 2 : 4, 0};
+        if (const auto* kernel = find("wide", of, fast, wide)) {
+          measure("wide-cap-" + std::to_string(cap), *kernel, m);
         }
       }
     }
   }
 
+  // Other arrangements of the streamed text.
   std::vector<std::string> labels() const {
     std::vector<std::string> labels;
     for (const auto& kernel : kernels_) {
-      if (std::find(labels.begin(), labels.end(), kernel.label) ==
-          labels.end()) {
+      if (kernel.label[0] == 'r' &&
+          std::find(labels.begin(), labels.end(), kernel.label) ==
+              labels.end()) {
         labels.push_back(kernel.label);
       }
     }

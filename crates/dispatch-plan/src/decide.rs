@@ -100,6 +100,8 @@ struct RawPlan {
     path: i32,
     fast: i32,
     tile: i32,
+    outputs: i32,
+    sharing: i32,
     identical: i32,
 }
 
@@ -130,7 +132,7 @@ const _: () = assert!(
     size_of::<RawProblem>() == 17 * 4
         && size_of::<RawUpstream>() == 4 * 4
         && size_of::<RawRoute>() == 10 * 4
-        && size_of::<RawPlan>() == 6 * 4
+        && size_of::<RawPlan>() == 8 * 4
         && size_of::<RawPolicy>() == 2 * 4
         && size_of::<RawAttention>() == 6 * 4
         && size_of::<RawAttentionRow>() == 4 * 4
@@ -213,6 +215,8 @@ fn decide_raw(
         path: Path::from_number(plan.path).ok_or_else(unknown)?,
         fast: plan.fast != 0,
         tile: u32::try_from(plan.tile).unwrap_or(0),
+        outputs: u32::try_from(plan.outputs).unwrap_or(0),
+        sharing: u32::try_from(plan.sharing).unwrap_or(0),
         identical: plan.identical != 0,
     })
 }
@@ -575,7 +579,9 @@ mod tests {
             (Path::Rows as i32, "rows"),
             (40, "40"),
         ] {
-            let text = format!("route 0: path must be qmv, qmv_wide or qmv_streamed, found {name}");
+            let text = format!(
+                "route 0: path must be qmv, qmv_wide, qmv_streamed or qmv_streamed_alt, found {name}"
+            );
             assert_eq!(told(good, 0, &[RawRoute { path, ..route }]), Err(text));
         }
     }

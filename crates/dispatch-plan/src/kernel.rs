@@ -5,15 +5,20 @@ use mlx_terms::{Mode, Path, SizeClass};
 use crate::{Dtype, Op, Problem, upstream};
 
 /// What was decided about a product.
-#[derive(Debug, Clone, Copy)]
-#[cfg_attr(without_plan, expect(dead_code, reason = "nothing decides"))]
-pub(crate) struct Decision {
-    pub(crate) path: Path,
-    /// The path's kernel for K that needs no tail.
-    pub(crate) fast: bool,
-    /// Rows that one threadgroup serves; 0 where MLX's matrix kernels decide.
-    pub(crate) tile: u32,
-    pub(crate) identical: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// What computes it.
+    pub path: Path,
+    /// Whether it is the path's kernel for K that needs no tail.
+    pub fast: bool,
+    /// The most rows that one threadgroup serves; 0 where MLX's matrix kernels decide.
+    pub tile: u32,
+    /// Outputs of a row that one simdgroup of a streamed kernel computes.
+    pub outputs: u32,
+    /// Simdgroups of a streamed kernel that share x in threadgroup memory; 0: two, each with its own.
+    pub sharing: u32,
+    /// Whether every row has the bits that it has alone.
+    pub identical: bool,
 }
 
 /// The function of a quantized product's kernel: `qmv_fast` of `affine_qmv_fast_float_gs_64_b_4..`. None for a kernel
@@ -57,7 +62,7 @@ impl Launch {
             Path::Quad => quad(problem),
             Path::Qmv => qmv(problem, fast),
             Path::Wide => wide(problem, tile),
-            Path::Streamed => streamed(problem, fast, tile),
+            Path::Streamed | Path::StreamedAlt => streamed(problem, decision),
             Path::Rows if problem.op.gathers() => gather_rows(problem, fast),
             Path::Rows => qvm(problem),
             Path::Matrix if problem.op.gathers() => gather_qmm(problem),
@@ -101,7 +106,7 @@ impl Launch {
             name: name(problem, function, rest),
             tile,
             tiles,
-            grid: [tiles, problem.n.div_ceil(outputs), problem.batch],
+            grid: [tiles, problem.n.div_ceil(outputs.max(1)), problem.batch],
             group: [32, 2, 1],
             passes: tiles,
         }
@@ -192,14 +197,27 @@ fn wide(problem: &Problem, tile: u32) -> Launch {
     Launch::tiles(problem, tile, 2 * 32 / k_lanes, "qmv_wide", &rest)
 }
 
-fn streamed(problem: &Problem, fast: bool, tile: u32) -> Launch {
-    let function = if fast {
+fn streamed(problem: &Problem, decision: Decision) -> Launch {
+    let Decision {
+        tile,
+        outputs,
+        sharing,
+        ..
+    } = decision;
+    let function = if decision.fast {
         "qmv_streamed_fast"
     } else {
         "qmv_streamed"
     };
-    let rest = format!("_nv_{tile}{}{}", batch(problem), scale(problem));
-    Launch::tiles(problem, tile, 8, function, &rest)
+    let rest = format!(
+        "_nv_{tile}_r_{outputs}_s_{sharing}{}{}",
+        batch(problem),
+        scale(problem)
+    );
+    let simdgroups = if sharing > 0 { sharing } else { 2 };
+    let mut launch = Launch::tiles(problem, tile, outputs * simdgroups, function, &rest);
+    launch.group[1] = simdgroups;
+    launch
 }
 
 fn qvm(problem: &Problem) -> Launch {
@@ -323,7 +341,7 @@ mod tests {
                 Some("qmv_fast"),
             ),
             (
-                "nvfp4_qmv_streamed_float_gs_16_b_4_nv_2_batch_0",
+                "nvfp4_qmv_streamed_float_gs_16_b_4_nv_2_r_2_s_0_batch_0",
                 Some("qmv_streamed"),
             ),
             ("affine_quantize_float_gs_64_b_4", None),

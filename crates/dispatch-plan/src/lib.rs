@@ -20,7 +20,7 @@ mod upstream;
 pub use attention::{Attention, AttentionPlan, Group, Way, attention};
 pub use closure::{attention_kernels, dense_kernels, kernels};
 pub use dense::{Dense, DenseAlone, DensePlan, DenseWay, dense};
-pub use kernel::function_of;
+pub use kernel::{Decision, function_of};
 pub use mlx_terms::{
     Architecture, Format, Mode, Path, Policy, PolicyError, PolicyKind, Route, RoutePath, SizeClass,
     UnknownName,

@@ -17,7 +17,7 @@ pub struct Plan {
     pub function: &'static str,
     /// The kernel's name in the library.
     pub kernel: String,
-    /// Rows of x that one threadgroup serves.
+    /// The most rows of x that one threadgroup serves.
     pub tile: u32,
     /// Tiles of rows.
     pub tiles: u32,
@@ -46,24 +46,13 @@ pub fn plan(problem: &Problem, policy: Policy, routes: &[Route]) -> Result<Plan,
             .map_err(|error| Error::Invalid(format!("route {number}: {error}")))?;
     }
     let decision = decide(problem, policy, routes)?;
-    Ok(Plan::described(problem, decision))
+    Ok(Plan::of(problem, decision))
 }
 
 impl Plan {
-    /// What a product of a valid format does once its path, its kernel, its tile and whether its rows are identical are
-    /// decided, as a patched libmlx answers them for its own device.
+    /// What a product of a valid format does once that is decided, as a patched libmlx answers it for its own device.
     #[must_use]
-    pub fn of(problem: &Problem, path: Path, fast: bool, tile: u32, identical: bool) -> Self {
-        let decision = Decision {
-            path,
-            fast,
-            tile,
-            identical,
-        };
-        Self::described(problem, decision)
-    }
-
-    fn described(problem: &Problem, decision: Decision) -> Self {
+    pub fn of(problem: &Problem, decision: Decision) -> Self {
         let launch = Launch::of(problem, decision);
         Self {
             path: decision.path,

@@ -122,7 +122,7 @@ proptest! {
         problem in problem(),
         policy in select(Policy::KINDS),
         limit in prop_oneof![Just(None), (1..3_000_u32).prop_map(Some)],
-        routed in select(vec![None, Some(RoutePath::Qmv), Some(RoutePath::Wide), Some(RoutePath::Streamed)]),
+        routed in select(vec![None, Some(RoutePath::Qmv), Some(RoutePath::Wide), Some(RoutePath::Streamed), Some(RoutePath::StreamedAlt)]),
     ) {
         let all = 0..=i32::MAX;
         let route = routed.map(|path| Route {

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
 use dispatch_plan::{
-    Architecture, Dtype, Error, Mode, Op, Path, Plan, Policy, Problem, Route, RoutePath, plan,
+    Architecture, Dtype, Error, Format, Mode, Op, Path, Plan, Policy, Problem, Route, RoutePath,
+    plan,
 };
 
 const HEAD: (u32, u32) = (248_320, 2_560);
@@ -78,7 +79,7 @@ fn names_are_spelled_as_the_library_spells_them() {
     );
     assert_eq!(
         name(problem, 8, Policy::EXACT),
-        "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_batch_0"
+        "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_r_4_s_8_batch_0"
     );
     assert_eq!(
         name(
@@ -89,7 +90,7 @@ fn names_are_spelled_as_the_library_spells_them() {
             3,
             Policy::EXACT
         ),
-        "affine_qmv_streamed_bfloat16_t_gs_64_b_4_nv_3_batch_0"
+        "affine_qmv_streamed_bfloat16_t_gs_64_b_4_nv_3_r_4_s_4_batch_0"
     );
     assert_eq!(
         name(
@@ -364,7 +365,7 @@ fn names_of_float_modes_are_spelled_as_the_library_spells_them() {
     );
     assert_eq!(
         name(problem, 8),
-        "nvfp4_qmv_streamed_fast_bfloat16_t_gs_16_b_4_nv_8_batch_0"
+        "nvfp4_qmv_streamed_fast_bfloat16_t_gs_16_b_4_nv_8_r_4_s_4_batch_0"
     );
     let scaled = Problem {
         op: Op::QqMatmul,
@@ -374,7 +375,7 @@ fn names_of_float_modes_are_spelled_as_the_library_spells_them() {
     };
     assert_eq!(
         name(scaled, 3),
-        "nvfp4_qmv_streamed_bfloat16_t_gs_16_b_4_nv_3_batch_0_hgs"
+        "nvfp4_qmv_streamed_bfloat16_t_gs_16_b_4_nv_3_r_4_s_4_batch_0_hgs"
     );
     let batched = Problem {
         batch: 2,
@@ -383,8 +384,106 @@ fn names_of_float_modes_are_spelled_as_the_library_spells_them() {
     };
     assert_eq!(
         name(batched, 5),
-        "mxfp8_qmv_streamed_fast_float16_t_gs_32_b_8_nv_6_batch_1"
+        "mxfp8_qmv_streamed_fast_float16_t_gs_32_b_8_nv_6_r_4_s_0_batch_1"
     );
+}
+
+/// The arrangement is in the name: r outputs a simdgroup, s simdgroups that share x.
+fn arrangement(plan: &Plan) -> &str {
+    let from = plan.kernel.find("_r_").unwrap();
+    let to = plan.kernel.find("_batch_").unwrap();
+    &plan.kernel[from..to]
+}
+
+#[test]
+fn few_outputs_take_small_threadgroups_and_a_route_the_other_arrangement() {
+    let alternative = Route {
+        path: RoutePath::StreamedAlt,
+        ..ANYWHERE
+    };
+    for format in Format::all() {
+        for m in 2..=9 {
+            let of = |n: u32, batch, route: &[Route]| {
+                let problem = Problem {
+                    m,
+                    batch,
+                    ..on("applegpu_g15d", (n, 4_096)).with_format(format)
+                };
+                let plan = plan(&problem, Policy::EXACT, route).unwrap();
+                let simdgroups = plan.group[1];
+                let outputs: u32 = arrangement(&plan)[3..4].parse().unwrap();
+                assert_eq!(plan.grid[1], n.div_ceil(outputs * simdgroups), "{plan:?}");
+                assert!(plan.identical, "{plan:?}");
+                (plan.path, arrangement(&plan).to_owned())
+            };
+            let [few, many] = [2_048, 2_049].map(|n| of(n, 1, &[]));
+            let [other_few, other_many] = [2_048, 2_049].map(|n| of(n, 1, &[alternative.clone()]));
+            let what = format!("{format:?} {m}: {few:?} {many:?} {other_few:?} {other_many:?}");
+            assert_eq!((few.0, many.0), (Path::Streamed, Path::Streamed), "{what}");
+            assert_eq!(of(2_048, 2, &[alternative.clone()]), many, "{what}");
+            if format.bits() == 8 {
+                assert_eq!(few, many, "{what}");
+                assert_eq!((&other_few, &other_many), (&few, &many), "{what}");
+            } else {
+                assert_eq!(few.1, "_r_2_s_0", "{what}");
+                assert_eq!(other_many, (Path::StreamedAlt, few.1), "{what}");
+                assert_eq!(other_few, (Path::StreamedAlt, many.1), "{what}");
+            }
+        }
+    }
+}
+
+/// Prepared x of a tile and the sums of its chunks, for the longest chunk: 24 KB leave room for a second threadgroup on
+/// every Apple GPU but those with 32 KB in all.
+#[test]
+fn shared_x_fits_into_24_kilobytes() {
+    let mut most = 0;
+    for format in Format::all() {
+        for m in 2..=8 {
+            let plan = rows(
+                on("applegpu_g15d", MLP).with_format(format),
+                m,
+                Policy::EXACT,
+            );
+            if plan.group[1] == 2 {
+                continue;
+            }
+            let pack = match format.bits() {
+                3 | 5 => 8,
+                6 => 4,
+                bits => 32 / bits,
+            };
+            let chunk = if format.bits() > 2 { 2 * pack } else { pack };
+            let bytes = plan.tile * 32 * (chunk + 1) * 4;
+            assert!(bytes <= 24 * 1024, "{format:?} {m}: {bytes}");
+            most = most.max(bytes);
+        }
+    }
+    assert!(most > 16 * 1024, "{most}");
+}
+
+/// Rows that the streamed kernels compute for one that they store: a tile of 6 or 8 has a body for one row fewer.
+#[test]
+fn nearly_no_row_is_computed_for_nothing() {
+    let mut ratios = Vec::new();
+    for m in 2..=32_u32 {
+        let plan = rows(on("applegpu_g15d", MLP), m, Policy::EXACT.all());
+        let a_tile = m.div_ceil(plan.tiles);
+        let computed: u32 = (0..plan.tiles)
+            .map(|tile| {
+                let count = a_tile.min(m - tile * a_tile);
+                assert!((1..=plan.tile).contains(&count), "{m}");
+                let whole = plan.tile <= 4 || count == plan.tile;
+                plan.tile - u32::from(!whole)
+            })
+            .sum();
+        ratios.push(f64::from(computed) / f64::from(m));
+    }
+    let mean = ratios.iter().sum::<f64>() / f64::from(u32::try_from(ratios.len()).unwrap());
+    println!(
+        "computed for each row that is stored, M = 2 to 32: {mean:.3} in the mean, {ratios:.2?}"
+    );
+    assert!(mean <= 1.15, "{mean}");
 }
 
 /// A matrix kernel for products that quantize x exists with global scales and bfloat16 alone.

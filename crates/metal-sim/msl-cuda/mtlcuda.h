@@ -1,8 +1,9 @@
 // The Metal Shading Language for an NVIDIA GPU: what quantized.h,
 // fp_quantized.h and the streamed kernels need to compile, as they are, with
 // NVRTC or clang's CUDA front end. A warp has 32 lanes, as a simdgroup has.
-// Kernels with threadgroup memory compile but must not be run: `threadgroup`
-// has no meaning here.
+// Kernels with threadgroup memory compile but must not be run as they are:
+// `threadgroup` has no meaning here. bench/nvidia declares that of the streamed
+// kernels as CUDA does.
 //
 // Functions of Metal carry no execution space. NVRTC takes them for device code
 // under -default-device; clang does after its force_cuda_host_device pragma.
@@ -242,6 +243,7 @@ inline void threadgroup_barrier(mem_flags) {
 #define float4 metal::vec<float, 4>
 using metal::as_type;
 
+#define STEEL_PRAGMA_UNROLL _Pragma("unroll")
 #define METAL_FUNC inline __attribute__((always_inline))
 #define device
 #define constant

@@ -1,6 +1,6 @@
 //! Kernels by name: what ran, and what a whole product would take.
 
-use dispatch_plan::{Architecture, Plan, Problem, function_of};
+use dispatch_plan::{Architecture, Decision, Plan, Problem, function_of};
 use mlx_overlay::{
     Device, DispatchPlan, Dtype, Error as MlxError, Stream, has_matrix_units, has_policies,
     record_kernels,
@@ -60,12 +60,14 @@ pub(crate) fn plan(
         ..Problem::new(architecture, extent(product.n)?, extent(product.k)?)
             .with_format(product.quantization.format())
     };
-    let tile = u32::try_from(decided.tile).unwrap_or(0);
-    Ok(Some(Plan::of(
-        &problem,
-        decided.path,
-        decided.fast,
-        tile,
-        decided.identical,
-    )))
+    let count = |count: usize| u32::try_from(count).unwrap_or(0);
+    let decision = Decision {
+        path: decided.path,
+        fast: decided.fast,
+        tile: count(decided.tile),
+        outputs: count(decided.outputs),
+        sharing: count(decided.sharing),
+        identical: decided.identical,
+    };
+    Ok(Some(Plan::of(&problem, decision)))
 }

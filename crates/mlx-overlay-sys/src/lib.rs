@@ -286,8 +286,12 @@ mod bridge {
         path: i32,
         /// Whether it is the path's kernel for K that needs no tail.
         fast: bool,
-        /// Rows of x that a threadgroup serves; 0 where MLX's matrix kernels decide.
+        /// The most rows of x that a threadgroup serves; 0 where MLX's matrix kernels decide.
         tile: i32,
+        /// Outputs of a row that one simdgroup of a streamed kernel computes.
+        outputs: i32,
+        /// Simdgroups of a streamed kernel that share x; 0: two, each with its own.
+        sharing: i32,
         /// Whether every row has the bits that it has alone.
         identical: bool,
     }

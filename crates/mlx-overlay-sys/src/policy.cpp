@@ -244,6 +244,8 @@ ProductPlan plan_product(const ProductShape& product, RawStream stream) {
       plan.path,
       plan.fast != 0,
       plan.tile,
+      plan.outputs,
+      plan.sharing,
       plan.identical != 0};
 }
 

@@ -188,8 +188,12 @@ pub struct DispatchPlan {
     pub path: DispatchPath,
     /// Whether that path's kernel for K that needs no tail computes it (`qmv_fast`).
     pub fast: bool,
-    /// Rows of x that one threadgroup serves; 0 where MLX's matrix kernels decide.
+    /// The most rows of x that one threadgroup serves; 0 where MLX's matrix kernels decide.
     pub tile: usize,
+    /// Outputs of a row that one simdgroup of a streamed kernel computes; else 0.
+    pub outputs: usize,
+    /// Simdgroups of a streamed kernel that share x in threadgroup memory; 0: each has its own.
+    pub sharing: usize,
     /// Whether every row has the bits that it has alone.
     pub identical: bool,
 }
@@ -231,6 +235,8 @@ impl DispatchPlan {
             path,
             fast: plan.fast,
             tile: usize::try_from(plan.tile).unwrap_or(0),
+            outputs: usize::try_from(plan.outputs).unwrap_or(0),
+            sharing: usize::try_from(plan.sharing).unwrap_or(0),
             identical: plan.identical,
         })
     }

@@ -259,6 +259,8 @@ named! {
         Matrix => "matrix",
         /// A matrix kernel over sorted picks of a gather that share weights.
         Sorted => "sorted",
+        /// Tiles of rows, in the order of the one-row kernel, in the other of two arrangements.
+        StreamedAlt => "qmv_streamed_alt",
     }
 }
 

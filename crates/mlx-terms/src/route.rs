@@ -13,6 +13,9 @@ named! {
         Wide = 3 => "qmv_wide",
         /// Order-preserving tiles of rows.
         Streamed = 4 => "qmv_streamed",
+        /// The same in the other of two arrangements; which is the faster depends on the GPU. Not taken by batches, nor
+        /// at 8 bits, where there is one only.
+        StreamedAlt = 8 => "qmv_streamed_alt",
     }
 }
 
@@ -22,6 +25,7 @@ impl From<RoutePath> for Path {
             RoutePath::Qmv => Self::Qmv,
             RoutePath::Wide => Self::Wide,
             RoutePath::Streamed => Self::Streamed,
+            RoutePath::StreamedAlt => Self::StreamedAlt,
         }
     }
 }

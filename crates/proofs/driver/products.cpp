@@ -11,7 +11,8 @@
 // ("bits"), or those and its dispatches in full ("dispatches").
 //
 // The settings of the device and of the policy come from the environment, so
-// this needs nothing that pristine MLX lacks.
+// this needs nothing that pristine MLX lacks, but for routes: `alternative`
+// asks for the other arrangement of the streamed kernels.
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +25,10 @@
 
 #include "common.h"
 
+#if __has_include("mlx/row_policy.h")
+#include "mlx/row_policy.h"
+#endif
+
 namespace {
 
 struct Case {
@@ -35,6 +40,7 @@ struct Case {
   std::uint64_t seed{};
   std::string record;
   int offset{};
+  bool alternative{};
   int first{};
   int alone{};
   std::vector<int> rows;
@@ -52,6 +58,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     seed,
     record,
     offset,
+    alternative,
     first,
     alone,
     rows)
@@ -291,7 +298,32 @@ struct Problem {
   }
 };
 
+// Asks for an arrangement; pristine MLX has none.
+void set_route(bool alternative) {
+#ifdef MLX_ROW_API
+  const mlx_row_route route = {
+      MLX_ROW_MODE_ANY,
+      0,
+      0,
+      0,
+      INT32_MAX,
+      0,
+      INT32_MAX,
+      0,
+      INT32_MAX,
+      MLX_ROW_PATH_STREAMED_ALT};
+  if (mlx_row_set_routes(&route, alternative) != 0) {
+    throw std::runtime_error(mlx_row_last_error());
+  }
+#else
+  if (alternative) {
+    throw std::invalid_argument("this MLX has no arrangements");
+  }
+#endif
+}
+
 json answer(const Case& c) {
+  set_route(c.alternative);
   const Problem problem(c);
   const int digits = problem.dtype == mx::float32 ? 8 : 4;
 

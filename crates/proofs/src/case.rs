@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use dispatch_plan::{Architecture, Dtype, Mode, Op, Plan, Policy, PolicyKind, Problem};
+use dispatch_plan::{
+    Architecture, Dtype, Mode, Op, Plan, Policy, PolicyKind, Problem, Route, RoutePath,
+};
 use serde::{Serialize, Serializer};
 
 /// All bits a weight of affine products.
@@ -101,6 +103,8 @@ pub struct Case {
     pub record: Record,
     /// Values that lie before x in its buffer, where several rows are evaluated.
     pub offset: u32,
+    /// Whether a route asks for the other arrangement of the streamed kernels.
+    pub alternative: bool,
 }
 
 impl Case {
@@ -127,6 +131,7 @@ impl Case {
             rows,
             record: Record::Counts,
             offset: 0,
+            alternative: false,
             first: 0,
         })
     }
@@ -156,7 +161,25 @@ impl Case {
             m,
             ..Problem::new(architecture, self.n, self.k)
         };
-        dispatch_plan::plan(&problem, policy, &[])
+        let routes = [Route {
+            mode: None,
+            bits: None,
+            group_size: None,
+            n: 0..=i32::MAX,
+            k: 0..=i32::MAX,
+            m: 0..=i32::MAX,
+            path: RoutePath::StreamedAlt,
+        }];
+        let routes = if self.alternative { &routes[..] } else { &[] };
+        dispatch_plan::plan(&problem, policy, routes)
+    }
+
+    /// The same product in the other arrangement, where there is one.
+    pub fn in_the_other_arrangement(&self) -> Option<Self> {
+        (self.bits < 8 && self.batch == 1).then(|| Self {
+            alternative: true,
+            ..self.clone()
+        })
     }
 
     /// The function whose kernels a block of `m` rows takes under `exact` or `wide`, told without the plan.

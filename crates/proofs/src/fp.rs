@@ -163,6 +163,7 @@ fn core() -> Result<Vec<Group>> {
             blocks.beyond.extend(nvfp4.case(kind, beyond));
         }
     }
+    blocks.add_other_arrangements();
     Ok(blocks.core())
 }
 

@@ -28,14 +28,14 @@ pub enum Tier {
     /// batches, extents N, orders of `simd_sum` and the split contraction at 4 bits and M = 8; all
     /// of M = 2 to 16, and `exact:all` from 17 to 64, at 4 bits, float32, groups of 64; `wide` at M = 2 to 16,
     /// 4 bits, each type; and the one product that a kernel compiler is known to have spoilt: 6 bits, groups of 32,
-    /// M = 6, a tail.
+    /// M = 6, a tail. All single products of `exact` in both arrangements of the streamed kernels.
     Core,
     /// All of it.
     ///
     /// Bits x groups x types x kinds of K x N (16, 13, 5) x batches (1, 2) x seeds (1 to 3 for
     /// float32, else 1) x contractions x orders of `simd_sum`; `exact` at every M from 2 to 16;
     /// `exact:all` at every M from 2 to 64 for the 16 outputs of seed 1, unbatched, else at the batch limit, 41
-    /// and 64; `wide` at M = 2, 5, 6, 8, 11 and 16.
+    /// and 64; `wide` at M = 2, 5, 6, 8, 11 and 16. Single products of `exact` in both arrangements.
     Full,
 }
 
@@ -138,6 +138,7 @@ fn core() -> Result<Vec<Group>> {
         blocks.bases.push(base);
     }
     blocks.exact.extend(Case::new(6, 32, Kind::Tail, [6]));
+    blocks.add_other_arrangements();
     Ok(blocks.core())
 }
 
@@ -155,6 +156,15 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
+    /// Adds all cases of single products under `exact` in the other arrangement of their kernels.
+    pub(crate) fn add_other_arrangements(&mut self) {
+        for cases in [&mut self.exact, &mut self.beyond, &mut self.bases] {
+            let others = cases.iter().filter_map(Case::in_the_other_arrangement);
+            let others: Vec<_> = others.collect();
+            cases.extend(others);
+        }
+    }
+
     /// The core tier's cases as the device is by default, and one of each kind of K under each other setting of it.
     pub(crate) fn core(self) -> Vec<Group> {
         use Contraction::{Fused, Split};
@@ -259,6 +269,7 @@ fn full() -> Result<Vec<Group>> {
             }
         }
     }
+    blocks.add_other_arrangements();
     Ok(blocks.full())
 }
 

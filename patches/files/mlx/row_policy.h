@@ -107,6 +107,9 @@ enum {
   MLX_ROW_PATH_MATRIX,
   /// A matrix kernel over sorted picks of a gather that share weights.
   MLX_ROW_PATH_SORTED,
+  /// qmv_streamed in the other of its two arrangements, for routes: which of
+  /// them is the faster depends on the GPU.
+  MLX_ROW_PATH_STREAMED_ALT,
   MLX_ROW_PATH_COUNT,
 };
 
@@ -152,7 +155,7 @@ typedef struct mlx_row_route {
   int32_t n_min, n_max;
   int32_t k_min, k_max;
   int32_t m_min, m_max;
-  int32_t path; // MLX_ROW_PATH_QMV, _WIDE or _STREAMED
+  int32_t path; // MLX_ROW_PATH_QMV, _WIDE, _STREAMED or _STREAMED_ALT
 } mlx_row_route;
 
 /// What was decided about a product.
@@ -160,7 +163,11 @@ typedef struct mlx_row_plan {
   mlx_row_policy policy; // the policy in force
   int32_t path; // MLX_ROW_PATH_*
   int32_t fast; // 1: the path's kernel for K that needs no tail
-  int32_t tile; // rows that one threadgroup serves; 0: MLX's matrix kernels say
+  int32_t tile; // the most rows that one threadgroup serves; 0: MLX's matrix
+                // kernels say
+  int32_t outputs; // streamed paths: outputs a row that one simdgroup computes
+  int32_t sharing; // streamed paths: simdgroups that share x in threadgroup
+                   // memory; 0: two, each with its own
   int32_t identical; // 1: every row has the bits that it has alone, under
                      // `wide` those that it has alone under `wide`
 } mlx_row_plan;

@@ -20,6 +20,11 @@ fn cases() -> Vec<Case> {
             ..case
         }));
     }
+    let others: Vec<_> = cases
+        .iter()
+        .filter_map(Case::in_the_other_arrangement)
+        .collect();
+    cases.extend(others);
     cases
 }
 
@@ -43,21 +48,37 @@ pub(crate) fn kept() -> Result<()> {
     }
 
     // A kernel that does not clamp its rows must be caught, or the guard guards nothing.
-    let unclamped = Mutant {
-        name: "rows are not clamped",
-        edits: &[("min(row, tile.last_row)", 1, "row")],
-    };
     let folder = tempfile::tempdir()?;
-    let how = How {
-        metallib: Some(unclamped.plant("qmv_streamed", &prefix, folder.path())?),
-        ..how(Policy::EXACT)
-    };
-    let case = Case::new(4, 64, Kind::Fast, [8]).context("no such K")?;
-    let refused = driver.run(&how, &[Case { n: 13, ..case }]);
-    let text = match refused {
-        Ok(_) => anyhow::bail!("a kernel without clamps reads beyond its buffers, unnoticed"),
-        Err(error) => format!("{error:#}"),
-    };
-    ensure!(text.contains("affine_qmv_streamed_fast_float"), "{text}");
+    let case = Case::new(4, 64, Kind::Fast, [7, 9]).context("no such K")?;
+    let case = Case { n: 13, ..case };
+    let other = case
+        .in_the_other_arrangement()
+        .context("one arrangement only")?;
+    for unclamped in [
+        Mutant {
+            name: "rows of the weights are not clamped",
+            edits: &[("min(row, last_row)", 3, "row")],
+        },
+        Mutant {
+            name: "rows of x are not clamped",
+            edits: &[
+                ("min(v, count - 1)", 2, "v"),
+                // All of the last tile's body, which has one row more.
+                ("count == V", 1, "true"),
+            ],
+        },
+    ] {
+        let how = How {
+            metallib: Some(unclamped.plant("qmv_streamed", &prefix, folder.path())?),
+            ..how(Policy::EXACT)
+        };
+        for case in [&case, &other] {
+            let text = match driver.run(&how, std::slice::from_ref(case)) {
+                Ok(_) => anyhow::bail!("{}: unnoticed in {case}", unclamped.name),
+                Err(error) => format!("{error:#}"),
+            };
+            ensure!(text.contains("affine_qmv_streamed_fast_float"), "{text}");
+        }
+    }
     Ok(())
 }

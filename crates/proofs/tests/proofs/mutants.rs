@@ -17,92 +17,84 @@ pub(crate) struct Mutant {
     pub(crate) edits: &'static [(&'static str, usize, &'static str)],
 }
 
+/// What the kernels of all formats share; an edit may be of it or of a format's own header.
+const TILE: &str = "streamed_tile";
+
+const LAST_TO_FIRST: Mutant = Mutant {
+    name: "the values of a chunk are added last to first",
+    edits: &[
+        (
+            "for (int quad0 = 0; quad0 < quads; quad0 += at_once)",
+            1,
+            "for (int quad0 = quads - at_once; quad0 >= 0; quad0 -= at_once)",
+        ),
+        (
+            "Format::dot(quad0 + i, w[i][row], x_thread + 4 * i, accum[v][row]);",
+            1,
+            "const int j = at_once - 1 - i;\n\
+             Format::dot(quad0 + j, w[j][row], x_thread + 4 * j, accum[v][row]);",
+        ),
+    ],
+};
+
+const NEIGHBOURS_FIRST: Mutant = Mutant {
+    name: "neighbouring lanes are added first",
+    edits: &[(
+        "const float total = weights.total(simd_sum(result[v][row]));",
+        1,
+        "float lanes = result[v][row];\n\
+         for (ushort s = 1; s < 32; s *= 2) { lanes += simd_shuffle_xor(lanes, s); }\n\
+         const float total = weights.total(lanes);",
+    )],
+};
+
 const MUTANTS: [Mutant; 6] = [
     Mutant {
         name: "another lane takes a chunk of K",
         // The bits of the lane's number rotated: the tree of simd_sum must not map onto itself.
         edits: &[
             (
-                "simd_lid * packs_per_thread",
-                1,
-                "((simd_lid << 1 | simd_lid >> 4) & 31) * packs_per_thread",
-            ),
-            (
-                "simd_lid / scale_step_per_thread",
+                "lane * Format::values",
                 2,
-                "((simd_lid << 1 | simd_lid >> 4) & 31) / scale_step_per_thread",
+                "((lane << 1 | lane >> 4) & 31) * Format::values",
             ),
             (
-                "simd_lid * values_per_thread",
+                "lane * chunk_bytes",
                 1,
-                "((simd_lid << 1 | simd_lid >> 4) & 31) * values_per_thread",
+                "((lane << 1 | lane >> 4) & 31) * chunk_bytes",
             ),
             (
-                "static_cast<int>(simd_lid) * values_per_thread",
+                "lane / (group_size / values)",
                 1,
-                "static_cast<int>((simd_lid << 1 | simd_lid >> 4) & 31) * values_per_thread",
+                "((lane << 1 | lane >> 4) & 31) / (group_size / values)",
             ),
         ],
     },
     Mutant {
-        name: "16 lanes take the chunks of 32",
-        edits: &[(
-            WHOLE_BLOCK,
-            1,
-            "    if (simd_lid < 16) {\n\
-             qmv_streamed_chunk<bits, values_per_thread>(tile);\n\
-             qmv_streamed_advance<group_size, bits>(16 * values_per_thread, tile);\n\
-             qmv_streamed_chunk<bits, values_per_thread>(tile);\n\
-             qmv_streamed_advance<group_size, bits>(-16 * values_per_thread, tile);\n\
-             }\n\
-             qmv_streamed_advance<group_size, bits>(block_size, tile);\n",
-        )],
+        name: "a lane takes half a chunk",
+        edits: &[("packs = fast && bits > 2 ? 2 : 1;", 1, "packs = 1;")],
     },
+    LAST_TO_FIRST,
+    NEIGHBOURS_FIRST,
     Mutant {
-        name: "half a chunk is added at a time",
+        name: "the two parts of a chunk are added one after the other",
         edits: &[(
-            WHOLE_BLOCK,
+            "result[row] += Format::finish(chunk[row], sum, accum[row]);",
             1,
-            "    qmv_streamed_chunk<bits, values_per_thread / 2>(tile);\n\
-             qmv_streamed_advance<group_size, bits>(values_per_thread / 2, tile);\n\
-             qmv_streamed_chunk<bits, values_per_thread / 2>(tile);\n\
-             qmv_streamed_advance<group_size, bits>(-values_per_thread / 2, tile);\n\
-             qmv_streamed_advance<group_size, bits>(block_size, tile);\n",
-        )],
-    },
-    Mutant {
-        name: "the steps of a chunk are added last to first",
-        edits: &[
-            (
-                "(packed[row], step0 + i, w[i][row])",
-                1,
-                "(packed[row], steps - 1 - step0 - i, w[i][row])",
-            ),
-            (
-                "x + (step0 + i) * Step::values",
-                1,
-                "x + (steps - 1 - step0 - i) * Step::values",
-            ),
-        ],
-    },
-    Mutant {
-        name: "neighbouring lanes are added first",
-        edits: &[(
-            "const float total = simd_sum(tile.result[v][row]);",
-            1,
-            "float total = tile.result[v][row];\n\
-             for (ushort s = 1; s < 32; s *= 2) { total += simd_shuffle_xor(total, s); }",
+            "result[row] += chunk[row].scale * accum[row];\n\
+             result[row] += sum * chunk[row].bias;",
         )],
     },
     Mutant {
         name: "weights are dequantized before they are multiplied",
         edits: &[
+            ("at_once == quads || !Format::has_sum || V < 8;", 1, "true;"),
             (
-                "qmv_unpack_step<bits>(packed[row], step0 + i, w[i][row]);",
+                "Format::unpack(chunk[row], quad0 + i, w[i][row]);",
                 1,
-                "qmv_unpack_step<bits>(packed[row], step0 + i, w[i][row]);\n\
+                "Format::unpack(chunk[row], quad0 + i, w[i][row]);\n\
                  for (int j = 0; j < 4; j++) {\n\
-                 w[i][row][j] = scale[row] * w[i][row][j] + bias[row] * (1 << 4 * j);\n}",
+                 w[i][row][j] = chunk[row].scale * w[i][row][j] + chunk[row].bias * (1 << 4 * j);\n}",
             ),
             ("return scale * accum + sum * bias;", 1, "return accum;"),
         ],
@@ -114,82 +106,50 @@ const FP_MUTANTS: [Mutant; 6] = [
         name: "another lane takes a chunk of K",
         edits: &[
             (
-                "simd_lid * values_per_thread",
+                "lane * Format::values",
                 2,
-                "((simd_lid << 1 | simd_lid >> 4) & 31) * values_per_thread",
+                "((lane << 1 | lane >> 4) & 31) * Format::values",
             ),
+            ("lane * words", 1, "((lane << 1 | lane >> 4) & 31) * words"),
             (
-                "simd_lid / scale_step_per_thread",
+                "lane / (group_size / values)",
                 1,
-                "((simd_lid << 1 | simd_lid >> 4) & 31) / scale_step_per_thread",
-            ),
-            (
-                "static_cast<int>(simd_lid) * values_per_thread",
-                1,
-                "static_cast<int>((simd_lid << 1 | simd_lid >> 4) & 31) * values_per_thread",
+                "((lane << 1 | lane >> 4) & 31) / (group_size / values)",
             ),
         ],
     },
     Mutant {
-        name: "16 lanes take the chunks of 32",
-        edits: &[(
-            "    fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n        k, tile);\n  }\n",
-            1,
-            "    if (simd_lid < 16) {\n\
-             fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(k, tile);\n\
-             fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n\
-             k + 16 * values_per_thread, tile);\n}\n  }\n",
-        )],
+        name: "a lane takes half a chunk",
+        edits: &[("words = fast ? 2 : 1;", 1, "words = 1;")],
     },
-    Mutant {
-        name: "half a chunk is added at a time",
-        edits: &[(
-            "    fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread, rows, V>(\n        k, tile);\n  }\n",
-            1,
-            "    fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread / 2, rows, V>(k, tile);\n\
-             fp_qmv_streamed_chunk<T, group_size, bits, values_per_thread / 2, rows, V>(\n\
-             k + values_per_thread / 2, tile);\n  }\n",
-        )],
-    },
-    Mutant {
-        name: "neighbouring lanes are added first",
-        edits: &[(
-            "float total = simd_sum(tile.result[v][row]);",
-            1,
-            "float total = tile.result[v][row];\n\
-             for (ushort s = 1; s < 32; s *= 2) { total += simd_shuffle_xor(total, s); }",
-        )],
-    },
+    LAST_TO_FIRST,
+    NEIGHBOURS_FIRST,
     Mutant {
         name: "weights are scaled before they are multiplied",
+        // Four bits of a scale and two of a weight are exact in a half.
         edits: &[
-            ("U(w[4 * i])", 1, "(scale * U(w[4 * i]))"),
-            ("U(w[4 * i + 1])", 1, "(scale * U(w[4 * i + 1]))"),
-            ("U(w[4 * i + 2])", 1, "(scale * U(w[4 * i + 2]))"),
-            ("U(w[4 * i + 3])", 1, "(scale * U(w[4 * i + 3]))"),
-            ("return scale * accum;", 1, "return accum;"),
+            (
+                "Format::unpack(chunk[row], quad0 + i, w[i][row]);",
+                1,
+                "Format::unpack(chunk[row], quad0 + i, w[i][row]);\n\
+                 for (int j = 0; j < 4; j++) {\n\
+                 w[i][row][j] = half(chunk[row].scale * w[i][row][j]);\n}",
+            ),
+            ("return chunk.scale * accum;", 1, "return accum;"),
         ],
     },
     Mutant {
         name: "each lane applies the global scale",
-        edits: &[
-            (
-                "simd_sum(tile.result[v][row])",
-                1,
-                "simd_sum(tile.result[v][row] * inv_scale_enc)",
-            ),
-            ("total *= inv_scale_enc;", 1, ""),
-        ],
+        edits: &[(
+            "weights.total(simd_sum(result[v][row]))",
+            1,
+            "simd_sum(weights.total(result[v][row]))",
+        )],
     },
 ];
 
-/// What the kernel does with a whole block of K.
-const WHOLE_BLOCK: &str = "    qmv_streamed_chunk<bits, values_per_thread>(tile);
-    qmv_streamed_advance<group_size, bits>(block_size, tile);
-";
-
 pub(crate) fn caught() -> Result<()> {
-    // The halves of a chunk exist at 4 bits and 16 values a lane: qmv_fast.
+    // A chunk has halves at 4 bits and 16 values a lane: qmv_fast.
     let cases = Vec::from_iter(Case::new(4, 64, Kind::Fast, [8]));
     catch("qmv_streamed", &MUTANTS, &cases)
 }
@@ -205,15 +165,20 @@ pub(crate) fn fp_caught() -> Result<()> {
     catch("fp_qmv_streamed", &FP_MUTANTS, &cases)
 }
 
-/// Plants each mutant of a kernel's header: an output of one of the cases must differ.
+/// Plants each mutant of a kernel's headers: an output of one of the cases must differ, in both arrangements.
 fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
     let prefix = Prefix::patched()?;
     let driver = Driver::build(&prefix)?;
-    let run = |metallib: Option<PathBuf>| -> Result<(u64, f64)> {
+    let others: Vec<_> = cases
+        .iter()
+        .filter_map(Case::in_the_other_arrangement)
+        .collect();
+    ensure!(others.len() == cases.len(), "one arrangement only");
+    let run = |metallib: &Path, cases: &[Case], arrangement: &str| -> Result<(u64, f64)> {
         let how = How {
             device: Device::new(),
             policy: Policy::EXACT,
-            metallib,
+            metallib: Some(metallib.to_owned()),
         };
         let (mut differing, mut error) = (0, 0.0_f64);
         for answer in driver.run(&how, cases)? {
@@ -221,7 +186,7 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
             ensure!(
                 products(&together.kernels)
                     .keys()
-                    .all(|name| name.contains("streamed")),
+                    .all(|name| name.contains("streamed") && name.contains(arrangement)),
                 "{:?}",
                 together.kernels
             );
@@ -236,25 +201,35 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
         name: "unedited",
         edits: &[],
     };
-    let (differing, error) = run(Some(unedited.plant(kernel, &prefix, folder.path())?))?;
-    ensure!(differing == 0, "unedited: {differing} outputs differ");
+    let unedited = unedited.plant(kernel, &prefix, folder.path())?;
+    let arrangements = [(cases, "_r_2_s_0_"), (&others, "_r_4_s_")];
+    for (cases, arrangement) in arrangements {
+        let (differing, _) = run(&unedited, cases, arrangement)?;
+        ensure!(
+            differing == 0,
+            "unedited, {arrangement}: {differing} outputs differ"
+        );
+    }
     let mut missed = Vec::new();
     for mutant in mutants {
         let library = mutant.plant(kernel, &prefix, folder.path())?;
-        let (differing, found) = run(Some(library)).with_context(|| mutant.name)?;
-        ensure!(
-            found < 2e-7,
-            "{}: error {found:e} (unedited {error:e}): not only another order",
-            mutant.name
-        );
-        if differing == 0 {
-            missed.push(mutant.name);
+        for (cases, arrangement) in arrangements {
+            let (differing, error) =
+                run(&library, cases, arrangement).with_context(|| mutant.name)?;
+            ensure!(
+                error < 2e-7,
+                "{}, {arrangement}: error {error:e}: not only another order",
+                mutant.name
+            );
+            if differing == 0 {
+                missed.push((mutant.name, arrangement));
+            }
+            println!(
+                "{}, {arrangement}: {differing} of {} outputs differ",
+                mutant.name,
+                128 * cases.len()
+            );
         }
-        println!(
-            "{}: {differing} of {} outputs differ",
-            mutant.name,
-            128 * cases.len()
-        );
     }
     ensure!(missed.is_empty(), "not caught: {missed:?}");
     Ok(())
@@ -268,29 +243,45 @@ fn files() -> PathBuf {
 impl Mutant {
     /// The text of one of the patches' files, edited.
     pub(crate) fn edit(&self, file: &Path) -> Result<String> {
-        let mut text = fs_err::read_to_string(files().join(file))?;
-        for (part, times, other) in self.edits {
-            let found = text.matches(part).count();
-            ensure!(
-                found == *times,
-                "{}: expected {part:?} {times} times in {}, found it {found} times; bring the mutant \
-                 up to date",
-                self.name,
-                file.display()
-            );
-            text = text.replace(part, other);
-        }
-        Ok(text)
+        let mut texts = self.edit_all(&[file.to_owned()])?;
+        texts.pop().context("no text")
     }
 
-    /// Makes a library of it, with the build's own kernels for all else.
+    /// The texts of some of them; each edit counts in all together.
+    fn edit_all(&self, files: &[PathBuf]) -> Result<Vec<String>> {
+        let mut texts = files
+            .iter()
+            .map(|file| fs_err::read_to_string(self::files().join(file)))
+            .collect::<Result<Vec<_>, _>>()?;
+        for (part, times, other) in self.edits {
+            let found: usize = texts.iter().map(|text| text.matches(part).count()).sum();
+            ensure!(
+                found == *times,
+                "{}: expected {part:?} {times} times in {files:?}, found it {found} times; bring the mutant up to \
+                 date",
+                self.name,
+            );
+            for text in &mut texts {
+                *text = text.replace(part, other);
+            }
+        }
+        Ok(texts)
+    }
+
+    /// Makes a library of a kernel whose headers are edited, with the build's own kernels for all else.
     pub(crate) fn plant(&self, kernel: &str, prefix: &Prefix, folder: &Path) -> Result<PathBuf> {
-        let (header_name, source_name) = (format!("{kernel}.h"), format!("{kernel}.metal"));
+        let source_name = format!("{kernel}.metal");
         let folder = folder.join(self.name);
         fs_err::create_dir_all(folder.join(KERNELS))?;
         let files = files();
-        let header = self.edit(&Path::new(KERNELS).join(&header_name))?;
-        fs_err::write(folder.join(KERNELS).join(&header_name), header)?;
+        let tile = kernel.ends_with("qmv_streamed").then_some(TILE);
+        let headers: Vec<_> = std::iter::once(kernel)
+            .chain(tile)
+            .map(|name| Path::new(KERNELS).join(format!("{name}.h")))
+            .collect();
+        for (header, text) in headers.iter().zip(self.edit_all(&headers)?) {
+            fs_err::write(folder.join(header), text)?;
+        }
         let source = folder.join(KERNELS).join(&source_name);
         fs_err::copy(files.join(KERNELS).join(&source_name), &source)?;
         let air = folder.join("mutant.air").display().to_string();

@@ -1,7 +1,7 @@
 //! Bytes of weights, scales and biases that a dispatch loads, counted by the metered device; and of keys and values.
 
 use anyhow::{Context, Result, ensure};
-use dispatch_plan::{Dense, Dtype, Mode, Path, Policy};
+use dispatch_plan::{Dense, Dtype, Mode, Path, Plan, Policy};
 use metal_sim::Device;
 use metal_sim::trace::Dispatch;
 use proofs::{
@@ -23,6 +23,11 @@ pub(crate) fn counted() -> Result<()> {
         cases.extend(format.case(Kind::Tail, rows));
     }
     ensure!(cases.len() == 11, "a K is missing");
+    let others: Vec<_> = cases
+        .iter()
+        .filter_map(Case::in_the_other_arrangement)
+        .collect();
+    cases.extend(others);
     for policy in Policy::KINDS.iter().copied() {
         for case in &cases {
             let case = Case {
@@ -83,14 +88,40 @@ pub(crate) fn counted() -> Result<()> {
                         loaded(name)?
                     );
                 }
+                if plan.function.starts_with("qmv_streamed") {
+                    // Every simdgroup loads x for its own outputs, or a threadgroup for those of all.
+                    let loaded_x = loaded("x")?;
+                    let times = u64::from(if plan.group[1] == 2 {
+                        2 * plan.grid[1]
+                    } else {
+                        plan.grid[1]
+                    });
+                    let rows = u64::from(computed_rows(&plan, together.m));
+                    let expected = times * rows * u64::from(case.k) * 4;
+                    ensure!(
+                        loaded_x == expected,
+                        "{what}: {loaded_x} bytes of x loaded, {expected} expected"
+                    );
+                }
                 met.push(plan.path);
             }
         }
     }
-    for path in [Path::Qmv, Path::Wide, Path::Streamed] {
+    for path in [Path::Qmv, Path::Wide, Path::Streamed, Path::StreamedAlt] {
         ensure!(met.contains(&path), "{path} was not met");
     }
     Ok(())
+}
+
+/// Rows that tiles compute: all of theirs, and one more in the last of a product whose tiles are not alike.
+fn computed_rows(plan: &Plan, m: u32) -> u32 {
+    let a_tile = m.div_ceil(plan.tiles);
+    (0..plan.tiles)
+        .map(|tile| {
+            let count = a_tile.min(m - tile * a_tile);
+            plan.tile - u32::from(plan.tile > 4 && count < plan.tile)
+        })
+        .sum()
 }
 
 /// Lanes that load the scale of one group: as many as its values fill, by the kernels' text.

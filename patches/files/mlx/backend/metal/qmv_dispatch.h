@@ -32,6 +32,12 @@ struct QmvCall {
   bool keeps_rows() const {
     return row_kind(plan.policy, problem) != MLX_ROW_POLICY_DEFAULT;
   }
+
+  /// Whether a streamed kernel computes it.
+  bool is_streamed() const {
+    return plan.path == MLX_ROW_PATH_STREAMED ||
+        plan.path == MLX_ROW_PATH_STREAMED_ALT;
+  }
 };
 
 /// Decides what a product takes. MLX's own answer, the M from which it takes

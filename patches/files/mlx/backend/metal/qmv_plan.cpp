@@ -24,8 +24,8 @@ constexpr bool has_fp_streamed_kernels = false;
 #endif
 
 // Instantiated in kernels/qmv_streamed.metal and kernels/fp_qmv_streamed.metal.
-// Five values keep the library small; without 5 and 7 at most one vector in six
-// is computed for nothing.
+// Five values keep the library small; the kernels for 6 and 8 have a second
+// body for one row fewer.
 constexpr std::array<int, 5> streamed_tiles = {2, 3, 4, 6, 8};
 static_assert(streamed_tiles.back() == MLX_ROW_TILE_ROWS);
 
@@ -37,12 +37,13 @@ constexpr std::array<const char*, MLX_ROW_PATH_COUNT> path_names = {
     "qmv_streamed",
     "rows",
     "matrix",
-    "sorted"};
+    "sorted",
+    "qmv_streamed_alt"};
 
 // Callers in other languages declare these field by field.
 static_assert(
     sizeof(mlx_row_problem) == 17 * 4 && sizeof(mlx_row_upstream) == 4 * 4 &&
-    sizeof(mlx_row_route) == 10 * 4 && sizeof(mlx_row_plan) == 6 * 4);
+    sizeof(mlx_row_route) == 10 * 4 && sizeof(mlx_row_plan) == 8 * 4);
 
 using Problem = mlx_row_problem;
 using Route = mlx_row_route;
@@ -81,6 +82,51 @@ bool can_stream(const Problem& p) {
   return is_affine(p) ? has_streamed_kernels : has_fp_streamed_kernels;
 }
 
+bool is_streamed(int path) {
+  return path == MLX_ROW_PATH_STREAMED || path == MLX_ROW_PATH_STREAMED_ALT;
+}
+
+// The outputs that a simdgroup of a streamed kernel computes, and how many
+// simdgroups share x in threadgroup memory (0: none).
+struct Arrangement {
+  int outputs, sharing;
+};
+
+// Few outputs fill a GPU sooner in small threadgroups that never wait for each
+// other. Those kernels are built for single products.
+bool has_few_outputs(const Problem& p) {
+  return p.n <= 2048 && p.batch <= 1;
+}
+
+// The arrangement that has fewer registers, which has no threadgroup memory.
+constexpr Arrangement lean = {2, 0};
+
+// Without spilled registers where there are 128 of them, and then by what was
+// measured: docs/decisions/loop-shape.md.
+Arrangement shared_arrangement(const Problem& p, int tile) {
+  if (p.bits == 8) {
+    return is_affine(p) && tile == 4 ? Arrangement{4, 4} : Arrangement{4, 0};
+  }
+  if (p.bits == 1 && tile > 4) { // more than 24 KB of threadgroup memory
+    return lean;
+  }
+  return {4, is_affine(p) && p.bits == 4 && tile == 8 ? 8 : 4};
+}
+
+// At 8 bits one arrangement is the fastest for all N, and there is no other.
+bool has_alternative(const Problem& p) {
+  return p.bits < 8 && p.batch <= 1;
+}
+
+Arrangement arrangement_of(const Problem& p, int path, int tile) {
+  if (!is_streamed(path)) {
+    return {0, 0};
+  }
+  const bool other = path == MLX_ROW_PATH_STREAMED_ALT;
+  const bool is_lean = has_alternative(p) && has_few_outputs(p) != other;
+  return is_lean ? lean : shared_arrangement(p, tile);
+}
+
 bool matches(const Route& r, const Problem& p) {
   auto is = [](int v, int wanted, int any) {
     return wanted == any || wanted == v;
@@ -97,6 +143,8 @@ bool may_take(const Problem& p, int kind, int path) {
       return kind == MLX_ROW_POLICY_DEFAULT && can_take_wide(p);
     case MLX_ROW_PATH_STREAMED:
       return can_stream(p);
+    case MLX_ROW_PATH_STREAMED_ALT:
+      return can_stream(p) && has_alternative(p);
     default:
       return true;
   }
@@ -158,8 +206,9 @@ int tile_of(const Problem& p, int kind, int path) {
         return std::max(2, smallest_tile(p.m, 5));
       }
       // As qmv_wide in quantized.cpp.
-      return smallest_tile(p.m, is_affine(p) ? 8 : 5);
+      return smallest_tile(p.m, is_affine(p) && p.n > 2048 ? 8 : 5);
     case MLX_ROW_PATH_STREAMED:
+    case MLX_ROW_PATH_STREAMED_ALT:
       return *std::lower_bound(
           streamed_tiles.begin(),
           streamed_tiles.end(),
@@ -186,6 +235,7 @@ bool keeps_bits(const Problem& p, mlx_row_policy policy, int path) {
       return p.m <= 1 || alone_wide;
     case MLX_ROW_PATH_QMV:
     case MLX_ROW_PATH_STREAMED:
+    case MLX_ROW_PATH_STREAMED_ALT:
       return p.m <= 1 || !alone_wide;
     case MLX_ROW_PATH_MATRIX:
       return p.m <= 1;
@@ -215,10 +265,12 @@ void check(const Route& r, const std::string& name) {
   if (r.n_min > r.n_max || r.k_min > r.k_max || r.m_min > r.m_max) {
     throw std::invalid_argument(name + "a range ends before it starts");
   }
-  if (r.path < MLX_ROW_PATH_QMV || r.path > MLX_ROW_PATH_STREAMED) {
+  if (r.path != MLX_ROW_PATH_QMV && r.path != MLX_ROW_PATH_WIDE &&
+      !is_streamed(r.path)) {
     const char* found = mlx_row_path_name(r.path);
     throw std::invalid_argument(
-        name + "path must be qmv, qmv_wide or qmv_streamed, found " +
+        name +
+        "path must be qmv, qmv_wide, qmv_streamed or qmv_streamed_alt, found " +
         (found ? found : std::to_string(r.path)));
   }
 }
@@ -268,13 +320,17 @@ mlx_row_plan decide_qmv(
     size_t route_count) {
   const int kind = row_kind(policy, problem);
   const int path = choose_path(problem, upstream, kind, routes, route_count);
-  const bool has_fast_kernel = path == MLX_ROW_PATH_QMV ||
-      path == MLX_ROW_PATH_STREAMED || path == MLX_ROW_PATH_ROWS;
+  const bool has_fast_kernel = path == MLX_ROW_PATH_QMV || is_streamed(path) ||
+      path == MLX_ROW_PATH_ROWS;
+  const int tile = tile_of(problem, kind, path);
+  const auto arrangement = arrangement_of(problem, path, tile);
   return {
       policy,
       path,
       has_fast_kernel && upstream.fast,
-      tile_of(problem, kind, path),
+      tile,
+      arrangement.outputs,
+      arrangement.sharing,
       keeps_bits(problem, policy, path)};
 }
 

@@ -37,7 +37,7 @@ void qmv_streamed(
     const Stream& s) {
   const array x = aligned(x_as_given, s);
   const auto& problem = call.problem;
-  const int tile = call.plan.tile;
+  const auto& plan = call.plan;
   const bool batched = problem.batch > 1;
   const bool affine = problem.mode == MLX_ROW_MODE_AFFINE;
   const auto mode = static_cast<QuantizationMode>(problem.mode);
@@ -47,14 +47,18 @@ void qmv_streamed(
   concatenate(
       name,
       quantization_mode_to_string(mode),
-      call.plan.fast ? "_qmv_streamed_fast_" : "_qmv_streamed_",
+      plan.fast ? "_qmv_streamed_fast_" : "_qmv_streamed_",
       type,
       "_gs_",
       problem.group_size,
       "_b_",
       problem.bits,
       "_nv_",
-      tile,
+      plan.tile,
+      "_r_",
+      plan.outputs,
+      "_s_",
+      plan.sharing,
       batched ? "_batch_1" : "_batch_0",
       global_scale ? "_hgs" : "");
   auto define = [&](const char* function, auto... more) {
@@ -64,8 +68,10 @@ void qmv_streamed(
         type,
         problem.group_size,
         problem.bits,
-        tile,
-        call.plan.fast,
+        plan.tile,
+        plan.outputs,
+        plan.sharing,
+        plan.fast,
         batched,
         more...);
   };
@@ -90,6 +96,10 @@ void qmv_streamed(
   compute_encoder.set_bytes(problem.k, c++);
   compute_encoder.set_bytes(problem.n, c++);
   compute_encoder.set_bytes(problem.m, c++);
+  // As many rows a tile as the fewest tiles need.
+  const int tiles = (problem.m + plan.tile - 1) / plan.tile;
+  const int tile_rows = (problem.m + tiles - 1) / tiles;
+  compute_encoder.set_bytes(tile_rows, c++);
   if (batched) {
     const int x_batch_ndims = x.ndim() - 2;
     const int w_batch_ndims = w.ndim() - 2;
@@ -104,10 +114,13 @@ void qmv_streamed(
       compute_encoder.set_vector_bytes(biases->strides(), c++);
     }
   }
-  // Two simdgroups of four outputs each.
+  const int simdgroups = plan.sharing > 0 ? plan.sharing : 2;
+  const int outputs_a_group = plan.outputs * simdgroups;
   const MTL::Size grid(
-      (problem.m + tile - 1) / tile, (problem.n + 7) / 8, problem.batch);
-  compute_encoder.dispatch_threadgroups(grid, MTL::Size(32, 2, 1));
+      tiles,
+      (problem.n + outputs_a_group - 1) / outputs_a_group,
+      problem.batch);
+  compute_encoder.dispatch_threadgroups(grid, MTL::Size(32, simdgroups, 1));
 }
 
 } // namespace mlx::core

@@ -10,7 +10,7 @@
 namespace mlx::core {
 
 /// Dispatches an order-preserving kernel: out = x times the transposed
-/// weights, for a call whose path is MLX_ROW_PATH_STREAMED. Affine weights have
+/// weights, for a call that is_streamed(). Affine weights have
 /// biases, nvfp4 ones may have a global scale.
 void qmv_streamed(
     const QmvCall& call,
