@@ -63,7 +63,7 @@ pub(crate) fn kept() -> Result<()> {
             name: "rows of x are not clamped",
             edits: &[
                 ("min(v, count - 1)", 2, "v"),
-                // All of the last tile's body, which has one row more.
+                // In the body of a whole tile.
                 ("count == V", 1, "true"),
             ],
         },

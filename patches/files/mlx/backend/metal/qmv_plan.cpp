@@ -105,7 +105,7 @@ constexpr Arrangement lean = {2, 0};
 // measured: docs/decisions/loop-shape.md.
 Arrangement shared_arrangement(const Problem& p, int tile) {
   if (p.bits == 8) {
-    return is_affine(p) && tile == 4 ? Arrangement{4, 4} : Arrangement{4, 0};
+    return {4, 0};
   }
   if (p.bits == 1 && tile > 4) { // more than 24 KB of threadgroup memory
     return lean;

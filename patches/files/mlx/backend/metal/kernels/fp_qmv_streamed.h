@@ -24,6 +24,7 @@ struct FpQmvFormat {
 
   MLX_MTL_CONST bool whole_blocks = fast;
   MLX_MTL_CONST bool has_sum = false;
+  MLX_MTL_CONST bool three_bits = false;
   MLX_MTL_CONST int words = fast ? 2 : 1;
   MLX_MTL_CONST int per_word = get_pack_factor<32, bits>();
   MLX_MTL_CONST int values = words * per_word;

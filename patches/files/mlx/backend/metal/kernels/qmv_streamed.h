@@ -20,6 +20,7 @@ struct QmvFormat {
 
   MLX_MTL_CONST bool whole_blocks = fast;
   MLX_MTL_CONST bool has_sum = true;
+  MLX_MTL_CONST bool three_bits = bits == 3;
   MLX_MTL_CONST int packs = fast && bits > 2 ? 2 : 1;
   MLX_MTL_CONST int pack_factor = get_pack_factor<bits, 32>();
   MLX_MTL_CONST int chunk_bytes = packs * get_bytes_per_pack<bits, 32>();

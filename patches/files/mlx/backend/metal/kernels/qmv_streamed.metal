@@ -61,7 +61,7 @@
 #define instantiate_qmv_streamed_bytes(type, group_size, bits)   \
   instantiate_qmv_streamed_tile(type, group_size, bits, 2, 4, 0) \
   instantiate_qmv_streamed_tile(type, group_size, bits, 3, 4, 0) \
-  instantiate_qmv_streamed_tile(type, group_size, bits, 4, 4, 4) \
+  instantiate_qmv_streamed_tile(type, group_size, bits, 4, 4, 0) \
   instantiate_qmv_streamed_tile(type, group_size, bits, 6, 4, 0) \
   instantiate_qmv_streamed_tile(type, group_size, bits, 8, 4, 0)
 

@@ -17,6 +17,7 @@
 //   Weight, terms  the unpacked weights of four values
 //   Row            one row's packed chunk and its scale, in registers
 //   has_sum        whether folding needs the sum of the chunk's x
+//   three_bits     whether weights have 3 bits
 //   load           loads a row's packed chunk
 //   load_scale     loads its scale
 //   advance        goes on along K, by one block of all lanes
@@ -52,10 +53,11 @@ struct StreamedTile {
   // unfinished sums are in registers.
   MLX_MTL_CONST int at_once = sharing > 0 ? 1 : quads;
 
-  // Scales are loaded with the weights, which hides the wait; but with 8 rows
-  // of x the sums leave no registers for scales and biases until the last quad.
+  // Scales are loaded with the weights, which hides the wait; but the
+  // unfinished sums of many rows of x leave no registers for scales and biases
+  // before the last quad.
   MLX_MTL_CONST bool scale_first =
-      at_once == quads || !Format::has_sum || V < 8;
+      at_once == quads || !Format::has_sum || V == 2;
 
   static METAL_FUNC int first_row(uint3 tid, uint simd_gid) {
     return (tid.y * simdgroups + simd_gid) * rows;
@@ -254,9 +256,9 @@ struct StreamedTile {
 };
 
 // The product of a threadgroup: `tile_rows` of the M rows of x, at most V,
-// fewer in the last tile. The tiles of a product have as many rows or one
-// fewer, so that a large one computes none for nothing, but where the last has
-// fewer yet.
+// fewer in the last tile. A kernel for more than 4 rows has a body for one row
+// fewer, so that nearly none is computed for nothing. Not so 3-bit weights
+// without shared x: with 5 and 7 rows that body was the slower one on an H200.
 template <typename Format, int V, int rows, int sharing>
 METAL_FUNC void streamed_tile(
     thread Format& weights,
@@ -274,8 +276,9 @@ METAL_FUNC void streamed_tile(
   const int count = min(tile_rows, M - first);
   x += static_cast<int64_t>(first) * in_vec_size;
   y += static_cast<int64_t>(first) * out_vec_size;
+  constexpr bool one_body = V <= 4 || (Format::three_bits && sharing == 0);
   // The same in all lanes of the threadgroup.
-  if (V <= 4 || count == V) {
+  if (one_body || count == V) {
     StreamedTile<Format, V, rows, sharing>::compute(
         weights,
         x,
