@@ -245,6 +245,12 @@ pub fn attention_seconds(
     repeats: usize,
 ) -> Result<f64> {
     const LENGTH: usize = 8;
+    if shape.value_dim != shape.head_dim {
+        return Err(Error::Invalid(format!(
+            "heads of {} and values of {}: outputs are no queries, so their chain cannot be measured",
+            shape.head_dim, shape.value_dim
+        )));
+    }
     let stream = setting::stream(RowPolicy::DEFAULT)?;
     let mut noise = Noise::new(3);
     let dtype = Dtype::Bf16;

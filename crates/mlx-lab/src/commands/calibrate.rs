@@ -178,9 +178,10 @@ fn depth(
         println!("depth: none, as a simulator's times say nothing");
         return Ok(());
     }
-    let attention = model
-        .attention
-        .context("config.json does not describe attention, which is part of the cost")?;
+    ensure!(
+        !model.attention.is_empty(),
+        "config.json does not describe attention, which is part of the cost"
+    );
     let mut verify = Vec::new();
     for rows in 1..=args.rows.0.iter().copied().max().unwrap_or(1) {
         let products: Option<f64> = model
@@ -189,8 +190,15 @@ fn depth(
             .map(|layer| Some(seconds(&report.cells, layer, rows)? * layer.count as f64))
             .sum();
         let Some(products) = products else { break };
-        let one = calibrate::attention_seconds(attention, rows, args.context, 10)?;
-        verify.push(products + one * attention.layers as f64);
+        let mut seconds = products;
+        for &shape in &model.attention {
+            let context = shape
+                .window
+                .map_or(args.context, |window| window.min(args.context));
+            let one = calibrate::attention_seconds(shape, rows, context, 10)?;
+            seconds += one * shape.layers as f64;
+        }
+        verify.push(seconds);
     }
     let costs = Costs {
         verify,
