@@ -61,16 +61,19 @@ fn decide(
         }
         Stated::Common => {
             let common = config.common()?;
-            let of_width = |width: usize| {
-                let mut of = fitting.iter().filter(|&&(_, k)| k == width);
+            let widths = widths(config, folder, module);
+            let is_likely = |k: usize| widths.contains(&k);
+            let of_width = |width: &usize| {
+                let mut of = fitting.iter().filter(|(_, k)| k == width);
                 of.next().filter(|_| of.next().is_none())
             };
-            match (
-                widths(config, folder, module)
-                    .into_iter()
-                    .find_map(of_width),
-                &fitting[..],
-            ) {
+            match (widths.iter().find_map(of_width), &fitting[..]) {
+                _ if fitting
+                    .iter()
+                    .any(|&(format, k)| format == common && is_likely(k)) =>
+                {
+                    common
+                }
                 (Some(&(format, _)), _) | (None, &[(format, _)]) => format,
                 _ if fits(&common) => common,
                 (_, []) => {
@@ -181,11 +184,13 @@ fn widths(config: &Config, folder: &Folder, module: &str) -> Vec<usize> {
                 })
             };
             // With a gate, q has two numbers a value of a head.
-            vec![if !of_heads(n) && of_heads(n / 2) {
-                n / 2
+            if config.flag("attn_output_gate") || config.kind().starts_with("qwen3_next") {
+                vec![n / 2]
+            } else if !of_heads(n) && of_heads(n / 2) {
+                vec![n / 2, n]
             } else {
-                n
-            }]
+                vec![n]
+            }
         }
         _ => Vec::new(),
     }

@@ -368,7 +368,9 @@ impl Inventory {
     /// What was skipped, alike ones once.
     pub(super) fn skipped(&self) -> Vec<String> {
         let mut alike: Vec<(String, &str, &str, usize)> = Vec::new();
-        for (name, reason) in &self.skipped {
+        let mut skipped: Vec<_> = self.skipped.iter().collect();
+        skipped.sort_by(|(a, _), (b, _)| super::order(a, b));
+        for (name, reason) in skipped {
             let general = without_numbers(name);
             match alike
                 .iter_mut()
