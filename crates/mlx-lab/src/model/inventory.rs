@@ -203,8 +203,13 @@ impl Inventory {
             if tensor.shape.len() <= 1 || part == "bias" {
                 self.others.insert(name, "no matrix");
             } else {
+                let convert = if is_float(tensor) {
+                    String::new()
+                } else {
+                    format!(": {CONVERT}")
+                };
                 let reason = format!(
-                    "{:?} {:?}, of a name that is not known here: {CONVERT}",
+                    "{:?} {:?}, of a name that is not known here{convert}",
                     tensor.dtype, tensor.shape
                 );
                 self.skip(name, reason);
@@ -223,9 +228,8 @@ impl Inventory {
     ) -> Result<()> {
         let quantization = format::quantization(config, folder, module)?;
         let shape = &weight.shape;
-        let is_float = matches!(weight.dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32);
         let last = module.rsplit('.').next().unwrap_or(module);
-        if quantization.is_none() && !is_float {
+        if quantization.is_none() && !is_float(weight) {
             self.skip(
                 module,
                 format!(
@@ -429,6 +433,10 @@ impl Inventory {
 /// The layer that a tensor is of: the first number in its name.
 pub(super) fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
+}
+
+fn is_float(tensor: &Tensor) -> bool {
+    matches!(tensor.dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32)
 }
 
 fn is_left_out(name: &str) -> bool {

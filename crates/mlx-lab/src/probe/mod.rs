@@ -366,8 +366,8 @@ fn operations(
                 .iter_mut()
                 .for_each(|context| *context = window.min(*context));
             skipped.push(format!(
-                "attention of {} layers past its window of {window} positions: a block sees an array mask there, which no \
-                 policy covers",
+                "attention past the window of {window} positions of {} layers: a block sees an array mask there, which \
+                 no policy covers",
                 shape.layers
             ));
         }
@@ -377,12 +377,21 @@ fn operations(
         let mut last = None;
         for context in contexts {
             // Further positions with the same kernels show nothing new.
-            if match last {
+            let new = match last {
                 None => true,
                 Some(last) => operation::changes(&at(context), options, last, context)?,
-            } {
-                operations.push((at(context), shape.layers));
-                last = Some(context);
+            };
+            if !new {
+                continue;
+            }
+            last = Some(context);
+            // Layers with a window and those without it are alike within the window.
+            match operations
+                .iter_mut()
+                .find(|(other, _)| *other == at(context))
+            {
+                Some((_, layers)) => *layers += shape.layers,
+                None => operations.push((at(context), shape.layers)),
             }
         }
     }
