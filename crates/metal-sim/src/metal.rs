@@ -117,7 +117,7 @@ fn preprocess(
         let result = expand(toolchain, call, input)?;
         err.write_all(result.diagnostics.as_bytes())?;
         match &call.output {
-            Some(path) if path.as_os_str() != "-" => fs_err::write(path, result.text)?,
+            Some(path) if path.as_os_str() != "-" => cli::file::write(path, result.text)?,
             _ => out.write_all(result.text.as_bytes())?,
         }
     }
@@ -206,13 +206,10 @@ fn link(call: &Call) -> Result<(), Error> {
 }
 
 fn write(path: &Path, library: &Library) -> Result<(), Error> {
-    let folder = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    cache::publish_file(folder, path, |made| {
-        Ok(fs_err::write(made, library.to_bytes())?)
-    })
+    if let Some(folder) = path.parent() {
+        fs_err::create_dir_all(folder)?;
+    }
+    Ok(cli::file::write(path, library.to_bytes())?)
 }
 
 /// Runs `metallib`, which only links.
