@@ -28,7 +28,8 @@ fn try_write(path: &Path, content: &[u8]) -> io::Result<()> {
         Err(error) if old.is_some() && is_in_the_way(&error) => return write_into(path, content),
         Err(error) => return Err(error),
     };
-    file.write_all(content)?;
+    // Past the wrapper, whose errors name the temporary file.
+    file.as_file_mut().write_all(content)?;
     if let Some(old) = &old {
         file.as_file().set_permissions(old.permissions())?;
     }

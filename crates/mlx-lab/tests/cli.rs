@@ -444,14 +444,24 @@ fn measure(architecture: &str, out: &Path, more: &[&str]) -> Output {
 
 fn bench_claims_nothing_about_a_gpu() -> Outcome {
     let out = tempfile::tempdir()?;
-    expect(
-        &measure(
-            "applegpu_g15d",
-            out.path(),
-            &["--rows", "1,4", "--no-dense"],
-        ),
-        0,
-    )?;
+    let output = measure(
+        "applegpu_g15d",
+        out.path(),
+        &["--rows", "1,4", "--no-dense", "--product", "b=128x512:4:64"],
+    );
+    expect(&output, 0)?;
+    // What was shortened, and where the files are.
+    let said = String::from_utf8(output.stdout)?;
+    for line in [
+        "at most 16 outputs of each product were computed, not all that it has".to_owned(),
+        "b=128x512:4:64 is 16x512:4:64 then: measured once".to_owned(),
+        format!("tables: {}", out.path().join("bench.md").display()),
+        format!("everything: {}", out.path().join("bench.json").display()),
+        format!("plots: {}", out.path().join("16x512-4-64.svg").display()),
+    ] {
+        assert!(said.lines().any(|found| found == line), "{line} in {said}");
+    }
+    assert!(said.lines().count() < 16, "{said}");
     let text = std::fs::read_to_string(out.path().join("bench.json"))?;
     let report: bench::Report = serde_json::from_str(&text)?;
     assert!(report.gaps.is_empty() && report.limits.is_empty());
@@ -787,10 +797,31 @@ fn wrong_usage_is_told() -> Outcome {
             1,
             "tokens must be below 256",
         ),
+        (&["mixed", "--batch", "0"], 2, "0 is not in 1..=4096"),
         (
-            &["mixed", "--batch", "0"],
-            1,
-            "a batch has a sequence or more",
+            &["mixed", "--batch", "4294967295"],
+            2,
+            "4294967295 is not in 1..=4096",
+        ),
+        (
+            &["decode", "--tokens", "18446744073709551615"],
+            2,
+            "is not in 1..",
+        ),
+        (
+            &["decode", "--temperature", "nan"],
+            2,
+            "a temperature is a number from 0 on; found NaN",
+        ),
+        (
+            &["probe", "--context", "4611686018427387904"],
+            2,
+            "is more than 1048576",
+        ),
+        (
+            &["bench", "--out", "/tmp", "--bandwidth", "inf"],
+            2,
+            "a bandwidth is more than 0; found inf",
         ),
         (&["bench"], 2, "--out"),
         (

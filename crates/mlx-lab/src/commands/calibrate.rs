@@ -49,8 +49,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", default_value = "1-12")]
     rows: Numbers,
     /// Positions that attention looks back on, for the depth
-    #[arg(long, value_name = "COUNT", default_value_t = 512, requires = "model")]
-    context: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 512, requires = "model",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    context: u32,
     /// Milliseconds that a guess takes, for the depth
     #[arg(long, value_name = "MS", default_value_t = 0.0, requires = "model", value_parser = guess)]
     guess_ms: f64,
@@ -192,9 +193,10 @@ fn depth(
         let Some(products) = products else { break };
         let mut seconds = products;
         for &shape in &model.attention {
+            let positions = args.context as usize;
             let context = shape
                 .window
-                .map_or(args.context, |window| window.min(args.context));
+                .map_or(positions, |window| window.min(positions));
             let one = calibrate::attention_seconds(shape, rows, context, 10)?;
             seconds += one * shape.layers as f64;
         }

@@ -371,21 +371,19 @@ impl Inventory {
 
     /// What was skipped, alike ones once.
     pub(super) fn skipped(&self) -> Vec<String> {
-        let mut alike: Vec<(String, &str, &str, usize)> = Vec::new();
         let mut skipped: Vec<_> = self.skipped.iter().collect();
         skipped.sort_by(|(a, _), (b, _)| super::order(a, b));
+        let mut alike: Vec<(String, String, usize)> = Vec::new();
         for (name, reason) in skipped {
-            let general = without_numbers(name);
-            match alike
-                .iter_mut()
-                .find(|(other, _, why, _)| (&*other, *why) == (&general, reason))
-            {
-                Some((_, _, _, count)) => *count += 1,
-                None => alike.push((general, name, reason, 1)),
+            let general = format!("{}: {reason}", without_numbers(name));
+            match alike.iter_mut().find(|(other, ..)| *other == general) {
+                Some((_, _, count)) => *count += 1,
+                None => alike.push((general, name.clone(), 1)),
             }
         }
-        let line = |(_, name, reason, count): (String, &str, &str, usize)| {
-            format!("{}: {reason}", named(name, count))
+        let line = |(general, name, count): (String, String, usize)| {
+            let (_, reason) = general.split_once(": ").unwrap_or_default();
+            format!("{}: {reason}", named(&name, count))
         };
         alike.into_iter().map(line).collect()
     }

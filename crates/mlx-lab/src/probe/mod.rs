@@ -414,6 +414,12 @@ fn check(options: &Options) -> Result<()> {
             "no policy to try"
         } else if options.seeds == 0 {
             "no seed to try"
+        } else if options
+            .contexts
+            .iter()
+            .any(|&context| context > MOST_POSITIONS)
+        {
+            "attention looks back on at most 1048576 positions"
         } else if !options.dtype.is_float() {
             "x is of f32, f16 or bf16"
         } else {
@@ -423,6 +429,7 @@ fn check(options: &Options) -> Result<()> {
 }
 
 const MOST_ROWS: usize = 4096;
+const MOST_POSITIONS: usize = 1 << 20;
 
 /// Which policies are exact for all that was compared, and what stands in their way.
 fn conclude(report: &mut Report, options: &Options) -> Result<()> {
