@@ -806,7 +806,7 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["decode", "--tokens", "18446744073709551615"],
             2,
-            "is not in 1..",
+            "number too large to fit",
         ),
         (
             &["decode", "--temperature", "nan"],
