@@ -782,6 +782,11 @@ fn wrong_usage_is_told() -> Outcome {
         ),
         (&["probe", "--allow-skipped"], 2, "--model <FOLDER>"),
         (
+            &["probe", "--shader-validation"],
+            1,
+            "this is another back-end: run it on a Mac",
+        ),
+        (
             &["probe", "--model", "/no/such/folder"],
             1,
             "/no/such/folder: No such file or directory",

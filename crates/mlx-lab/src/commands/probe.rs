@@ -1,12 +1,13 @@
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use mlx_lab::model::Model;
 use mlx_lab::probe::{self, Layer, Options, Report};
 use mlx_lab::product::Product;
-use mlx_overlay::{Dtype, Quantization, RowPolicy};
+use mlx_overlay::{Backend, Dtype, Quantization, RowPolicy};
 
 use super::{FOUND, Numbers, Outcome};
 
@@ -17,8 +18,6 @@ use super::{FOUND, Numbers, Outcome};
 /// as well. Every tensor of the model is compared, known not to be multiplied, or named as not
 /// probed, such as the matrices of a mixture of experts; the answer is not "exact" then.
 ///
-/// On a Mac, MTL_SHADER_VALIDATION=1 before the command has Metal check every access of the kernels.
-///
 /// Exit codes: 0 exact, 3 not exact or not all probed, 1 an error, 2 wrong usage.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -27,7 +26,7 @@ Examples:
   mlx-lab probe --product mlp=17408x5120:4:64 --rows 2-16
   mlx-lab probe --model ~/models/Qwen3-8B-4bit --json probe.json
   mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact && serve
-  MTL_SHADER_VALIDATION=1 mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact")]
+  mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact --shader-validation")]
 pub(crate) struct Args {
     /// A model folder as mlx_lm writes it: config.json and model*.safetensors, of which the headers are read
     #[arg(long, value_name = "FOLDER", conflicts_with = "product")]
@@ -62,6 +61,9 @@ pub(crate) struct Args {
     /// [default: 512,1030,4100,8200; 40,1030 on a simulated GPU]
     #[arg(long, value_name = "LIST")]
     context: Option<Numbers>,
+    /// Have Metal check every access of the kernels, and report what is wrong on standard error; macOS
+    #[arg(long)]
+    shader_validation: bool,
     /// Write all that was compared to a file, as JSON; - for standard output, without the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -87,6 +89,9 @@ impl Type {
 
 pub(crate) fn run(args: Args) -> Outcome {
     super::check_json(args.json.as_deref())?;
+    if args.shader_validation {
+        validate()?;
+    }
     let mut options = Options::new()?;
     options.rows = args.rows.0.clone();
     options.dtype = args.dtype.dtype();
@@ -109,6 +114,31 @@ pub(crate) fn run(args: Args) -> Outcome {
             ExitCode::from(FOUND)
         },
     )
+}
+
+/// Metal's shader validation, which it takes from the environment before there is a device.
+const VALIDATION: [&str; 2] = [
+    "MTL_SHADER_VALIDATION",
+    "MTL_SHADER_VALIDATION_REPORT_TO_STDERR",
+];
+
+/// Starts this program again with shader validation, unless it has it.
+fn validate() -> Result<()> {
+    if mlx_overlay::build_info()?.backend != Backend::Metal {
+        bail!(
+            "--shader-validation is Metal's, and this is another back-end: run it on a Mac; the simulated device checks \
+             accesses without being asked"
+        );
+    }
+    if std::env::var_os(VALIDATION[0]).is_some() {
+        return Ok(());
+    }
+    let program = std::env::current_exe().context("cannot find this program's own path")?;
+    let failed = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .envs(VALIDATION.map(|name| (name, "1")))
+        .exec();
+    Err(failed).context("cannot start this program again")
 }
 
 fn examine(args: &Args, options: &Options) -> Result<Report> {
