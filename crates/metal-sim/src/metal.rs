@@ -386,4 +386,24 @@ mod tests {
         assert!(parsed("-c").unwrap_err().to_string().contains("no input"));
         assert!(parsed("k.metal -o").unwrap_err().to_string().contains("-o"));
     }
+
+    /// `-o /dev/null` only asks whether it compiles; here through a link, so that a fault costs no machine its device.
+    #[test]
+    fn a_device_is_written_into() {
+        use std::os::unix::fs::{FileTypeExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let null = folder.path().join("null");
+        symlink("/dev/null", &null).unwrap();
+        let library = Library::from_source("none", "").unwrap();
+        write(&null, &library).unwrap();
+        assert!(
+            std::fs::metadata(&null)
+                .unwrap()
+                .file_type()
+                .is_char_device()
+        );
+        let new = folder.path().join("a/b.air");
+        write(&new, &library).unwrap();
+        assert!(new.is_file());
+    }
 }

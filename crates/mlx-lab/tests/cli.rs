@@ -710,9 +710,25 @@ fn decode_keeps_thousands_of_tokens() -> Outcome {
     Ok(())
 }
 
+/// Gives config.json another field, or another value: the last one counts.
+fn change(folder: &Path, field: &str) -> Outcome {
+    let config = folder.join("config.json");
+    let text = std::fs::read_to_string(&config)?;
+    let text = text.trim_end().trim_end_matches('}');
+    std::fs::write(&config, format!("{text}, {field}}}"))?;
+    Ok(())
+}
+
 fn decode_reads_a_model_folder() -> Outcome {
-    for family in ["llama", "qwen3"] {
+    for (family, scaling) in [
+        ("llama", r#""rope_scaling": {"rope_type": "default"}"#),
+        (
+            "qwen3",
+            r#""rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}"#,
+        ),
+    ] {
         let model = folder::write(family, More::Nothing);
+        change(model.path(), scaling)?;
         let arguments = [
             "decode",
             "--model",
@@ -731,6 +747,32 @@ fn decode_reads_a_model_folder() -> Outcome {
         let report: decode::Report = json("applegpu_g15d", &arguments, 0)?;
         assert_eq!((report.shape.layers, report.shape.vocabulary), (2, 64));
         assert_eq!(report.certified, ["exact"]);
+    }
+    // What it does not compute it refuses.
+    for (field, expected) in [
+        (
+            r#""rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}"#,
+            "rotary positions are scaled (yarn)",
+        ),
+        (
+            r#""rope_scaling": {"type": "linear", "factor": 2.0}"#,
+            "rotary positions are scaled (linear)",
+        ),
+        (
+            r#""layer_types": ["full_attention", "sliding_attention"]"#,
+            "a layer is of sliding_attention",
+        ),
+        (
+            r#""head_dim": 4611686018427387904"#,
+            "`head_dim` is 4611686018427387904, expected a whole number",
+        ),
+    ] {
+        let model = folder::write("llama", More::Nothing);
+        change(model.path(), field)?;
+        let output = lab("applegpu_g15d", &["decode", "--model", path(model.path())]);
+        expect(&output, 1)?;
+        let text = String::from_utf8(output.stderr)?;
+        assert!(text.contains(expected), "{text}");
     }
     let other = folder::write("gemma3", More::Nothing);
     let output = lab("applegpu_g15d", &["decode", "--model", path(other.path())]);

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     outputs: Option<u32>,
     /// Positions that attention looks back on; of several with the same kernels, the first is taken
     ///
-    /// [default: 512,1030,4100,8200; 40,1030 on a simulated GPU]
+    /// [default: 512,1030,4100,8200; 40,1030,4100 on a simulated GPU]
     #[arg(long, value_name = "LIST")]
     context: Option<Numbers>,
     /// Have Metal check every access of the kernels, and report what is wrong on standard error; macOS

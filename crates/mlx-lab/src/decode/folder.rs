@@ -34,6 +34,10 @@ impl Transformer {
                 format!("rotary positions are scaled ({scaling}), which is not computed here");
             return Err(config.error(reason));
         }
+        let kinds = config.texts("layer_types").unwrap_or_default();
+        if let Some(kind) = kinds.iter().find(|kind| **kind != "full_attention") {
+            return Err(config.error(format!("a layer is of {kind}, which is not computed here")));
+        }
         let Some((attention, hidden)) = config.attention()? else {
             return Err(config.error("no hidden_size and num_attention_heads"));
         };

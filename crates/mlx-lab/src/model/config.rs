@@ -115,7 +115,7 @@ impl Config {
     }
 
     /// Texts, one for each layer.
-    pub(super) fn texts(&self, name: &str) -> Option<Vec<&str>> {
+    pub(crate) fn texts(&self, name: &str) -> Option<Vec<&str>> {
         let list = self.field(name)?.as_array()?;
         list.iter().map(Value::as_str).collect()
     }

@@ -54,7 +54,7 @@ impl Options {
             seeds: if simulated { 1 } else { 2 },
             outputs: simulated.then_some(32),
             contexts: if simulated {
-                vec![40, 1030]
+                vec![40, 1030, 4100]
             } else {
                 vec![512, 1030, 4100, 8200]
             },

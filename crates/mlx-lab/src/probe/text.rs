@@ -5,7 +5,7 @@ use std::fmt::Write;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
-use super::{LayerVerdict, OperationVerdict, Report};
+use super::{LayerVerdict, Operation, OperationVerdict, Report};
 
 /// The whole outcome.
 pub fn render(report: &Report) -> String {
@@ -71,10 +71,29 @@ fn verdict(report: &Report) -> String {
     };
     let exact = report.exact.join(", ");
     let take = format!("take `{policy}`, which reads the fewest bytes of weights");
+    let within = within(report);
     if report.skipped.is_empty() {
-        format!("verdict: exact under {exact}; {take}")
+        format!("verdict: exact under {exact}, {within}; {take}")
     } else {
-        format!("verdict: what was probed is exact under {exact} ({take}), but not all was")
+        format!(
+            "verdict: what was probed is exact under {exact}, {within} ({take}), but not all was"
+        )
+    }
+}
+
+/// How far the verdict reaches: kernels change with the rows and, in attention, with the positions.
+fn within(report: &Report) -> String {
+    let rows = report.rows.iter().max().copied().unwrap_or(0);
+    let positions = report
+        .operations
+        .iter()
+        .filter_map(|verdict| match verdict.operation {
+            Operation::Attention { context, .. } => Some(context),
+            _ => None,
+        });
+    match positions.max() {
+        None => format!("for blocks of up to {rows} rows"),
+        Some(most) => format!("for blocks of up to {rows} rows and {most} positions"),
     }
 }
 
