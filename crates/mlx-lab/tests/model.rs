@@ -820,6 +820,107 @@ fn vision_and_guessing_layers_are_left_out() {
     ));
 }
 
+/// Experts one by one, as other tools leave them: mlx-lm stacks them.
+#[test]
+fn single_experts_are_no_products() {
+    let mut spec = Spec::new();
+    for expert in 0..2 {
+        spec.matrix(
+            &format!("model.layers.0.mlp.experts.{expert}.w1"),
+            256,
+            128,
+            4,
+            64,
+        );
+        spec.tensor(
+            &format!("model.layers.0.block_sparse_moe.experts.{expert}.w2.weight"),
+            Dtype::BF16,
+            &[128, 256],
+        );
+    }
+    let model = spec.read().unwrap();
+    assert!(model.dense.is_empty());
+    assert_eq!(products(&model), products(&Spec::new().read().unwrap()));
+    let expected =
+        "model.layers.0.mlp.experts.0.w1 and another: one of several experts, which mlx-lm stacks";
+    assert!(has(&model.skipped, expected), "{:?}", model.skipped);
+}
+
+#[test]
+fn what_is_computed_otherwise_is_named() {
+    for (field, value, expected) in [
+        (
+            "quantize_activations",
+            json!(true),
+            "products of quantized activations",
+        ),
+        (
+            "model_file",
+            json!("model.py"),
+            "model.py: the model's own code",
+        ),
+    ] {
+        let mut spec = Spec::new();
+        spec.config[field] = value;
+        let skipped = spec.read().unwrap().skipped;
+        assert!(has(&skipped, expected), "{skipped:?}");
+    }
+    // A second attention, a gate inside one, another mixer beside it, and a layer that has no kind.
+    let mut spec = Spec::new();
+    for (name, n) in [
+        ("q_proj", 128),
+        ("k_proj", 64),
+        ("v_proj", 64),
+        ("o_proj", 128),
+    ] {
+        spec.matrix(&format!("model.layers.1.cross_attn.{name}"), n, 128, 4, 64);
+    }
+    let model = spec.read().unwrap();
+    assert_eq!(model.attention[0].layers, 3, "{:?}", model.skipped);
+    spec.matrix("model.layers.1.cross_attn.g_proj", 128, 128, 4, 64);
+    let model = spec.read().unwrap();
+    assert_eq!(model.attention[0].layers, 2);
+    assert!(
+        has(
+            &model.skipped,
+            "model.layers.1.cross_attn: attention with `g_proj`"
+        ),
+        "{:?}",
+        model.skipped
+    );
+    let mut spec = Spec::new();
+    spec.matrix("model.layers.1.mamba.in_proj", 128, 128, 4, 64);
+    spec.config["layer_types"] = json!(["full_attention"]);
+    let skipped = spec.read().unwrap().skipped;
+    assert!(
+        has(&skipped, "layer 1: mixes positions by `mamba`"),
+        "{skipped:?}"
+    );
+    assert!(
+        has(&skipped, "layer 1: config.json calls it nothing"),
+        "{skipped:?}"
+    );
+}
+
+#[test]
+fn rows_have_the_type_of_the_embedding() {
+    use mlx_overlay::Dtype as Rows;
+    let mut spec = Spec::new();
+    assert_eq!(spec.read().unwrap().dtype, Some(Rows::Bf16));
+    for tensor in spec
+        .tensors
+        .iter_mut()
+        .filter(|(_, dtype, _)| *dtype == Dtype::BF16)
+    {
+        tensor.1 = Dtype::F16;
+    }
+    assert_eq!(spec.read().unwrap().dtype, Some(Rows::F16));
+    spec.remove("model.embed_tokens");
+    assert_eq!(spec.read().unwrap().dtype, None);
+    spec.tensor("model.embed_tokens.weight", Dtype::F32, &[64, 128]);
+    assert_eq!(spec.read().unwrap().dtype, Some(Rows::F32));
+}
+
 #[test]
 fn scaled_rotary_positions_are_named() {
     for (field, value, expected) in [

@@ -43,9 +43,9 @@ pub(crate) struct Args {
     /// Only this policy; the exit code then answers for it. May be repeated
     #[arg(long, value_name = "NAME")]
     policy: Vec<RowPolicy>,
-    /// Type of x; f32 is always compared as well
-    #[arg(long, value_enum, default_value_t)]
-    dtype: Type,
+    /// Type of x; f32 is always compared as well [default: the model's, else bf16]
+    #[arg(long, value_enum)]
+    dtype: Option<Type>,
     /// Random matrices for each product
     ///
     /// [default: 2; 1 on a simulated GPU]
@@ -69,9 +69,8 @@ pub(crate) struct Args {
     json: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Type {
-    #[default]
     Bf16,
     F16,
     F32,
@@ -94,7 +93,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     let mut options = Options::new()?;
     options.rows = args.rows.0.clone();
-    options.dtype = args.dtype.dtype();
+    if let Some(dtype) = args.dtype {
+        options.dtype = dtype.dtype();
+    }
     options.seeds = args.seeds.unwrap_or(options.seeds);
     if !args.policy.is_empty() {
         options.policies = args.policy.clone();
@@ -146,7 +147,11 @@ fn examine(args: &Args, options: &Options) -> Result<Report> {
     let mut show = |done, total| progress.count(done, total);
     if let Some(folder) = &args.model {
         let model = Model::read(folder)?;
-        return Ok(probe::model(&model, options, &mut show)?);
+        let mut options = options.clone();
+        if let (None, Some(dtype)) = (args.dtype, model.dtype) {
+            options.dtype = dtype;
+        }
+        return Ok(probe::model(&model, &options, &mut show)?);
     }
     let products = if args.product.is_empty() {
         mlx_lab::shapes(&[Quantization::affine(4, 64)?, Quantization::affine(8, 64)?])?

@@ -112,28 +112,38 @@ pub(super) fn read(config: &Config, inventory: &mut Inventory, layers: usize) ->
     // A layer whose keys are those of an earlier one has none of its own.
     let mut earlier: BTreeMap<bool, usize> = BTreeMap::new();
     for layer in 0..layers {
-        let kind = kinds.as_ref().and_then(|kinds| kinds.get(layer).copied());
-        match of_layer(config, inventory, layer, kind, &mut earlier) {
-            Ok(attention) => {
-                let alike = |other: &&mut Attention| {
-                    Attention {
-                        layers: 0,
-                        ..**other
-                    } == attention
-                };
-                match shapes.iter_mut().find(alike) {
-                    Some(shape) => shape.layers += 1,
-                    None => shapes.push(Attention {
-                        layers: 1,
-                        ..attention
-                    }),
+        let kind = match &kinds {
+            None => Some("full_attention"),
+            Some(kinds) => kinds.get(layer).copied(),
+        };
+        for found in of_layer(config, inventory, layer, kind, &mut earlier) {
+            let attention = match found {
+                Ok(attention) => attention,
+                Err((name, reason)) => {
+                    inventory.skip(name, reason);
+                    continue;
                 }
+            };
+            let alike = |shape: &&mut Attention| {
+                Attention {
+                    layers: 0,
+                    ..**shape
+                } == attention
+            };
+            match shapes.iter_mut().find(alike) {
+                Some(shape) => shape.layers += 1,
+                None => shapes.push(Attention {
+                    layers: 1,
+                    ..attention
+                }),
             }
-            Err((name, reason)) => inventory.skip(name, reason),
         }
     }
     shapes
 }
+
+/// The attention of a layer, or what is not looked at and why.
+type Found = std::result::Result<Attention, (String, String)>;
 
 fn of_layer(
     config: &Config,
@@ -141,87 +151,122 @@ fn of_layer(
     layer: usize,
     kind: Option<&str>,
     earlier: &mut BTreeMap<bool, usize>,
-) -> std::result::Result<Attention, (String, String)> {
+) -> Vec<Found> {
     let modules = inventory.of_layer(layer);
-    let ends = |end: &str| {
-        modules
-            .iter()
-            .find(|name| name.rsplit('.').next() == Some(end))
-    };
-    let whole = format!("layer {layer}");
-    if let Some(latent) = LATENT.iter().find_map(|name| ends(name)) {
-        let (parent, _) = latent.rsplit_once('.').unwrap_or(("", latent));
-        return Err((
-            parent.to_owned(),
-            "latent attention, which is not probed".to_owned(),
-        ));
+    let whole = |reason: String| Err((format!("layer {layer}"), reason));
+    // Every projection of queries begins an attention.
+    let queries = modules.iter().filter_map(|module| {
+        let (parent, name) = module.rsplit_once('.')?;
+        (name == "q_proj" || FUSED.contains(&name) || LATENT.contains(&name)).then_some(parent)
+    });
+    let mut parents: Vec<&str> = queries.collect();
+    parents.dedup();
+    let mixer = modules.iter().find_map(|module| {
+        let is_other =
+            |part: &&str| MIXERS.contains(part) && !parents.iter().any(|name| name.ends_with(part));
+        module.split('.').find(is_other)
+    });
+    let mut found = Vec::new();
+    if let Some(mixer) = mixer {
+        found.push(whole(format!(
+            "mixes positions by `{mixer}`, which is not probed"
+        )));
+    } else if parents.is_empty() {
+        found.push(whole("has no attention that is known here".to_owned()));
     }
     let kind = match kind {
-        None | Some("full_attention" | "attention" | "global_attention" | "global") => Kind::Full,
+        Some("full_attention" | "attention" | "global_attention" | "global") => Kind::Full,
         Some("sliding_attention" | "sliding_window" | "local_attention" | "local") => Kind::Sliding,
-        Some(other) => {
-            return Err((
-                whole,
-                format!("config.json calls it {other}, which is not probed"),
-            ));
+        other => {
+            let name = other.unwrap_or("nothing");
+            found.push(whole(format!(
+                "config.json calls it {name}, which is not probed"
+            )));
+            return found;
         }
     };
-    let fused = ["qkv_proj", "query_key_value", "Wqkv", "c_attn", "wqkv"]
-        .iter()
-        .find_map(|name| ends(name));
-    let q = ends("q_proj").or(fused);
-    let o = ["o_proj", "out_proj", "dense", "c_proj", "wo"]
-        .iter()
-        .find_map(|name| {
-            let (parent, _) = q?.rsplit_once('.')?;
-            inventory.product(&format!("{parent}.{name}"))
-        });
-    let (Some(q), Some((_, values))) = (q, o) else {
-        let mixer = modules
-            .iter()
-            .filter_map(|name| name.split('.').find(|part| MIXERS.contains(part)))
-            .next();
-        return Err(match mixer {
-            Some(mixer) => (
-                whole,
-                format!("mixes positions by `{mixer}`, which is not probed"),
-            ),
-            None => (whole, "has no attention that is known here".to_owned()),
-        });
-    };
-    let (parent, _) = q.rsplit_once('.').unwrap_or(("", q));
-    let fail = |reason: String| (parent.to_owned(), reason);
-    if let Some(why) = by_hand(config) {
-        return Err(fail(why.to_owned()));
+    for parent in parents {
+        let attention = of_module(config, inventory, &modules, parent, kind, earlier);
+        found.push(attention.map_err(|reason| (parent.to_owned(), reason)));
     }
-    let outputs = |name: &str| {
-        inventory
-            .product(&format!("{parent}.{name}"))
-            .map(|(n, _)| n)
+    found
+}
+
+fn of_module(
+    config: &Config,
+    inventory: &Inventory,
+    modules: &[&str],
+    parent: &str,
+    kind: Kind,
+    earlier: &mut BTreeMap<bool, usize>,
+) -> std::result::Result<Attention, String> {
+    let children: Vec<&str> = modules
+        .iter()
+        .filter_map(|module| module.strip_prefix(parent)?.strip_prefix('.'))
+        .collect();
+    let product = |name: &str| inventory.product(&format!("{parent}.{name}"));
+    let one_of =
+        |names: &[&'static str]| names.iter().copied().find(|name| product(name).is_some());
+    if LATENT.iter().any(|name| children.contains(name)) {
+        return Err("latent attention, which is not probed".to_owned());
+    }
+    if let Some(why) = by_hand(config) {
+        return Err(why.to_owned());
+    }
+    let fused = one_of(&FUSED);
+    let q = one_of(&["q_proj"]).or(fused);
+    let Some((n, _)) = q.and_then(product) else {
+        return Err("its queries are not probed, so its shape is not known".to_owned());
     };
-    let (n, _) = inventory
-        .product(q)
-        .ok_or_else(|| fail("its queries are not probed".to_owned()))?;
+    let Some((_, summed)) = one_of(&OUTPUTS).and_then(product) else {
+        return Err("has no output projection that is known here".to_owned());
+    };
+    let known = |name: &&&str| {
+        ["q_proj", "k_proj", "v_proj"].contains(name)
+            || FUSED.contains(name)
+            || OUTPUTS.contains(name)
+    };
+    // Another matrix, such as a gate, makes it another kind of attention.
+    let stranger = children
+        .iter()
+        .find(|name| !known(name) && product(name).is_some());
+    if let Some(stranger) = stranger {
+        return Err(format!(
+            "attention with `{stranger}`, which is not known here and not probed"
+        ));
+    }
     let sizes = Sizes {
         n,
-        fused: fused == Some(q),
-        keys: outputs("k_proj"),
-        values: outputs("v_proj"),
-        summed: values,
+        fused: fused == q,
+        keys: product("k_proj").map(|(n, _)| n),
+        values: product("v_proj").map(|(n, _)| n),
+        summed,
         norm: inventory.vector(&format!("{parent}.q_norm")),
         earlier: earlier.get(&(kind == Kind::Sliding)).copied(),
     };
-    let mut attention = sizes.solve(config, kind).map_err(&fail)?;
+    let mut attention = sizes.solve(config, kind)?;
     earlier.insert(kind == Kind::Sliding, attention.kv_heads);
     attention.sinks = inventory.has_sinks(parent);
     if kind == Kind::Sliding {
         let window = config.optional_count("sliding_window").ok().flatten();
-        attention.window = Some(window.ok_or_else(|| {
-            fail("sliding attention, but config.json has no `sliding_window`".to_owned())
-        })?);
+        attention.window =
+            Some(window.ok_or("sliding attention, but config.json has no `sliding_window`")?);
     }
     Ok(attention)
 }
+
+/// Projections of queries, keys and values at once.
+const FUSED: [&str; 6] = [
+    "qkv_proj",
+    "query_key_value",
+    "Wqkv",
+    "W_pack",
+    "c_attn",
+    "wqkv",
+];
+
+/// Projections of what attention gives.
+const OUTPUTS: [&str; 5] = ["o_proj", "out_proj", "dense", "c_proj", "wo"];
 
 /// Parts of a layer that are mixers, but no attention.
 const MIXERS: [&str; 8] = [

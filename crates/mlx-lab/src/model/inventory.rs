@@ -20,6 +20,8 @@ pub struct Module {
     pub k: usize,
     /// How it is quantized, if it is.
     pub quantization: Option<Quantization>,
+    /// Whether something is added to each row: `addmm`, if it is not quantized.
+    pub bias: bool,
 }
 
 /// All tensors of a folder. Each is in one of the lists.
@@ -143,6 +145,15 @@ impl Inventory {
         inventory.settle_head(config);
         inventory.check_layers(folder, layers)?;
         inventory.check_parts_of_layers();
+        if config.flag("quantize_activations") {
+            inventory.skip(
+                "quantize_activations",
+                "config.json asks for products of quantized activations, which are not probed",
+            );
+        }
+        if let Some(file) = config.text("model_file") {
+            inventory.skip(file, "the model's own code, which may compute anything");
+        }
         for file in &folder.unlisted {
             let reason = "the index does not list it, and mlx-lm reads it as well; remove it if it is not the model's";
             inventory.skip(file.clone(), reason);
@@ -243,6 +254,11 @@ impl Inventory {
             self.others.insert(format!("{module}.weight"), "no matrix");
         } else if LOOKED_UP.contains(&last) {
             self.others.insert(module.to_owned(), "looked up");
+        } else if is_of_experts(module) {
+            self.skip(
+                module,
+                "one of several experts, which mlx-lm stacks and picks by a gather",
+            );
         } else if global_scale {
             self.skip(module, "has a global scale, which is not probed");
         } else if let [n, columns] = shape[..] {
@@ -256,6 +272,7 @@ impl Inventory {
                 n,
                 k,
                 quantization,
+                bias: folder.find(&format!("{module}.bias")).is_some(),
             };
             self.products.insert(module.to_owned(), product);
         } else if quantization.is_some() {
@@ -411,6 +428,19 @@ impl Inventory {
         modules.map(String::as_str).collect()
     }
 
+    /// The type of the rows: that of what the embedding gives, which no list of tensors says.
+    pub(super) fn dtype(folder: &Folder) -> Option<Dtype> {
+        let of = |part: &str| {
+            folder.tensors().find(|(name, _)| {
+                let module = name.strip_suffix(part).unwrap_or_default();
+                EMBEDDINGS.contains(&module.rsplit('.').next().unwrap_or(module))
+                    && layer_of(name).is_none()
+            })
+        };
+        let (_, tensor) = of(".scales").or_else(|| of(".weight"))?;
+        Some(tensor.dtype)
+    }
+
     /// Outputs and values of a product.
     pub(super) fn product(&self, name: &str) -> Option<(usize, usize)> {
         self.products
@@ -431,6 +461,17 @@ impl Inventory {
 /// The layer that a tensor is of: the first number in its name.
 pub(super) fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
+}
+
+/// Whether a module is one expert's, as in `experts.3.w1`.
+fn is_of_experts(module: &str) -> bool {
+    let mut parts = module
+        .split('.')
+        .skip_while(|part| !part.ends_with("experts"));
+    parts.next().is_some()
+        && parts
+            .next()
+            .is_some_and(|part| part.parse::<usize>().is_ok())
 }
 
 fn is_float(tensor: &Tensor) -> bool {

@@ -12,6 +12,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use mlx_overlay::Dtype;
+use safetensors::Dtype as Stored;
 use serde::{Deserialize, Serialize};
 
 pub use attention::Attention;
@@ -37,6 +39,8 @@ pub struct Model {
     pub attention: Vec<Attention>,
     /// Values a row between the layers, if the configuration says.
     pub hidden: Option<usize>,
+    /// The type of the rows, if the embedding tells.
+    pub dtype: Option<Dtype>,
     /// What is known not to be multiplied, or left out by mlx-lm.
     pub others: Vec<String>,
     /// What is not looked at, and why.
@@ -62,6 +66,8 @@ pub struct Dense {
     pub n: usize,
     /// Values a row.
     pub k: usize,
+    /// Whether something is added to each row.
+    pub bias: bool,
     /// How many there are.
     pub count: usize,
 }
@@ -80,6 +86,13 @@ impl Model {
             dense: Vec::new(),
             attention,
             hidden: config.counts(&HIDDEN).first().copied(),
+            dtype: match Inventory::dtype(&folder) {
+                Some(Stored::F16) => Some(Dtype::F16),
+                Some(Stored::F32) => Some(Dtype::F32),
+                // Scales of 8 bits make bf16.
+                Some(Stored::BF16 | Stored::U8) => Some(Dtype::Bf16),
+                _ => None,
+            },
             others: inventory.others(),
             skipped: inventory.skipped(),
         };
@@ -109,18 +122,17 @@ impl Model {
             n,
             k,
             quantization,
+            bias,
         } = module;
         let Some(quantization) = quantization else {
-            match self
-                .dense
-                .iter_mut()
-                .find(|dense| (dense.n, dense.k) == (n, k))
-            {
+            let shape = |dense: &&mut Dense| (dense.n, dense.k, dense.bias) == (n, k, bias);
+            match self.dense.iter_mut().find(shape) {
                 Some(dense) => dense.count += 1,
                 None => self.dense.push(Dense {
                     name: name.clone(),
                     n,
                     k,
+                    bias,
                     count: 1,
                 }),
             }

@@ -400,6 +400,7 @@ fn operations(
             name: dense.name.clone(),
             n: dense.n,
             k: dense.k,
+            bias: dense.bias,
         };
         (operation, dense.count)
     }));

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use dispatch_plan::{AttentionPlan, DensePlan, Way};
 use mlx_overlay::{
-    Array, Dtype, Mask, Rope, RowPolicy, Stream, attention, matmul, rms_norm, rope, slice,
+    Array, Dtype, Mask, Rope, RowPolicy, Stream, addmm, attention, matmul, rms_norm, rope, slice,
     transpose_axes,
 };
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,8 @@ pub enum Operation {
         n: usize,
         /// Values a row.
         k: usize,
+        /// Whether something is added to each row.
+        bias: bool,
     },
 }
 
@@ -76,7 +78,10 @@ impl std::fmt::Display for Operation {
                 let sinks = if *sinks { ", sinks" } else { "" };
                 write!(f, "{sinks}, {context} positions")
             }
-            Self::Dense { name, n, k } => write!(f, "dense product {name} {n}x{k}"),
+            Self::Dense { name, n, k, bias } => {
+                let bias = if *bias { " with a bias" } else { "" };
+                write!(f, "dense product {name} {n}x{k}{bias}")
+            }
         }
     }
 }
@@ -323,7 +328,7 @@ fn dense_plan(
     options: &Options,
     policy: RowPolicy,
 ) -> Result<Option<DensePlan>> {
-    let &Operation::Dense { n, k, .. } = operation else {
+    let &Operation::Dense { n, k, bias, .. } = operation else {
         return Ok(None);
     };
     let Some(architecture) = kernels::architecture()? else {
@@ -333,7 +338,7 @@ fn dense_plan(
     let problem = dispatch_plan::Dense {
         architecture,
         dtype: kernels::dtype(options.dtype),
-        addmm: false,
+        addmm: bias,
         transpose: true,
         m: extent(rows),
         n: extent(n),
@@ -418,10 +423,17 @@ impl<'a> Sample<'a> {
                     noise.array(&[dims], 1.0, dtype)?,
                 ]
             }
-            Operation::Dense { n, k, .. } => vec![
-                noise.array(&[rows, k], 1.0, dtype)?,
-                noise.array(&[outputs(n, options), k], 1.0, dtype)?,
-            ],
+            Operation::Dense { n, k, bias, .. } => {
+                let n = outputs(n, options);
+                let mut operands = vec![
+                    noise.array(&[rows, k], 1.0, dtype)?,
+                    noise.array(&[n, k], 1.0, dtype)?,
+                ];
+                if bias {
+                    operands.push(noise.array(&[n], 1.0, dtype)?);
+                }
+                operands
+            }
             Operation::Rope { heads, dims } => {
                 before = options.contexts.iter().copied().max().unwrap_or(0);
                 vec![noise.array(&[1, heads, rows, dims], 1.0, dtype)?]
@@ -490,8 +502,12 @@ impl<'a> Sample<'a> {
         };
         Ok(match (self.operation, &self.operands[..]) {
             (Operation::RmsNorm { .. }, [x, weight]) => rms_norm(&part(x, 0, rows)?, weight, 1e-5)?,
-            (Operation::Dense { .. }, [x, w]) => {
-                matmul(&part(x, 0, rows)?, &transpose_axes(w, &[1, 0])?)?
+            (Operation::Dense { .. }, [x, w, bias @ ..]) => {
+                let (x, w) = (part(x, 0, rows)?, transpose_axes(w, &[1, 0])?);
+                match bias.first() {
+                    None => matmul(&x, &w)?,
+                    Some(bias) => addmm(bias, &x, &w, 1.0, 1.0)?,
+                }
             }
             (&Operation::Rope { dims, .. }, [x]) => {
                 let offset = self.before + rows.start;
