@@ -294,7 +294,7 @@ fn probe_reads_a_model_folder() -> Outcome {
         ("rope, 8 heads of 64", &every),
         ("attention, 8 heads over 2 of 64, 40 positions", &every),
         (
-            "dense product model.layers.0.mlp.router 16x512",
+            "dense product model.layers.0.mlp.router 64x512",
             &every[1..],
         ),
     ];
@@ -302,6 +302,26 @@ fn probe_reads_a_model_folder() -> Outcome {
         operations,
         expected.map(|(name, exact)| (name.to_owned(), exact))
     );
+    // 32 outputs of the router would take another kernel than all 64.
+    let kernel = |n| {
+        let problem = dispatch_plan::Dense {
+            architecture: "applegpu_g15d".parse().unwrap(),
+            dtype: dispatch_plan::Dtype::Bfloat16,
+            addmm: false,
+            transpose: true,
+            m: 2,
+            n,
+            k: 512,
+            batch: 1,
+        };
+        dispatch_plan::dense(&problem, RowPolicy::EXACT)
+            .unwrap()
+            .kernel
+    };
+    assert_ne!(kernel(32), kernel(64));
+    let cells = &report.operations[3].cells;
+    let cell = cells.iter().find(|cell| cell.policy == "exact").unwrap();
+    assert!(cell.kernels[0].starts_with(&kernel(64)), "{cell:?}");
     let certificate = report.certificate(RowPolicy::EXACT)?;
     for family in [
         "affine_qmv_streamed_fast_",

@@ -262,7 +262,7 @@ fn mechanism(
 
 fn is_whole(operation: &Operation, options: &Options) -> Result<bool> {
     Ok(match *operation {
-        Operation::Dense { n, .. } => outputs(n, options) == n,
+        Operation::Dense { n, .. } => outputs(operation, options)? == n,
         Operation::Attention {
             heads: of_q,
             kv_heads,
@@ -386,12 +386,35 @@ pub(super) fn changes(
     Ok(what(at(a)?) != what(at(b)?))
 }
 
-/// Outputs of a dense product that are computed.
-fn outputs(n: usize, options: &Options) -> usize {
-    // Below 4 outputs a row takes another kernel, and alignment matters to it.
-    options
-        .outputs
-        .map_or(n, |few| (few.next_multiple_of(8) + n % 8).min(n))
+/// Outputs of a dense product that are computed: the fewest that take the kernels of all, from as many as asked for.
+fn outputs(operation: &Operation, options: &Options) -> Result<usize> {
+    let &Operation::Dense { n: whole, .. } = operation else {
+        return Ok(0);
+    };
+    let Some(mut few) = options.outputs else {
+        return Ok(whole);
+    };
+    let kernels = |outputs: usize| -> Result<Vec<Option<(String, u32)>>> {
+        let mut part = operation.clone();
+        if let Operation::Dense { n, .. } = &mut part {
+            *n = outputs;
+        }
+        let blocks = options.policies.iter().flat_map(|&policy| {
+            let rows = options.rows.iter().chain(&[1]);
+            rows.map(move |&rows| (policy, rows))
+        });
+        let plan = |(policy, rows)| dense_plan(&part, rows, options, policy);
+        let name = |plan: Option<DensePlan>| plan.map(|plan| (plan.kernel, plan.tile));
+        blocks.map(|block| Ok(name(plan(block)?))).collect()
+    };
+    let all = kernels(whole)?;
+    loop {
+        let n = few.next_multiple_of(8) + whole % 8;
+        if n >= whole || kernels(n)? == all {
+            return Ok(n.min(whole));
+        }
+        few = few.saturating_mul(2);
+    }
 }
 
 /// Operands of an operation, and the bits of each row alone.
@@ -423,8 +446,8 @@ impl<'a> Sample<'a> {
                     noise.array(&[dims], 1.0, dtype)?,
                 ]
             }
-            Operation::Dense { n, k, bias, .. } => {
-                let n = outputs(n, options);
+            Operation::Dense { k, bias, .. } => {
+                let n = outputs(operation, options)?;
                 let mut operands = vec![
                     noise.array(&[rows, k], 1.0, dtype)?,
                     noise.array(&[n, k], 1.0, dtype)?,
@@ -529,7 +552,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Heads that are computed: on a simulated device one head of keys, if kernels are the same for one as for all.
+/// Heads that are computed: of several heads of keys one, if few outputs are asked for and the plans are the same.
 fn heads(operation: &Operation, options: &Options) -> Result<[usize; 2]> {
     let &Operation::Attention {
         heads, kv_heads, ..
@@ -537,9 +560,27 @@ fn heads(operation: &Operation, options: &Options) -> Result<[usize; 2]> {
     else {
         return Ok([1, 1]);
     };
-    let plan = attention_plan(operation, 1, options, RowPolicy::NARROW)?;
-    let fused = plan.is_some_and(|plan| plan.groups.iter().all(|group| group.way != Way::Unfused));
-    Ok(if options.outputs.is_some() && fused {
+    let mut part = operation.clone();
+    if let Operation::Attention {
+        heads, kv_heads, ..
+    } = &mut part
+    {
+        (*heads, *kv_heads) = (*heads / *kv_heads, 1);
+    }
+    for &policy in &options.policies {
+        for &rows in options.rows.iter().chain(&[1]) {
+            let [whole, part] = [operation, &part]
+                .map(|operation| attention_plan(operation, rows, options, policy));
+            let (whole, part) = (whole?, part?);
+            let fused =
+                |plan: &AttentionPlan| plan.groups.iter().all(|group| group.way != Way::Unfused);
+            // Unfused, the number of heads decides about the kernels of the products.
+            if whole != part || !whole.as_ref().is_some_and(fused) {
+                return Ok([heads, kv_heads]);
+            }
+        }
+    }
+    Ok(if options.outputs.is_some() {
         [heads / kv_heads, 1]
     } else {
         [heads, kv_heads]
