@@ -400,7 +400,7 @@ fn probe_of_nothing_is_not_exact() -> Outcome {
     let folder = tempfile::tempdir()?;
     std::fs::write(
         folder.path().join("config.json"),
-        r#"{"model_type": "llama", "num_hidden_layers": 1}"#,
+        r#"{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64}"#,
     )?;
     let header = r#"{"model.layers.0.mlp.up_proj.qweight":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}"#;
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
@@ -415,7 +415,7 @@ fn probe_of_nothing_is_not_exact() -> Outcome {
         expect(&output, 3)?;
         let text = String::from_utf8(output.stdout)?;
         assert!(
-            text.contains("verdict: none, as nothing was probed"),
+            text.contains("verdict: none, as no product was probed"),
             "{text}"
         );
         assert!(

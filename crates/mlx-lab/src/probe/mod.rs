@@ -146,6 +146,13 @@ impl Report {
         self.exact.first().map(String::as_str)
     }
 
+    /// Whether a product was compared. Without one nothing is exact, whatever norms are.
+    pub fn has_products(&self) -> bool {
+        let is_dense =
+            |verdict: &OperationVerdict| matches!(verdict.operation, Operation::Dense { .. });
+        !self.layers.is_empty() || self.operations.iter().any(is_dense)
+    }
+
     /// Whether the whole block is exact under some policy. It is not known to be if something was
     /// not probed.
     pub fn is_exact(&self) -> bool {
@@ -435,7 +442,7 @@ const MOST_POSITIONS: usize = 1 << 20;
 /// Which policies are exact for all that was compared, and what stands in their way.
 fn conclude(report: &mut Report, options: &Options) -> Result<()> {
     let mut exact: Vec<(u64, String)> = Vec::new();
-    if report.layers.is_empty() && report.operations.is_empty() {
+    if !report.has_products() {
         return Ok(());
     }
     for &policy in &options.policies {

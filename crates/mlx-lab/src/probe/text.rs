@@ -63,8 +63,8 @@ fn operation(verdict: &OperationVerdict) -> String {
 }
 
 fn verdict(report: &Report) -> String {
-    if report.layers.is_empty() && report.operations.is_empty() {
-        return "verdict: none, as nothing was probed".to_owned();
+    if !report.has_products() {
+        return "verdict: none, as no product was probed".to_owned();
     }
     let Some(policy) = report.recommended() else {
         return "verdict: no policy makes all of it exact".to_owned();
