@@ -41,9 +41,9 @@ export PYTHONDONTWRITEBYTECODE=1
 
 case $mode in
 oracle)
-    # Cargo would build everything anew for another prefix than before, and the reader does not depend on it.
+    # Cargo would build everything anew for another prefix, or for the features of one crate alone.
     [[ ! -e target/mlx/current ]] || unset MLX_OVERLAY_PREFIX
-    MLX_LM_PYTHON=$env/bin/python exec cargo test -p mlx-lab --test oracle "$@"
+    MLX_LM_PYTHON=$env/bin/python exec cargo test --workspace --test oracle "$@"
     ;;
 reports) exec "$env/bin/python" examples/mlx-lm/mlxcel_1279.py "$@" ;;
 core) exec "$env/bin/python" examples/mlx-lm/forward.py "$@" ;;
