@@ -953,3 +953,39 @@ fn scaled_rotary_positions_are_named() {
         assert!(expected.is_none_or(|name| has(&others, name)), "{others:?}");
     }
 }
+
+/// Damaged files are errors, or another model; a panic fails the test.
+#[test]
+fn no_damage_makes_it_panic() {
+    let mut noise = mlx_lab::values::Noise::new(5);
+    let folder = Spec::new().write_sharded();
+    let names = [
+        "config.json",
+        "model.safetensors.index.json",
+        SHARDS[0],
+        SHARDS[1],
+    ];
+    let whole = names.map(|name| fs::read(folder.path().join(name)).unwrap());
+    let (mut errors, rounds) = (0, 400);
+    for _ in 0..rounds {
+        let at = noise.below(4) as usize;
+        let mut bytes = whole[at].clone();
+        for _ in 0..=noise.below(3) {
+            // The header of a file of tensors is text as well.
+            let place = noise.below(bytes.len().min(3000) as u32) as usize;
+            let with = [
+                b'0', b'9', b'-', b'"', b'{', b']', b',', b'.', b'e', 0xc3, 0x00,
+            ][noise.below(11) as usize];
+            match noise.below(3) {
+                0 => bytes[place] = with,
+                1 => bytes.insert(place, with),
+                _ => drop(bytes.remove(place)),
+            }
+        }
+        fs::write(folder.path().join(names[at]), &bytes).unwrap();
+        errors += u32::from(Model::read(folder.path()).is_err());
+        fs::write(folder.path().join(names[at]), &whole[at]).unwrap();
+    }
+    assert!(errors > rounds / 4, "{errors}");
+    Model::read(folder.path()).unwrap();
+}

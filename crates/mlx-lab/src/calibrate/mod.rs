@@ -101,9 +101,9 @@ impl Calibration {
     /// # Errors
     /// [`Error::File`] or [`Error::Content`].
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::File {
             path: path.to_owned(),
-            source,
+            error,
         })?;
         // First, as another layout may lack fields of this one.
         let Layout { format } =

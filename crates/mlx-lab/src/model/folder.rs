@@ -237,9 +237,9 @@ fn found(path: &Path) -> Result<Vec<String>> {
 }
 
 fn entries(path: &Path) -> Result<Vec<String>> {
-    let fail = |source| Error::File {
+    let fail = |error| Error::File {
         path: path.to_owned(),
-        source,
+        error,
     };
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(fail)? {
@@ -312,9 +312,9 @@ fn exists(path: &Path) -> bool {
 
 /// Fails for what is no regular file: opening a fifo waits, and a device may never end.
 fn require_file(path: &Path) -> Result<u64> {
-    let found = fs::metadata(path).map_err(|source| Error::File {
+    let found = fs::metadata(path).map_err(|error| Error::File {
         path: path.to_owned(),
-        source,
+        error,
     })?;
     if found.is_file() {
         return Ok(found.len());
@@ -325,9 +325,9 @@ fn require_file(path: &Path) -> Result<u64> {
 /// The text of a file of the folder.
 pub(super) fn read_text(path: &Path) -> Result<String> {
     require_file(path)?;
-    let bytes = fs::read(path).map_err(|source| Error::File {
+    let bytes = fs::read(path).map_err(|error| Error::File {
         path: path.to_owned(),
-        source,
+        error,
     })?;
     if let Some(reason) = not_the_file(&bytes) {
         return Err(Error::content(path, reason));
@@ -337,9 +337,9 @@ pub(super) fn read_text(path: &Path) -> Result<String> {
 
 fn map(path: &Path) -> Result<Mmap> {
     let length = require_file(path)?;
-    let fail = |source| Error::File {
+    let fail = |error| Error::File {
         path: path.to_owned(),
-        source,
+        error,
     };
     if length == 0 {
         return Err(Error::content(path, EMPTY));

@@ -163,9 +163,9 @@ pub fn inventory(folder: &Path) -> Result<Inventory> {
 }
 
 fn open(folder: &Path) -> Result<(Config, Folder)> {
-    let found = std::fs::metadata(folder).map_err(|source| Error::File {
+    let found = std::fs::metadata(folder).map_err(|error| Error::File {
         path: folder.to_owned(),
-        source,
+        error,
     })?;
     if !found.is_dir() {
         return Err(Error::content(

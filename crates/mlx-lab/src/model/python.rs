@@ -40,7 +40,9 @@ fn tagged(text: &str) -> Cow<'_, str> {
             .iter()
             .take_while(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b))
             .count();
-        if let Some(name) = not_finite(&text[at..at + word]) {
+        // A word is ASCII; what is between words may be in the middle of a character.
+        let found = text.get(at..at + word).and_then(not_finite);
+        if let Some(name) = found {
             out.push_str(&text[copied..at]);
             out.push_str(&format!("{{\"{TAG}\":\"{name}\"}}"));
             copied = at + word;
@@ -114,6 +116,8 @@ mod tests {
             "{\"a\": Infinit}",
             "{\"a\": \"",
             "{\"a\": \"\\",
+            "\u{feff}{}",
+            "{é: NaN}",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
