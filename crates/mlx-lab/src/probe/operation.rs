@@ -391,7 +391,7 @@ fn outputs(operation: &Operation, options: &Options) -> Result<usize> {
     let &Operation::Dense { n: whole, .. } = operation else {
         return Ok(0);
     };
-    let Some(mut few) = options.outputs else {
+    let Some(few) = options.outputs else {
         return Ok(whole);
     };
     let kernels = |outputs: usize| -> Result<Vec<Option<(String, u32)>>> {
@@ -408,13 +408,17 @@ fn outputs(operation: &Operation, options: &Options) -> Result<usize> {
         blocks.map(|block| Ok(name(plan(block)?))).collect()
     };
     let all = kernels(whole)?;
-    loop {
+    let candidates = std::iter::successors(Some(few), |few| few.checked_mul(2));
+    for few in candidates {
         let n = few.next_multiple_of(8) + whole % 8;
-        if n >= whole || kernels(n)? == all {
-            return Ok(n.min(whole));
+        if n >= whole {
+            break;
         }
-        few = few.saturating_mul(2);
+        if kernels(n)? == all {
+            return Ok(n);
+        }
     }
+    Ok(whole)
 }
 
 /// Operands of an operation, and the bits of each row alone.

@@ -88,9 +88,8 @@ pub(super) fn verdict(
                         Ok(kernel_of(part, dtype, 1, &default)?.0 == whole
                             && kernel_of(part, dtype, rows, stream)?.0 == kernel)
                     })?;
-                    if options.simulated
-                        && outputs.saturating_mul(product.k).saturating_mul(rows) > BEARABLE
-                    {
+                    let work = outputs.saturating_mul(product.k).saturating_mul(rows);
+                    if options.simulated && work > if kept { BEARABLE } else { BEARABLE_MATRIX } {
                         continue;
                     }
                     let sample = samples.of(outputs)?;
@@ -130,8 +129,11 @@ pub(super) fn verdict(
     Ok(verdict)
 }
 
-/// Multiplications beyond which a block is too much for the simulated device: about half a minute.
-const BEARABLE: usize = 200_000_000;
+/// Multiplications beyond which a block is too much for the simulated device: half a minute or so.
+const BEARABLE: usize = 8_000_000_000;
+
+/// MLX's matrix kernels take far longer there.
+const BEARABLE_MATRIX: usize = 200_000_000;
 
 /// How many outputs to compute: the fewest that take the kernels of the whole product, from as many as asked for; else
 /// all.
@@ -140,13 +142,15 @@ fn outputs(
     options: &Options,
     same: impl Fn(&Product) -> Result<bool>,
 ) -> Result<usize> {
-    let Some(mut few) = options.outputs else {
+    let Some(few) = options.outputs else {
         return Ok(product.n);
     };
-    loop {
+    // Limits in MLX and here are powers of two: just above one, other kernels begin.
+    let candidates = std::iter::successors(Some(few), |few| few.checked_mul(2));
+    for few in candidates.flat_map(|few| [few, few.saturating_add(8)]) {
         let n = reduced(product, few);
         if n >= product.n {
-            return Ok(product.n);
+            break;
         }
         if same(&Product {
             n,
@@ -154,8 +158,8 @@ fn outputs(
         })? {
             return Ok(n);
         }
-        few = few.saturating_mul(2);
     }
+    Ok(product.n)
 }
 
 /// As few outputs that are a multiple of 8 if all are, and none if none is: one-row kernels tell the
