@@ -140,53 +140,165 @@ def make(root):
     write(root / "llama-mixed", llama, AFFINE, mixed)
     write(root / "llama-mixed-untold", llama, AFFINE, mixed)
     edit(root / "llama-mixed-untold", lambda config: config.update(quantization=dict(AFFINE)))
-    write(root / "llama-override", llama, {"group_size": 32, "bits": 4, "mode": "mxfp4"}, {"up_proj": {"group_size": 64, "bits": 8}})
-    write(root / "llama-default-of-mode", llama, {"group_size": 32, "bits": 8}, {"up_proj": {"mode": "mxfp4"}, "k_proj": {"bits": 8}})
+    mxfp4 = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
+    write(root / "llama-override", llama, mxfp4, {"up_proj": {"group_size": 64, "bits": 8}})
+    own = {"up_proj": {"mode": "mxfp4"}, "k_proj": {"bits": 8}}
+    write(root / "llama-default-of-mode", llama, {"group_size": 32, "bits": 8}, own)
     write(root / "llama-infinite", llama, AFFINE)
     edit(root / "llama-infinite", lambda config: config.update(a=float("inf"), b=[float("nan"), float("-inf")]))
     write(root / "llama-two-heads", {**llama, "tie_word_embeddings": True}, AFFINE)
     add(root / "llama-two-heads", {"lm_head.weight": mx.zeros((64, 128), mx.bfloat16)})
     write(root / "llama-beside", llama, AFFINE)
     add(root / "llama-beside", {"a.weight": mx.zeros((8, 8))}, "adapters.safetensors")
-    write(root / "granite", {"model_type": "granite", **COMMON, "tie_word_embeddings": True, "embedding_multiplier": 1.0,
-        "attention_multiplier": 1.0, "residual_multiplier": 1.0, "logits_scaling": 1.0, "attention_bias": False,
-        "mlp_bias": False}, AFFINE)
+    write(
+        root / "granite",
+        {
+            "model_type": "granite",
+            **COMMON,
+            "tie_word_embeddings": True,
+            "embedding_multiplier": 1.0,
+            "attention_multiplier": 1.0,
+            "residual_multiplier": 1.0,
+            "logits_scaling": 1.0,
+            "attention_bias": False,
+            "mlp_bias": False,
+        },
+        AFFINE,
+    )
     add(root / "granite", {"lm_head.weight": mx.zeros((64, 128), mx.bfloat16)})
     write(root / "qwen2", {"model_type": "qwen2", **COMMON}, AFFINE)
     write(root / "qwen3", {"model_type": "qwen3", **COMMON}, AFFINE)
-    write(root / "qwen3-moe", {"model_type": "qwen3_moe", **COMMON, **MOE}, AFFINE, {"mlp.gate": {"group_size": 64, "bits": 8}})
-    write(root / "mixtral", {"model_type": "mixtral", **COMMON, "num_local_experts": 4, "num_experts_per_tok": 2}, AFFINE)
+    gate = {"mlp.gate": {"group_size": 64, "bits": 8}}
+    write(root / "qwen3-moe", {"model_type": "qwen3_moe", **COMMON, **MOE}, AFFINE, gate)
+    write(
+        root / "mixtral", {"model_type": "mixtral", **COMMON, "num_local_experts": 4, "num_experts_per_tok": 2}, AFFINE
+    )
     write(root / "phi3", {"model_type": "phi3", **COMMON}, AFFINE)
     write(root / "olmo2", {"model_type": "olmo2", **COMMON}, AFFINE)
-    write(root / "gemma2", {"model_type": "gemma2", **COMMON, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
-        "query_pre_attn_scalar": 32.0}, AFFINE)
+    write(
+        root / "gemma2",
+        {
+            "model_type": "gemma2",
+            **COMMON,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+            "query_pre_attn_scalar": 32.0,
+        },
+        AFFINE,
+    )
     gemma3 = {**COMMON, "sliding_window": 256, "sliding_window_pattern": 2, "query_pre_attn_scalar": 32.0}
     write(root / "gemma3-text", {"model_type": "gemma3_text", **gemma3}, AFFINE)
-    write(root / "gemma3", {"model_type": "gemma3", "vocab_size": 64,
-        "text_config": {"model_type": "gemma3_text", **gemma3}}, AFFINE)
-    # Tensors decide what is tied: without a head of its own it is.
-    gemma4 = {**COMMON, "global_head_dim": 64, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
-        "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 64,
-        "sliding_window": 256, "layer_types": ["sliding_attention", "full_attention"], "use_double_wide_mlp": False,
-        "tie_word_embeddings": True}
+    write(
+        root / "gemma3",
+        {"model_type": "gemma3", "vocab_size": 64, "text_config": {"model_type": "gemma3_text", **gemma3}},
+        AFFINE,
+    )
+    # Global layers have heads of another size and count, and no values of their own.
+    gemma4 = {
+        **COMMON,
+        "global_head_dim": 64,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 0,
+        "vocab_size_per_layer_input": 64,
+        "sliding_window": 256,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "use_double_wide_mlp": False,
+        "tie_word_embeddings": True,
+    }
     write(root / "gemma4-text", {"model_type": "gemma4_text", **gemma4}, AFFINE)
     write(root / "gemma4-look-ups", {"model_type": "gemma4_text", **gemma4, "hidden_size_per_layer_input": 64}, AFFINE)
-    write(root / "gemma4-shared", {"model_type": "gemma4_text", **gemma4, "num_hidden_layers": 4, "num_kv_shared_layers": 2,
-        "attention_k_eq_v": False, "layer_types": ["sliding_attention", "full_attention"] * 2}, AFFINE)
-    write(root / "gpt-oss", {"model_type": "gpt_oss", **COMMON, "num_local_experts": 4, "num_experts_per_tok": 2,
-        "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]}, AFFINE)
-    write(root / "qwen3-next", {"model_type": "qwen3_next", **COMMON, **MOE, "shared_expert_intermediate_size": 64,
-        "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
-        "linear_conv_kernel_dim": 4, "partial_rotary_factor": 0.5, "full_attention_interval": 2}, AFFINE)
-    write(root / "deepseek-v2", {"model_type": "deepseek_v2", **COMMON, "kv_lora_rank": 64, "q_lora_rank": None,
-        "qk_rope_head_dim": 32, "rope_scaling": {"type": "yarn", "factor": 4.0,
-        "original_max_position_embeddings": 128}, "qk_nope_head_dim": 32, "v_head_dim": 32, "n_routed_experts": None,
-        "first_k_dense_replace": 2, "moe_intermediate_size": 64, "num_key_value_heads": 4}, AFFINE)
-    write(root / "mamba", {"model_type": "mamba", "vocab_size": 64, "hidden_size": 128, "intermediate_size": 256,
-        "state_size": 16, "num_hidden_layers": 2, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True,
-        "time_step_rank": 8, "tie_word_embeddings": True}, AFFINE)
-    write(root / "gpt2", {"model_type": "gpt2", "n_ctx": 128, "n_embd": 128, "n_head": 4, "n_layer": 2, "n_positions": 128,
-        "layer_norm_epsilon": 1e-5, "vocab_size": 64}, AFFINE)
+    write(
+        root / "gemma4-shared",
+        {
+            "model_type": "gemma4_text",
+            **gemma4,
+            "num_hidden_layers": 4,
+            "num_kv_shared_layers": 2,
+            "attention_k_eq_v": False,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        },
+        AFFINE,
+    )
+    write(
+        root / "gpt-oss",
+        {
+            "model_type": "gpt_oss",
+            **COMMON,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 128,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        AFFINE,
+    )
+    write(
+        root / "qwen3-next",
+        {
+            "model_type": "qwen3_next",
+            **COMMON,
+            **MOE,
+            "shared_expert_intermediate_size": 64,
+            "linear_num_value_heads": 4,
+            "linear_num_key_heads": 2,
+            "linear_key_head_dim": 32,
+            "linear_value_head_dim": 32,
+            "linear_conv_kernel_dim": 4,
+            "partial_rotary_factor": 0.5,
+            "full_attention_interval": 2,
+        },
+        AFFINE,
+    )
+    write(
+        root / "deepseek-v2",
+        {
+            "model_type": "deepseek_v2",
+            **COMMON,
+            "kv_lora_rank": 64,
+            "q_lora_rank": None,
+            "qk_rope_head_dim": 32,
+            "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128},
+            "qk_nope_head_dim": 32,
+            "v_head_dim": 32,
+            "n_routed_experts": None,
+            "first_k_dense_replace": 2,
+            "moe_intermediate_size": 64,
+            "num_key_value_heads": 4,
+        },
+        AFFINE,
+    )
+    write(
+        root / "mamba",
+        {
+            "model_type": "mamba",
+            "vocab_size": 64,
+            "hidden_size": 128,
+            "intermediate_size": 256,
+            "state_size": 16,
+            "num_hidden_layers": 2,
+            "conv_kernel": 4,
+            "use_bias": False,
+            "use_conv_bias": True,
+            "time_step_rank": 8,
+            "tie_word_embeddings": True,
+        },
+        AFFINE,
+    )
+    write(
+        root / "gpt2",
+        {
+            "model_type": "gpt2",
+            "n_ctx": 128,
+            "n_embd": 128,
+            "n_head": 4,
+            "n_layer": 2,
+            "n_positions": 128,
+            "layer_norm_epsilon": 1e-5,
+            "vocab_size": 64,
+        },
+        AFFINE,
+    )
     write(root / "starcoder2", {"model_type": "starcoder2", **COMMON, "norm_epsilon": 1e-5}, AFFINE)
 
 
@@ -197,9 +309,8 @@ class Watch:
     LOOK_UPS = [nn.Embedding, nn.QuantizedEmbedding]
 
     def __init__(self, model):
-        modules = model.named_modules()
-        self.names = {id(module): name for name, module in modules}
-        self.products, self.unnamed, self.attention = {}, set(), []
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.products, self.attention = {}, []
 
     def __enter__(self):
         self.undo = []
