@@ -419,6 +419,11 @@ fn tensors_decide_what_the_head_is() {
         model.others
     );
     assert!(!has(&model.others, "embed_tokens"), "{:?}", model.others);
+    // Gemma 3 takes the head that is there.
+    spec.config["model_type"] = "gemma3_text".into();
+    spec.config["layer_types"] = json!(["full_attention", "full_attention"]);
+    assert_eq!(count(&spec), 16);
+    spec.config["model_type"] = "llama".into();
     spec.config
         .as_object_mut()
         .unwrap()

@@ -49,6 +49,12 @@ impl Config {
         kind.unwrap_or_default()
     }
 
+    /// Whether the model, or its language model, is of one of these architectures.
+    pub(super) fn is_one_of(&self, kinds: &[&str]) -> bool {
+        let text = self.text("model_type").unwrap_or_default();
+        kinds.contains(&self.kind()) || kinds.contains(&text)
+    }
+
     /// Whether the embedding is the head as well, if this says so. Tensors decide: see [`super::Model`].
     pub fn tied(&self) -> Option<bool> {
         self.field("tie_word_embeddings").and_then(Value::as_bool)

@@ -81,6 +81,48 @@ const EMBEDDINGS: [&str; 7] = [
 
 const HEADS: [&str; 4] = ["lm_head", "embed_out", "output", "head"];
 
+/// Families whose head mlx-lm leaves out if the configuration ties it (`weights.pop("lm_head.weight")`).
+const TIES: [&str; 38] = [
+    "afmoe",
+    "apertus",
+    "bailing_hybrid",
+    "bailing_moe",
+    "bailing_moe_linear",
+    "bailing_moe_v3",
+    "bitnet",
+    "dots1",
+    "exaone_moe",
+    "glm",
+    "granite",
+    "granitemoe",
+    "granitemoehybrid",
+    "hunyuan_v1_dense",
+    "iquestcoder",
+    "jamba",
+    "kimi_k3",
+    "kimi_linear",
+    "laguna",
+    "llama",
+    "mellum",
+    "mimo",
+    "ministral3",
+    "mistral",
+    "mixtral",
+    "nemotron-nas",
+    "olmo_hybrid",
+    "plamo3",
+    "qwen2",
+    "qwen3",
+    "qwen3_5",
+    "qwen3_moe",
+    "qwen3_next",
+    "seed_oss",
+    "smollm3",
+    "spark2_5",
+    "xverse",
+    "youtu_llm",
+];
+
 /// Fields that say how many layers there are.
 const LAYERS: [&str; 4] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
 
@@ -313,7 +355,7 @@ impl Inventory {
             if embeddings.is_empty() {
                 self.skip("head", "no tensor that is known here by name");
             }
-        } else if config.tied() == Some(true) && !embeddings.is_empty() {
+        } else if config.tied() == Some(true) && config.is_one_of(&TIES) && !embeddings.is_empty() {
             for head in heads {
                 self.products.remove(&head);
                 self.others.insert(
@@ -327,7 +369,8 @@ impl Inventory {
                 self.others.insert(embedding, "looked up");
             }
         }
-        // With both, and a configuration that says nothing, the family decides: both are products here.
+        // With both, and a configuration that says nothing or a family that does not listen (Gemma 3 takes the head
+        // that is there), both are products here.
     }
 
     /// Fails unless every layer that the configuration promises has tensors.
