@@ -2,6 +2,7 @@
 # Runs examples/mlx-lm on a simulated device: blocks of tokens against single tokens, for mlx-lm's own models.
 # usage: ci/mlx-lm.sh [core|full|limits] [ARGUMENT of forward.py]...
 #        ci/mlx-lm.sh reports                docs/reports/mlxcel-1279.md
+#        ci/mlx-lm.sh oracle                 mlx-lab's reader of model folders against mlx-lm's own
 #
 # MLX is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX, under the Python bindings
 # from PyPI (ci/python-env.sh says what that needs). mlx-lm comes from PyPI, pinned in examples/mlx-lm/requirements.txt.
@@ -11,13 +12,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mode=core
 case ${1:-} in
-core | full | limits | reports)
+core | full | limits | reports | oracle)
     mode=$1
     shift
     ;;
 "" | -*) ;;
 *)
-    sed -n '/^# usage/,/mlxcel-1279/s,^# ,,p' "$0" >&2
+    sed -n '/^# usage/,/oracle/s,^# ,,p' "$0" >&2
     exit 2
     ;;
 esac
@@ -39,6 +40,11 @@ export MLX_OVERLAY_TREE
 export PYTHONDONTWRITEBYTECODE=1
 
 case $mode in
+oracle)
+    # Cargo would build everything anew for another prefix, or for the features of one crate alone.
+    [[ ! -e target/mlx/current ]] || unset MLX_OVERLAY_PREFIX
+    MLX_LM_PYTHON=$env/bin/python exec cargo test --workspace --test oracle "$@"
+    ;;
 reports) exec "$env/bin/python" examples/mlx-lm/mlxcel_1279.py "$@" ;;
 core) exec "$env/bin/python" examples/mlx-lm/forward.py "$@" ;;
 *) exec "$env/bin/python" examples/mlx-lm/forward.py "--$mode" "$@" ;;

@@ -2,28 +2,48 @@
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
 /// Writes a file. A regular file, or none, is replaced in one step, so that nobody reads half of it and a failure leaves
-/// the old one. Anything else (`/dev/null`, a fifo, a link) is written into and stays what it is.
+/// the old one. Anything else (`/dev/null`, a fifo, a link, a file of two names) is written into and stays what it is;
+/// so is a file that cannot be replaced, as its folder is not writable or it is mounted.
 ///
 /// # Errors
 ///
 /// If the file cannot be written; the text names it.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
-    let content = content.as_ref();
-    let written = if is_replaceable(path) {
-        beside(path).and_then(|mut file| {
-            file.write_all(content)?;
-            Ok(file.persist(path).map(drop)?)
-        })
-    } else {
-        fs::File::create(path).and_then(|mut file| file.write_all(content))
+    try_write(path, content.as_ref()).map_err(|error| named(path, &error))
+}
+
+fn try_write(path: &Path, content: &[u8]) -> io::Result<()> {
+    if !is_replaceable(path) {
+        return write_into(path, content);
+    }
+    let old = open_old(path)?;
+    let mut file = match beside(path) {
+        Ok(file) => file,
+        Err(error) if old.is_some() && is_in_the_way(&error) => return write_into(path, content),
+        Err(error) => return Err(error),
     };
-    written.map_err(|error| named(path, &error))
+    // Past the wrapper, whose errors name the temporary file.
+    file.as_file_mut().write_all(content)?;
+    if let Some(old) = &old {
+        file.as_file().set_permissions(old.permissions())?;
+    }
+    // A full disk may say so only now, and the rename must not come before the content.
+    file.as_file().sync_all()?;
+    match file.persist(path) {
+        Ok(_) => Ok(()),
+        Err(failed) if old.is_some() && is_in_the_way(&failed.error) => write_into(path, content),
+        Err(failed) => Err(failed.error),
+    }
+}
+
+fn write_into(path: &Path, content: &[u8]) -> io::Result<()> {
+    fs::File::create(path)?.write_all(content)
 }
 
 /// Fails if [`write()`] would, before there is anything to write. Changes nothing.
@@ -37,7 +57,11 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
 
 fn try_writing(path: &Path) -> io::Result<()> {
     if is_replaceable(path) {
-        return beside(path).map(drop);
+        let old = open_old(path)?;
+        return match beside(path) {
+            Err(error) if old.is_some() && is_in_the_way(&error) => Ok(()),
+            tried => tried.map(drop),
+        };
     }
     match fs::metadata(path) {
         // Opening it would wait for its reader.
@@ -54,9 +78,30 @@ fn try_writing(path: &Path) -> io::Result<()> {
 /// Whether a rename over it loses nothing but the old content.
 fn is_replaceable(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
-        Ok(found) => found.is_file(),
+        Ok(found) => found.is_file() && found.nlink() == 1,
         Err(error) => error.kind() == ErrorKind::NotFound,
     }
+}
+
+/// The file that is there, if there is one. A file that may not be written is not replaced either, though its folder
+/// would allow that.
+fn open_old(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    match fs::OpenOptions::new().write(true).open(path) {
+        Ok(file) => file.metadata().map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether it is the folder that allows no new file, or a mount that allows no rename.
+fn is_in_the_way(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::ResourceBusy
+            | ErrorKind::CrossesDevices
+    )
 }
 
 /// A file in the same folder, to be renamed.
@@ -179,6 +224,49 @@ mod tests {
         assert_eq!(said.as_deref(), Ok("text"));
         let kind = fs::symlink_metadata(&fifo).unwrap().file_type();
         assert!(kind.is_fifo());
+    }
+
+    #[test]
+    fn a_file_of_two_names_keeps_both() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, other] = ["file", "other"].map(|name| folder.path().join(name));
+        fs::write(&file, "old").unwrap();
+        fs::hard_link(&file, &other).unwrap();
+        check_writable(&file).unwrap();
+        write(&file, "new").unwrap();
+        assert_eq!(read(&other), "new");
+    }
+
+    #[test]
+    fn a_file_keeps_its_permissions() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        write(&file, "new").unwrap();
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    /// The device that is always full.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_device_is_an_error() {
+        let error = write(Path::new("/dev/full"), "text").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+        assert!(
+            error.to_string().starts_with("cannot write /dev/full: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_closed_pipe_is_an_error() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+        let error = write(Path::new(&path), "text").unwrap_err();
+        assert!(error.to_string().contains(&path), "{error}");
     }
 
     #[test]

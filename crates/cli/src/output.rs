@@ -14,7 +14,9 @@ const READER_GONE: i32 = 141;
 /// What the macros call.
 #[doc(hidden)]
 pub fn write(text: fmt::Arguments<'_>) {
-    if let Err(error) = io::stdout().lock().write_fmt(text) {
+    let mut out = io::stdout().lock();
+    // What stays in the buffer is written when the process ends, where a full disk is told to nobody.
+    if let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) {
         end(&error);
     }
 }

@@ -22,7 +22,7 @@ impl Progress {
         bar.set_prefix(what.into());
         Self::styled(
             bar,
-            "{elapsed:>4} {prefix} [{bar:30}] {pos}/{len} {wide_msg:.dim}",
+            "{elapsed:>4} {prefix} [{bar:30}] {pos}/{len}, about {eta} left {wide_msg:.dim}",
         )
     }
 

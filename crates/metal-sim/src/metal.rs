@@ -117,7 +117,7 @@ fn preprocess(
         let result = expand(toolchain, call, input)?;
         err.write_all(result.diagnostics.as_bytes())?;
         match &call.output {
-            Some(path) if path.as_os_str() != "-" => fs_err::write(path, result.text)?,
+            Some(path) if path.as_os_str() != "-" => cli::file::write(path, result.text)?,
             _ => out.write_all(result.text.as_bytes())?,
         }
     }
@@ -206,13 +206,10 @@ fn link(call: &Call) -> Result<(), Error> {
 }
 
 fn write(path: &Path, library: &Library) -> Result<(), Error> {
-    let folder = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    cache::publish_file(folder, path, |made| {
-        Ok(fs_err::write(made, library.to_bytes())?)
-    })
+    if let Some(folder) = path.parent() {
+        fs_err::create_dir_all(folder)?;
+    }
+    Ok(cli::file::write(path, library.to_bytes())?)
 }
 
 /// Runs `metallib`, which only links.
@@ -388,5 +385,25 @@ mod tests {
         assert!(parsed("-x c k.c").unwrap_err().to_string().contains("-x c"));
         assert!(parsed("-c").unwrap_err().to_string().contains("no input"));
         assert!(parsed("k.metal -o").unwrap_err().to_string().contains("-o"));
+    }
+
+    /// `-o /dev/null` only asks whether it compiles; here through a link, so that a fault costs no machine its device.
+    #[test]
+    fn a_device_is_written_into() {
+        use std::os::unix::fs::{FileTypeExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let null = folder.path().join("null");
+        symlink("/dev/null", &null).unwrap();
+        let library = Library::from_source("none", "").unwrap();
+        write(&null, &library).unwrap();
+        assert!(
+            std::fs::metadata(&null)
+                .unwrap()
+                .file_type()
+                .is_char_device()
+        );
+        let new = folder.path().join("a/b.air");
+        write(&new, &library).unwrap();
+        assert!(new.is_file());
     }
 }

@@ -29,12 +29,12 @@ pub enum Error {
     },
 
     /// A file that cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     File {
         /// Its path.
         path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
+        /// What the system says; no `source`, as the text has it.
+        error: std::io::Error,
     },
 
     /// A file whose content is not what is expected.

@@ -20,6 +20,54 @@ pub(crate) fn of_product<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Stri
     Ok((outcome?, product.unwrap_or_default()))
 }
 
+/// Runs `work` and gives the kernels that ran of those whose choice decides about bits, each once; none where the library
+/// does not tell.
+pub(crate) fn of_all<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<String>)> {
+    if !has_policies() {
+        return Ok((work()?, Vec::new()));
+    }
+    let (outcome, names) = record_kernels(work)?;
+    let mut kernels = Vec::new();
+    for name in names {
+        if decides(&name) && !kernels.contains(&name) {
+            kernels.push(name);
+        }
+    }
+    Ok((outcome?, kernels))
+}
+
+/// Whether a kernel computes a product or attention.
+pub(crate) fn decides(kernel: &str) -> bool {
+    function_of(kernel).is_some() || is_operation(kernel)
+}
+
+/// Whether a kernel computes a dense product or attention.
+pub(crate) fn is_operation(kernel: &str) -> bool {
+    const FAMILIES: [&str; 6] = [
+        "gemv",
+        "steel_",
+        "sdpa_",
+        "dot_product",
+        "gather_mm",
+        "segmented_mm",
+    ];
+    FAMILIES.iter().any(|family| kernel.starts_with(family))
+}
+
+/// The device's architecture, if its kernels are described.
+pub(crate) fn architecture() -> Result<Option<Architecture>> {
+    Ok(Device::Gpu.architecture()?.parse().ok())
+}
+
+/// A type as plans name it.
+pub(crate) fn dtype(dtype: Dtype) -> dispatch_plan::Dtype {
+    match dtype {
+        Dtype::F16 => dispatch_plan::Dtype::Float16,
+        Dtype::Bf16 => dispatch_plan::Dtype::Bfloat16,
+        _ => dispatch_plan::Dtype::Float32,
+    }
+}
+
 /// What a product takes on a stream of this device, as the dispatch decides it; none where the library has no policies,
 /// or the GPU is of an architecture whose kernels are not described.
 pub(crate) fn plan(
@@ -37,7 +85,7 @@ pub(crate) fn plan(
         dtype,
         stream,
     )?;
-    let Ok(architecture) = Device::Gpu.architecture()?.parse::<Architecture>() else {
+    let Some(architecture) = architecture()? else {
         return Ok(None);
     };
     let extent = |extent: usize| {
@@ -52,11 +100,7 @@ pub(crate) fn plan(
         nax: has_matrix_units()?,
         tf32: std::env::var("MLX_ENABLE_TF32").as_deref() != Ok("0"),
         m: extent(rows)?,
-        dtype: match dtype {
-            Dtype::F16 => dispatch_plan::Dtype::Float16,
-            Dtype::Bf16 => dispatch_plan::Dtype::Bfloat16,
-            _ => dispatch_plan::Dtype::Float32,
-        },
+        dtype: self::dtype(dtype),
         ..Problem::new(architecture, extent(product.n)?, extent(product.k)?)
             .with_format(product.quantization.format())
     };

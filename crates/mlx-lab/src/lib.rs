@@ -24,10 +24,11 @@
 //! let stream = setting::stream(policy)?;
 //! # let _ = stream;
 //! // Later: did the verify pass take the kernels that were probed?
-//! let counters = setting::Counters::now()?;
-//! // .. a verify pass on `stream` ..
-//! # if report.recommended().is_some() {
-//! report.certificate(policy)?.check(&counters.since()?)?;
+//! # if report.recommended().is_some() && mlx_overlay::has_policies() {
+//! let (_, kernels) = mlx_overlay::record_kernels(|| {
+//!     // .. a verify pass of 4 rows on `stream` ..
+//! })?;
+//! report.certificate(policy)?.check(4, kernels)?;
 //! # }
 //! # Ok(())
 //! # }

@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
+/// The longest extent of MLX's arrays.
+const MOST: usize = i32::MAX as usize;
+
+/// More weights fit no memory.
+const MOST_WEIGHTS: u64 = 1 << 38;
+
 /// The matrix of a quantized product: `n` outputs a row, `k` values a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
@@ -71,6 +77,10 @@ impl Product {
         let group = self.quantization.group_size() as usize;
         if self.n == 0 || self.k == 0 {
             Some("neither outputs nor values may be 0".to_owned())
+        } else if self.n.max(self.k) > MOST || self.n as u64 * self.k as u64 > MOST_WEIGHTS {
+            Some(format!(
+                "at most {MOST} outputs and values, and 2^38 weights"
+            ))
         } else if !self.k.is_multiple_of(group) {
             Some(format!(
                 "the values must be a multiple of the group size, {group}"
@@ -220,6 +230,8 @@ mod tests {
             ),
             ("8x512:int4", "neither a number nor one of"),
             ("0x512", "may be 0"),
+            ("4294967296x64", "at most 2147483647 outputs"),
+            ("2147483647x2147483584", "2^38 weights"),
         ] {
             let error = text.parse::<Product>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");

@@ -3,30 +3,27 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The layout of reports and certificates. 1, which was not written down, knew the policies from before they had
-/// blocks.
-const LAYOUT: u32 = 2;
-
-/// The layout of a report or a certificate. Another one is an error when it is read.
+/// The layout of a report or a certificate. Another one is an error when it is read. 1, which was not written down, knew
+/// the policies from before they had blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Layout;
+pub struct Layout<const NUMBER: u32 = 2>;
 
-impl Serialize for Layout {
+impl<const NUMBER: u32> Serialize for Layout<NUMBER> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u32(LAYOUT)
+        serializer.serialize_u32(NUMBER)
     }
 }
 
-impl<'de> Deserialize<'de> for Layout {
+impl<'de, const NUMBER: u32> Deserialize<'de> for Layout<NUMBER> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // A field that is missing is read as `None`.
         match Option::<u32>::deserialize(deserializer)? {
-            Some(LAYOUT) => Ok(Self),
+            Some(found) if found == NUMBER => Ok(Self),
             Some(other) => Err(D::Error::custom(format!(
-                "format {other}, expected {LAYOUT}: make it again"
+                "format {other}, expected {NUMBER}: make it again"
             ))),
             None => Err(D::Error::custom(format!(
-                "no format, expected {LAYOUT}: it was made when policies had no blocks and \"exact\" was called \"streamed\"; make it again"
+                "no format, expected {NUMBER}: it was made when policies had no blocks and \"exact\" was called \"streamed\"; make it again"
             ))),
         }
     }

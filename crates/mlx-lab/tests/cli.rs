@@ -51,6 +51,10 @@ fn main() {
             probe_is_not_exact_where_it_did_not_look,
         ),
         (
+            "probe_of_nothing_is_not_exact",
+            probe_of_nothing_is_not_exact,
+        ),
+        (
             "bench_claims_nothing_about_a_gpu",
             bench_claims_nothing_about_a_gpu,
         ),
@@ -174,7 +178,11 @@ fn probe_tells_the_policies_apart() -> Outcome {
     assert_eq!(report.exact, ["exact", "wide", "narrow"]);
     for cell in &report.layers[0].cells {
         let differs = cell.differing > 0;
-        assert_eq!(differs, cell.policy == "default", "{cell:?}");
+        assert_eq!(
+            differs,
+            cell.policy == "default" && cell.rows == 2,
+            "{cell:?}"
+        );
         let function = match cell.policy.as_str() {
             "default" => "qmv_wide",
             "narrow" => "qmv_fast",
@@ -182,15 +190,35 @@ fn probe_tells_the_policies_apart() -> Outcome {
             _ => "qmv_streamed_fast",
         };
         assert_eq!(cell.function, function);
-        // 32 outputs of 2 or 4 rows, in f32 and in bf16.
-        assert_eq!(cell.outputs, 2 * 32 * cell.rows);
+        // 32 outputs of 2 or 4 rows, in f32 and in bf16; nothing after a difference.
+        let types = match (cell.policy.as_str(), cell.rows) {
+            ("default", 2) => 1,
+            ("default", _) => 0,
+            _ => 2,
+        };
+        assert_eq!(cell.outputs, types * 32 * cell.rows, "{cell:?}");
     }
     let certificate = report.certificate(RowPolicy::EXACT)?;
-    assert!(certificate.check(&[("qmv_wide".to_owned(), 1)]).is_err());
+    let kernels = |policy: &str| {
+        let cells = report.layers[0]
+            .cells
+            .iter()
+            .filter(move |cell| cell.policy == policy);
+        cells.map(|cell| cell.kernel.as_str()).collect::<Vec<_>>()
+    };
+    certificate.check(4, kernels("exact"))?;
+    certificate.check(1, [&report.layers[0].alone])?;
+    assert!(certificate.check(4, kernels("wide")).is_err());
+    assert!(certificate.check(5, kernels("exact")).is_err());
+    let other = kernels("exact")
+        .iter()
+        .map(|name| name.replace("_b_4", "_b_8"))
+        .collect::<Vec<_>>();
+    assert!(certificate.check(4, other).is_err());
     assert!(report.certificate(RowPolicy::DEFAULT).is_err());
     let certificate = report.certificate(RowPolicy::WIDE)?;
-    certificate.check(&[("qmv_wide".to_owned(), 1)])?;
-    assert!(certificate.check(&[("qmv_fast".to_owned(), 1)]).is_err());
+    certificate.check(4, kernels("wide"))?;
+    assert!(certificate.check(1, [&report.layers[0].alone]).is_err());
 
     // A generation that never takes the wide kernel: everything is exact, and one pass still reads the least.
     let report: probe::Report = json("applegpu_g13s", &SMALL, 0)?;
@@ -208,19 +236,18 @@ fn probe_answers_for_one_policy() -> Outcome {
     let output = asked("default");
     expect(&output, 3)?;
     let text = String::from_utf8(output.stdout)?;
-    assert!(
-        text.contains("no policy makes every product exact"),
-        "{text}"
-    );
+    assert!(text.contains("no policy makes all of it exact"), "{text}");
     expect(&asked("exact"), 0)?;
     Ok(())
 }
 
-/// From 4096 outputs on a g17s takes another nvfp4 kernel for one row, so 32 outputs would not do.
+/// From 4096 outputs on a g17s takes another nvfp4 kernel for one row, and above 2048 streamed kernels are others, so 32
+/// outputs would not do.
 fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
     for (product, kernel, outputs) in [
         ("4096x512:nvfp4", "_r_2", 4096),
-        ("4088x512:nvfp4", "_r_4", 32),
+        ("4088x512:nvfp4", "_r_4", 2056),
+        ("2040x512:nvfp4", "_r_4", 32),
     ] {
         let report: probe::Report = json(
             "applegpu_g17s",
@@ -238,8 +265,8 @@ fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
 
 fn probe_reads_a_model_folder() -> Outcome {
     let model = folder::write("llama", More::Router);
-    let arguments = two_rows(["--model", path(model.path())], &[]);
-    let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
+    let arguments = two_rows(["--model", path(model.path())], &["--context", "40"]);
+    let report: probe::Report = json("applegpu_g15d", &arguments, 0)?;
     let layers: Vec<(String, usize)> = report
         .layers
         .iter()
@@ -256,19 +283,85 @@ fn probe_reads_a_model_folder() -> Outcome {
     for layer in expected {
         assert!(layers.contains(&layer), "{layer:?} of {layers:?}");
     }
-    // A gate that is not quantized is no policy's business.
+    // A gate that is not quantized, attention and what lies between: only the default policy changes their bits.
+    assert_eq!(report.exact, ["exact", "wide", "narrow"]);
+    let operations: Vec<(String, &[String])> = report
+        .operations
+        .iter()
+        .map(|verdict| (verdict.operation.to_string(), &verdict.exact[..]))
+        .collect();
+    let every = ["default", "exact", "narrow", "wide"].map(str::to_owned);
+    let expected = [
+        ("rms_norm over 512", &every[..]),
+        ("rope, 8 heads of 64", &every),
+        ("attention, 8 heads over 2 of 64, 40 positions", &every),
+        (
+            "dense product model.layers.0.mlp.router 64x512",
+            &every[1..],
+        ),
+    ];
+    assert_eq!(
+        operations,
+        expected.map(|(name, exact)| (name.to_owned(), exact))
+    );
+    // 32 outputs of the router would take another kernel than all 64.
+    let kernel = |n| {
+        let problem = dispatch_plan::Dense {
+            architecture: "applegpu_g15d".parse().unwrap(),
+            dtype: dispatch_plan::Dtype::Bfloat16,
+            addmm: false,
+            transpose: true,
+            m: 2,
+            n,
+            k: 512,
+            batch: 1,
+        };
+        dispatch_plan::dense(&problem, RowPolicy::EXACT)
+            .unwrap()
+            .kernel
+    };
+    assert_ne!(kernel(32), kernel(64));
+    let cells = &report.operations[3].cells;
+    let cell = cells.iter().find(|cell| cell.policy == "exact").unwrap();
+    assert!(cell.kernels[0].starts_with(&kernel(64)), "{cell:?}");
+    let certificate = report.certificate(RowPolicy::EXACT)?;
+    for family in [
+        "affine_qmv_streamed_fast_",
+        "affine_qmv_fast_",
+        "mxfp4_qmv_streamed_fast",
+        "sdpa_vector_",
+        "gemv_rows_",
+    ] {
+        assert!(
+            certificate
+                .kernels
+                .iter()
+                .any(|name| name.starts_with(family)),
+            "{family}: {certificate:?}"
+        );
+    }
+
+    // The default policy alone: the answer names the product, and how many more there are.
+    let arguments = two_rows(
+        ["--model", path(model.path())],
+        &["--context", "40", "--policy", "default"],
+    );
+    let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
     assert_eq!(report.obstacles.len(), 1, "{:?}", report.obstacles);
     assert!(
-        report.obstacles[0]
-            .starts_with("dense product model.layers.0.mlp.router 16x512: differs from M = 2")
+        report.obstacles[0].contains("`default` differs from M = 2 on, in affine_qmv_wide"),
+        "{:?}",
+        report.obstacles
     );
-    assert!(!report.exact.is_empty());
     Ok(())
 }
 
 fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     let model = folder::write("llama", More::Experts);
-    let arguments = two_rows(["--model", path(model.path())], &["--policy", "exact"]);
+    let arguments = two_rows(
+        ["--model", path(model.path())],
+        &["--policy", "exact", "--context", "40"],
+    );
     let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
     assert!(report.obstacles.is_empty(), "{:?}", report.obstacles);
     let skipped = [
@@ -294,8 +387,44 @@ fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     let other = std::fs::read_to_string(&config)?.replace("num_attention_heads", "heads");
     std::fs::write(&config, other)?;
     let model = Model::read(model.path())?;
-    assert_eq!(model.skipped[..2], skipped);
-    assert!(model.skipped[2].starts_with("attention, rope and norms: config.json"));
+    assert!(model.attention.is_empty());
+    let expected = "model.layers.0.self_attn and another: its queries have 512 outputs, keys 128";
+    assert!(
+        model.skipped.iter().any(|line| line.starts_with(expected)),
+        "{:?}",
+        model.skipped
+    );
+    Ok(())
+}
+
+/// Nothing that was probed is not "exact", not even with what was not allowed.
+fn probe_of_nothing_is_not_exact() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(
+        folder.path().join("config.json"),
+        r#"{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64}"#,
+    )?;
+    let header = r#"{"model.layers.0.mlp.up_proj.qweight":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend([0; 4]);
+    std::fs::write(folder.path().join("model.safetensors"), file)?;
+    for allowed in [&[][..], &["--allow-skipped"]] {
+        let output = lab(
+            "applegpu_g15d",
+            &[&["probe", "--model", path(folder.path())], allowed].concat(),
+        );
+        expect(&output, 3)?;
+        let text = String::from_utf8(output.stdout)?;
+        assert!(
+            text.contains("verdict: none, as no product was probed"),
+            "{text}"
+        );
+        assert!(
+            text.contains("model.layers.0.mlp.up_proj: packed by another tool"),
+            "{text}"
+        );
+    }
     Ok(())
 }
 
@@ -337,14 +466,24 @@ fn measure(architecture: &str, out: &Path, more: &[&str]) -> Output {
 
 fn bench_claims_nothing_about_a_gpu() -> Outcome {
     let out = tempfile::tempdir()?;
-    expect(
-        &measure(
-            "applegpu_g15d",
-            out.path(),
-            &["--rows", "1,4", "--no-dense"],
-        ),
-        0,
-    )?;
+    let output = measure(
+        "applegpu_g15d",
+        out.path(),
+        &["--rows", "1,4", "--no-dense", "--product", "b=128x512:4:64"],
+    );
+    expect(&output, 0)?;
+    // What was shortened, and where the files are.
+    let said = String::from_utf8(output.stdout)?;
+    for line in [
+        "at most 16 outputs of each product were computed, not all that it has".to_owned(),
+        "b=128x512:4:64 is 16x512:4:64 then: measured once".to_owned(),
+        format!("tables: {}", out.path().join("bench.md").display()),
+        format!("everything: {}", out.path().join("bench.json").display()),
+        format!("plots: {}", out.path().join("16x512-4-64.svg").display()),
+    ] {
+        assert!(said.lines().any(|found| found == line), "{line} in {said}");
+    }
+    assert!(said.lines().count() < 16, "{said}");
     let text = std::fs::read_to_string(out.path().join("bench.json"))?;
     let report: bench::Report = serde_json::from_str(&text)?;
     assert!(report.gaps.is_empty() && report.limits.is_empty());
@@ -593,9 +732,25 @@ fn decode_keeps_thousands_of_tokens() -> Outcome {
     Ok(())
 }
 
+/// Gives config.json another field, or another value: the last one counts.
+fn change(folder: &Path, field: &str) -> Outcome {
+    let config = folder.join("config.json");
+    let text = std::fs::read_to_string(&config)?;
+    let text = text.trim_end().trim_end_matches('}');
+    std::fs::write(&config, format!("{text}, {field}}}"))?;
+    Ok(())
+}
+
 fn decode_reads_a_model_folder() -> Outcome {
-    for family in ["llama", "qwen3"] {
+    for (family, scaling) in [
+        ("llama", r#""rope_scaling": {"rope_type": "default"}"#),
+        (
+            "qwen3",
+            r#""rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}"#,
+        ),
+    ] {
         let model = folder::write(family, More::Nothing);
+        change(model.path(), scaling)?;
         let arguments = [
             "decode",
             "--model",
@@ -614,6 +769,32 @@ fn decode_reads_a_model_folder() -> Outcome {
         let report: decode::Report = json("applegpu_g15d", &arguments, 0)?;
         assert_eq!((report.shape.layers, report.shape.vocabulary), (2, 64));
         assert_eq!(report.certified, ["exact"]);
+    }
+    // What it does not compute it refuses.
+    for (field, expected) in [
+        (
+            r#""rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}"#,
+            "rotary positions are scaled (yarn)",
+        ),
+        (
+            r#""rope_scaling": {"type": "linear", "factor": 2.0}"#,
+            "rotary positions are scaled (linear)",
+        ),
+        (
+            r#""layer_types": ["full_attention", "sliding_attention"]"#,
+            "a layer is of sliding_attention",
+        ),
+        (
+            r#""head_dim": 4611686018427387904"#,
+            "`head_dim` is 4611686018427387904, expected a whole number",
+        ),
+    ] {
+        let model = folder::write("llama", More::Nothing);
+        change(model.path(), field)?;
+        let output = lab("applegpu_g15d", &["decode", "--model", path(model.path())]);
+        expect(&output, 1)?;
+        let text = String::from_utf8(output.stderr)?;
+        assert!(text.contains(expected), "{text}");
     }
     let other = folder::write("gemma3", More::Nothing);
     let output = lab("applegpu_g15d", &["decode", "--model", path(other.path())]);
@@ -647,7 +828,7 @@ fn wrong_usage_is_told() -> Outcome {
             2,
             "no x between outputs and values",
         ),
-        (&["probe", "--rows", "1"], 1, "blocks have two rows or more"),
+        (&["probe", "--rows", "1"], 1, "blocks have 2 to 4096 rows"),
         (
             &["probe", "--policy", "fast"],
             2,
@@ -665,9 +846,14 @@ fn wrong_usage_is_told() -> Outcome {
         ),
         (&["probe", "--allow-skipped"], 2, "--model <FOLDER>"),
         (
+            &["probe", "--shader-validation"],
+            1,
+            "this is another back-end: run it on a Mac",
+        ),
+        (
             &["probe", "--model", "/no/such/folder"],
             1,
-            "/no/such/folder/config.json",
+            "/no/such/folder: No such file or directory",
         ),
         (&["decode", "--widths", "9"], 1, "blocks have 2 to 8 rows"),
         (
@@ -680,10 +866,31 @@ fn wrong_usage_is_told() -> Outcome {
             1,
             "tokens must be below 256",
         ),
+        (&["mixed", "--batch", "0"], 2, "0 is not in 1..=4096"),
         (
-            &["mixed", "--batch", "0"],
-            1,
-            "a batch has a sequence or more",
+            &["mixed", "--batch", "4294967295"],
+            2,
+            "4294967295 is not in 1..=4096",
+        ),
+        (
+            &["decode", "--tokens", "18446744073709551615"],
+            2,
+            "number too large to fit",
+        ),
+        (
+            &["decode", "--temperature", "nan"],
+            2,
+            "a temperature is a number from 0 on; found NaN",
+        ),
+        (
+            &["probe", "--context", "4611686018427387904"],
+            2,
+            "is more than 1048576",
+        ),
+        (
+            &["bench", "--out", "/tmp", "--bandwidth", "inf"],
+            2,
+            "a bandwidth is more than 0; found inf",
         ),
         (&["bench"], 2, "--out"),
         (

@@ -236,10 +236,13 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             "--include-ignored",
         ];
         steps.push(Step::new("MLX on the simulated device", cargo(&device)).needs("build"));
-        let models = command("ci/mlx-lm.sh")
-            .env("MLX_OVERLAY_PREFIX", root.join("target/mlx/current"))
-            .env("PYTHON", "python3");
-        steps.push(Step::new("mlx-lm's models", models).needs("build"));
+        for (name, mode) in [("mlx-lm's models", "core"), ("mlx-lm's folders", "oracle")] {
+            let models = command("ci/mlx-lm.sh")
+                .arg(mode)
+                .env("MLX_OVERLAY_PREFIX", root.join("target/mlx/current"))
+                .env("PYTHON", "python3");
+            steps.push(Step::new(name, models).needs("build"));
+        }
         steps.push(
             Step::new(
                 "patched sources",

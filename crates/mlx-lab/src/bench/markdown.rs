@@ -5,6 +5,26 @@ use std::fmt::Write;
 use super::{Cell, DENSE, Report, WORTH, grouped};
 use crate::machine::Condition;
 
+/// What is said at once, where the page is a file: everything but the tables.
+pub fn summary(report: &Report) -> String {
+    let page = markdown(report);
+    let head = page.lines().filter_map(|line| line.strip_prefix("- "));
+    let mut text: String = head.map(|line| format!("{line}\n")).collect();
+    for limit in &report.limits {
+        let _ = writeln!(
+            text,
+            "{}: `exact` pays from {}, and recovers {}",
+            limit.product,
+            limit
+                .pays_from
+                .map_or_else(|| "no M".to_owned(), |m| format!("M = {m}")),
+            percent(limit.recovered, "nothing, as there is no gap")
+        );
+    }
+    let _ = writeln!(text, "{} times", report.cells.len());
+    text
+}
+
 /// The page.
 pub fn markdown(report: &Report) -> String {
     let mut page = "# Quantized products of several rows\n\n".to_owned();
@@ -22,6 +42,15 @@ pub fn markdown(report: &Report) -> String {
          quartiles as spread; bytes are those of weights, scales and biases, once",
         report.rounds
     );
+    if let Some(outputs) = report.outputs {
+        let _ = writeln!(
+            page,
+            "- at most {outputs} outputs of each product were computed, not all that it has"
+        );
+        for merged in &report.merged {
+            let _ = writeln!(page, "- {merged}: measured once");
+        }
+    }
     condition(&mut page, "before", &report.before);
     condition(&mut page, "after", &report.after);
     let _ = writeln!(page, "- written by `{}`\n", report.command);

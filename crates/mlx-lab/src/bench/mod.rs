@@ -21,7 +21,7 @@ use crate::saved::Layout;
 use crate::{Error, Result};
 
 pub use gap::{Gap, Limits, WORTH, gaps, limits};
-pub use markdown::markdown;
+pub use markdown::{markdown, summary};
 pub use plot::plots;
 pub use schedule::{Spread, Sustained, interleave, sustain};
 pub use worker::{DENSE, Local, Remote, Setup, Worker, serve};
@@ -47,6 +47,26 @@ pub struct Options {
     pub sustained: f64,
     /// Compute this many outputs of each product only; all if `None`.
     pub outputs: Option<usize>,
+}
+
+impl Options {
+    /// The products as they are computed, and what is said of those that became the same as an earlier one.
+    fn computed(&self) -> (Vec<Product>, Vec<String>) {
+        let mut products: Vec<Product> = Vec::new();
+        let mut merged = Vec::new();
+        for whole in &self.products {
+            let n = self.outputs.map_or(whole.n, |outputs| whole.n.min(outputs));
+            let product = Product { n, ..whole.clone() };
+            match products
+                .iter()
+                .find(|other| other.shape() == product.shape())
+            {
+                Some(other) => merged.push(format!("{whole} is {other} then")),
+                None => products.push(product),
+            }
+        }
+        (products, merged)
+    }
 }
 
 /// One thing to compare: a policy of one of the workers.
@@ -113,6 +133,12 @@ pub struct Report {
     pub after: Condition,
     /// Rounds of B A A B.
     pub rounds: usize,
+    /// Outputs of each product that were computed, if not all.
+    #[serde(default)]
+    pub outputs: Option<usize>,
+    /// Products that are like another one with so few outputs.
+    #[serde(default)]
+    pub merged: Vec<String>,
     /// The times.
     pub cells: Vec<Cell>,
     /// Comparisons that were refused because both arms take the same kernel.
@@ -146,15 +172,12 @@ pub fn run(
     let mut cells = Vec::new();
     let mut refused = Vec::new();
     let mut compared = false;
-    let total = options.products.len() * options.blocks.len();
-    for (i, whole) in options.products.iter().enumerate() {
-        let mut product = whole.clone();
-        if let Some(outputs) = options.outputs {
-            product.n = product.n.min(outputs);
-        }
+    let (products, merged) = options.computed();
+    let total = products.len() * options.blocks.len();
+    for (i, product) in products.iter().enumerate() {
         for (j, &(batch, rows)) in options.blocks.iter().enumerate() {
             progress(i * options.blocks.len() + j, total);
-            let measured = measure(options, workers, &product, batch, rows, simulated)?;
+            let measured = measure(options, workers, product, batch, rows, simulated)?;
             compared |= measured.compared;
             cells.extend(measured.cells);
             refused.extend(measured.refused);
@@ -185,6 +208,8 @@ pub fn run(
         before,
         after: Condition::now(),
         rounds: options.rounds,
+        outputs: options.outputs,
+        merged,
         refused: refused.iter().map(Error::to_string).collect(),
         limits: limits(&gaps),
         gaps,
@@ -198,6 +223,12 @@ fn check(options: &Options, workers: &[Box<dyn Worker>]) -> Result<()> {
         "no product to measure"
     } else if options.blocks.iter().any(|&(b, m)| b == 0 || m == 0) || options.blocks.is_empty() {
         "no rows to measure"
+    } else if options
+        .blocks
+        .iter()
+        .any(|&(b, m)| b.saturating_mul(m) > 1 << 16)
+    {
+        "at most 65536 rows in all"
     } else if options.arms.is_empty() || options.rounds == 0 {
         "no arm to measure, or no round"
     } else if options.arms.iter().any(|arm| arm.worker >= workers.len()) {
@@ -360,13 +391,10 @@ fn long_run(
     options: &Options,
     workers: &mut [Box<dyn Worker>],
 ) -> Result<Option<(String, Sustained)>> {
-    let (Some(product), Some(arm)) = (options.products.first(), options.arms.last()) else {
+    let (products, _) = options.computed();
+    let (Some(product), Some(arm)) = (products.into_iter().next(), options.arms.last()) else {
         return Ok(None);
     };
-    let mut product = product.clone();
-    if let Some(outputs) = options.outputs {
-        product.n = product.n.min(outputs);
-    }
     let rows = options.blocks.iter().map(|&(_, rows)| rows);
     let rows = rows.filter(|rows| *rows > 1).min().unwrap_or(1);
     let mut setup = Setup {

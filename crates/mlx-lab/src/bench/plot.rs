@@ -1,8 +1,10 @@
 //! Time against rows, one plot a product.
 
+use std::collections::BTreeMap;
+
 use cli::chart::{Axis, Plot, Style};
 
-use super::{Cell, Report};
+use super::{Cell, DENSE, Report};
 
 /// A plot for each product with one block: its name, fit for a file's, and the SVG document.
 ///
@@ -15,6 +17,8 @@ pub fn plots(report: &Report, bandwidth: Option<f64>) -> Vec<(String, String)> {
             products.push(&cell.product);
         }
     }
+    // Two products may differ in what no file's name has.
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
     products
         .into_iter()
         .map(|product| {
@@ -23,11 +27,15 @@ pub fn plots(report: &Report, bandwidth: Option<f64>) -> Vec<(String, String)> {
                 .iter()
                 .filter(|cell| cell.batch == 1 && cell.product == *product)
                 .collect();
-            let name: String = product
-                .to_string()
-                .chars()
-                .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-                .collect();
+            let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+            let name: String = product.to_string().chars().take(100).map(plain).collect();
+            let count = names.entry(name.clone()).or_insert(0);
+            *count += 1;
+            let name = if *count == 1 {
+                name
+            } else {
+                format!("{name}-{count}")
+            };
             (name, plot(report, &product.to_string(), &cells, bandwidth))
         })
         .collect()
@@ -37,10 +45,17 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
     let simulated = report.machines.iter().any(|machine| machine.simulated);
     let micros = |seconds: f64| (seconds * 1e6) as f32;
     let most = cells.iter().map(|cell| cell.rows).max().unwrap_or(1);
-    let slowest = cells
-        .iter()
-        .map(|cell| micros(cell.seconds.high))
-        .fold(0.0, f32::max);
+    let slowest = |dense: bool| {
+        let of = cells.iter().filter(|cell| (cell.arm == DENSE) == dense);
+        of.map(|cell| micros(cell.seconds.high)).fold(0.0, f32::max)
+    };
+    // The control is of another size: with its scale the policies could not be told apart.
+    let control = slowest(true) <= 1.25 * slowest(false) || slowest(false) == 0.0;
+    let highest = if control {
+        slowest(true).max(slowest(false))
+    } else {
+        slowest(false)
+    };
     let mut rows: Vec<usize> = cells.iter().map(|cell| cell.rows).collect();
     rows.dedup();
     rows.sort_unstable();
@@ -63,7 +78,7 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
         &note,
         ["rows (M)", unit],
         Axis::new(0.5, most as f32 + 0.5, ticks),
-        Axis::up_to(slowest),
+        Axis::up_to(highest),
     );
     let mut arms: Vec<&str> = Vec::new();
     for cell in cells {
@@ -71,15 +86,23 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
             arms.push(&cell.arm);
         }
     }
+    let count = arms.len();
     for (i, arm) in arms.into_iter().enumerate() {
         let style = Style::solid(i);
+        if arm == DENSE && !control {
+            let note = format!("{arm}: {:.0} µs, not drawn", slowest(true));
+            plot.legend(&note, style);
+            continue;
+        }
+        // Side by side, or one bar hides another.
+        let aside = 0.12 * (i as f32 - (count as f32 - 1.0) / 2.0);
         let of_arm = || cells.iter().filter(|cell| cell.arm == arm);
         let points: Vec<(f32, f32)> = of_arm()
-            .map(|cell| (cell.rows as f32, micros(cell.seconds.median)))
+            .map(|cell| (cell.rows as f32 + aside, micros(cell.seconds.median)))
             .collect();
         for cell in of_arm() {
             let ends = [micros(cell.seconds.low), micros(cell.seconds.high)];
-            plot.bar(cell.rows as f32, ends, style);
+            plot.bar(cell.rows as f32 + aside, ends, style);
         }
         plot.line(&points, style);
         plot.legend(arm, style);
@@ -154,6 +177,8 @@ mod tests {
             before: condition.clone(),
             after: condition,
             rounds: 8,
+            outputs: None,
+            merged: Vec::new(),
             limits: limits(&gaps),
             gaps,
             cells,
@@ -190,10 +215,33 @@ mod tests {
         assert!(svg.contains("limit given: 800 GB/s"), "{svg}");
         let (_, svg) = plots(&report, None).remove(0);
         assert!(svg.contains("fastest read:"), "{svg}");
+        assert!(!svg.contains("not drawn"), "{svg}");
         // To be looked at: QMV_LAB_PLOT=plot.svg cargo test -p mlx-lab --lib a_real_device
         if let Some(path) = std::env::var_os("QMV_LAB_PLOT") {
             std::fs::write(path, svg).unwrap();
         }
+    }
+
+    #[test]
+    fn a_control_of_another_size_does_not_set_the_scale() {
+        let mut report = report(false);
+        for cell in report.cells.iter_mut().filter(|cell| cell.arm == DENSE) {
+            cell.seconds.high *= 10.0;
+        }
+        let (_, svg) = plots(&report, None).remove(0);
+        assert!(svg.contains("dense: 3414 µs, not drawn"), "{svg}");
+        // Two products whose names differ in what no file's name has.
+        let mut others = report.cells.clone();
+        for (cell, other) in report.cells.iter_mut().zip(&mut others) {
+            cell.product.name = "a/b".to_owned();
+            other.product.name = "a-b".to_owned();
+        }
+        report.cells.append(&mut others);
+        let names: Vec<String> = plots(&report, None)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(names, ["a-b-17408x5120-4-64", "a-b-17408x5120-4-64-2"]);
     }
 
     #[test]

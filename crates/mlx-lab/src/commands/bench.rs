@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use cli::print;
 use mlx_lab::bench::{self, Arm, Local, Options, Remote, Report, Worker};
 use mlx_lab::machine::Machine;
@@ -12,8 +12,9 @@ use super::{Numbers, Outcome};
 
 /// Measure chains of dependent products, kernel by kernel
 ///
-/// Writes bench.json, bench.md and a plot for each product to a folder. On a simulated device the
-/// times are the simulator's, the report says so, and nothing is derived from them.
+/// Writes bench.json, bench.md and a plot for each product to a folder, and prints where they are. On
+/// a simulated device 16 outputs of each product are computed, the times are the simulator's, the
+/// report says both, and nothing is derived from them.
 ///
 /// Exit codes: 0 measured, 1 an error (also where both arms would take the same kernel), 2 wrong usage.
 #[derive(Debug, clap::Args)]
@@ -53,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS")]
     sustained: Option<u32>,
     /// The device's bandwidth, for the plots; without it the fastest read of each product
-    #[arg(long, value_name = "GB/S")]
+    #[arg(long, value_name = "GB/S", value_parser = bandwidth)]
     bandwidth: Option<f64>,
     /// Fewer shapes, rows and rounds
     #[arg(long)]
@@ -63,9 +64,20 @@ pub(crate) struct Args {
     no_dense: bool,
 }
 
+fn bandwidth(text: &str) -> Result<f64> {
+    let rate: f64 = text.parse()?;
+    ensure!(
+        rate.is_finite() && rate > 0.0,
+        "a bandwidth is more than 0; found {rate}"
+    );
+    Ok(rate)
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
     fs_err::create_dir_all(&args.out)?;
-    cli::file::check_writable(&args.out.join("bench.json"))?;
+    for name in ["bench.json", "bench.md"] {
+        cli::file::check_writable(&args.out.join(name))?;
+    }
     let simulated = Machine::here()?.simulated;
     let options = options(&args, simulated)?;
     let mut workers: Vec<Box<dyn Worker>> = match &args.against {
@@ -87,8 +99,20 @@ pub(crate) fn run(args: Args) -> Outcome {
         let mut show = |done, total| progress.count(done, total);
         bench::run(&options, &mut workers, command, &mut show)?
     };
-    write(&args.out, &report, args.bandwidth)?;
-    print!("{}", bench::markdown(&report));
+    match write(&args.out, &report, args.bandwidth) {
+        Ok(plots) => print!(
+            "{}tables: {}\neverything: {}\nplots: {}\n",
+            bench::summary(&report),
+            args.out.join("bench.md").display(),
+            args.out.join("bench.json").display(),
+            plots.join(", ")
+        ),
+        // It may have taken an hour.
+        Err(error) => {
+            print!("{}", bench::markdown(&report));
+            return Err(error);
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -165,12 +189,16 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
     })
 }
 
-fn write(folder: &Path, report: &Report, bandwidth: Option<f64>) -> Result<()> {
+/// Writes the files, and gives the paths of the plots.
+fn write(folder: &Path, report: &Report, bandwidth: Option<f64>) -> Result<Vec<String>> {
     let json = serde_json::to_string_pretty(report).context("JSON")?;
     cli::file::write(&folder.join("bench.json"), format!("{json}\n"))?;
     cli::file::write(&folder.join("bench.md"), bench::markdown(report))?;
+    let mut plots = Vec::new();
     for (name, svg) in bench::plots(report, bandwidth) {
-        cli::file::write(&folder.join(format!("{name}.svg")), &svg)?;
+        let path = folder.join(format!("{name}.svg"));
+        cli::file::write(&path, &svg)?;
+        plots.push(path.display().to_string());
     }
-    Ok(())
+    Ok(plots)
 }

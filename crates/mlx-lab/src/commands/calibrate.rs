@@ -49,8 +49,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", default_value = "1-12")]
     rows: Numbers,
     /// Positions that attention looks back on, for the depth
-    #[arg(long, value_name = "COUNT", default_value_t = 512, requires = "model")]
-    context: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 512, requires = "model",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    context: u32,
     /// Milliseconds that a guess takes, for the depth
     #[arg(long, value_name = "MS", default_value_t = 0.0, requires = "model", value_parser = guess)]
     guess_ms: f64,
@@ -178,9 +179,10 @@ fn depth(
         println!("depth: none, as a simulator's times say nothing");
         return Ok(());
     }
-    let attention = model
-        .attention
-        .context("config.json does not describe attention, which is part of the cost")?;
+    ensure!(
+        !model.attention.is_empty(),
+        "config.json does not describe attention, which is part of the cost"
+    );
     let mut verify = Vec::new();
     for rows in 1..=args.rows.0.iter().copied().max().unwrap_or(1) {
         let products: Option<f64> = model
@@ -189,8 +191,16 @@ fn depth(
             .map(|layer| Some(seconds(&report.cells, layer, rows)? * layer.count as f64))
             .sum();
         let Some(products) = products else { break };
-        let one = calibrate::attention_seconds(attention, rows, args.context, 10)?;
-        verify.push(products + one * attention.layers as f64);
+        let mut seconds = products;
+        for &shape in &model.attention {
+            let positions = args.context as usize;
+            let context = shape
+                .window
+                .map_or(positions, |window| window.min(positions));
+            let one = calibrate::attention_seconds(shape, rows, context, 10)?;
+            seconds += one * shape.layers as f64;
+        }
+        verify.push(seconds);
     }
     let costs = Costs {
         verify,

@@ -43,17 +43,18 @@ pub(crate) struct Args {
         long,
         value_name = "COUNT",
         default_value_t = 4,
-        conflicts_with = "prompt"
+        conflicts_with = "prompt",
+        value_parser = clap::value_parser!(u64).range(1..=10_000)
     )]
     texts: u64,
     /// Begin with these tokens instead
     #[arg(long, value_name = "LIST")]
     prompt: Option<Numbers>,
     /// Tokens of each text
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    tokens: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    tokens: u32,
     /// Sample with noise of this temperature; the same noise at the same position of every run
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = temperature)]
     temperature: f32,
     /// Guess with the first so many layers; 0: what followed the same tokens before [default: 1 for
     /// the synthetic model, 0 for a folder]
@@ -62,6 +63,15 @@ pub(crate) struct Args {
     /// Write all that was compared to a file, as JSON; - for standard output, without the summary
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+fn temperature(text: &str) -> Result<f32> {
+    let temperature: f32 = text.parse()?;
+    ensure!(
+        temperature.is_finite() && temperature >= 0.0,
+        "a temperature is a number from 0 on; found {temperature}"
+    );
+    Ok(temperature)
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
@@ -88,7 +98,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         },
         widths: args.widths.0.clone(),
         prompts,
-        tokens: args.tokens,
+        tokens: args.tokens as usize,
         temperature: args.temperature,
         guesser: match layers {
             0 => Guesser::Lookup,

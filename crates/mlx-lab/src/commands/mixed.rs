@@ -22,17 +22,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER")]
     model: Option<PathBuf>,
     /// Sequences of the batch
-    #[arg(long, value_name = "COUNT", default_value_t = 4)]
-    batch: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: u32,
     /// Rows of each verify pass, 2 to 8
-    #[arg(long, value_name = "ROWS", default_value_t = 4)]
-    width: usize,
+    #[arg(long, value_name = "ROWS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=8))]
+    width: u32,
     /// The policy of the verify passes
     #[arg(long, value_name = "NAME", default_value_t = RowPolicy::EXACT)]
     policy: RowPolicy,
     /// Steps of the batch
-    #[arg(long, value_name = "COUNT", default_value_t = 16)]
-    steps: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    steps: u32,
     /// Write all that was counted to a file, as JSON; - for standard output, without the summary
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -42,10 +42,10 @@ pub(crate) fn run(args: Args) -> Outcome {
     super::check_json(args.json.as_deref())?;
     let model = super::decode::model(args.model.as_ref(), 0)?;
     let options = Options {
-        batch: args.batch,
-        width: args.width,
+        batch: args.batch as usize,
+        width: args.width as usize,
         policy: args.policy,
-        steps: args.steps,
+        steps: args.steps as usize,
     };
     let report = {
         let progress = cli::Progress::counted("mixed");

@@ -19,6 +19,9 @@ pub(crate) const FOUND: u8 = 3;
 /// What a command came to: the code to exit with.
 pub(crate) type Outcome = Result<ExitCode>;
 
+/// The greatest number of a list: rows, positions and tokens have fewer.
+const MOST: usize = 1 << 20;
+
 /// Numbers and spans: `1,2,4-8`.
 pub(crate) fn numbers(text: &str) -> Result<Vec<usize>> {
     let mut numbers = Vec::new();
@@ -29,7 +32,13 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<usize>> {
                 .with_context(|| format!("\"{text}\" in \"{}\" is no number", part.trim()))
         };
         match part.split_once('-') {
-            None => numbers.push(number(part)?),
+            None => {
+                let number = number(part)?;
+                if number > MOST {
+                    bail!("{number} is more than {MOST}");
+                }
+                numbers.push(number);
+            }
             Some((from, to)) => {
                 let (from, to) = (number(from)?, number(to)?);
                 if from > to || to > 4096 {
@@ -64,8 +73,10 @@ pub(crate) fn print<T: Serialize>(
     match json {
         Some(path) if path.as_os_str() == "-" => println!("{}", text()?),
         Some(path) => {
-            cli::file::write(path, format!("{}\n", text()?))?;
+            let written = cli::file::write(path, format!("{}\n", text()?));
+            // Even if it could not be written: it may have taken an hour.
             print!("{}", render(report));
+            written?;
         }
         None => print!("{}", render(report)),
     }
@@ -87,7 +98,15 @@ mod tests {
     #[test]
     fn numbers_come_alone_and_in_spans() {
         assert_eq!(numbers("1,3-5, 8").unwrap(), [1, 3, 4, 5, 8]);
-        for text in ["", "a", "5-3", "1-", "1-9999999"] {
+        for text in [
+            "",
+            "a",
+            "5-3",
+            "1-",
+            "1-9999999",
+            "1048577",
+            "18446744073709551616",
+        ] {
             assert!(numbers(text).is_err(), "{text}");
         }
     }

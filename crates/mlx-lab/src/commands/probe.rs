@@ -1,31 +1,34 @@
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use mlx_lab::model::Model;
 use mlx_lab::probe::{self, Layer, Options, Report};
 use mlx_lab::product::Product;
-use mlx_overlay::{Dtype, Quantization, RowPolicy};
+use mlx_overlay::{Backend, Dtype, Quantization, RowPolicy};
 
 use super::{FOUND, Numbers, Outcome};
 
 /// Compare each row of a block with the same row alone, bit for bit, policy by policy
 ///
 /// The answer says which policies are exact for every product, and which of them reads the fewest
-/// bytes of weights. With --model, what lies between the products is compared as well. What cannot
-/// be, such as the matrices of a mixture of experts, is named, and the answer is not "exact" then.
+/// bytes of weights. With --model, attention, dense products, norms and rotary positions are compared
+/// as well. Every tensor of the model is compared, known not to be multiplied, or named as not
+/// probed, such as the matrices of a mixture of experts; the answer is not "exact" then.
 ///
 /// Exit codes: 0 exact, 3 not exact or not all probed, 1 an error, 2 wrong usage.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mlx-lab probe                                      the shapes that `bench` measures
-  mlx-lab probe --product mlp=17408x5120:4:64 --rows 2-8
+  mlx-lab probe --product mlp=17408x5120:4:64 --rows 2-16
   mlx-lab probe --model ~/models/Qwen3-8B-4bit --json probe.json
-  mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact && serve")]
+  mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact && serve
+  mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact --shader-validation")]
 pub(crate) struct Args {
-    /// A model folder as mlx_lm writes it: config.json and *.safetensors, of which the headers are read
+    /// A model folder as mlx_lm writes it: config.json and model*.safetensors, of which the headers are read
     #[arg(long, value_name = "FOLDER", conflicts_with = "product")]
     model: Option<PathBuf>,
     /// Exit with 0 where all that was probed is exact, whatever of the model was not
@@ -35,31 +38,39 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SHAPE")]
     product: Vec<Product>,
     /// Rows of the blocks
-    #[arg(long, value_name = "LIST", default_value = "2-8")]
+    #[arg(long, value_name = "LIST", default_value = "2-9,12,13,16")]
     rows: Numbers,
     /// Only this policy; the exit code then answers for it. May be repeated
     #[arg(long, value_name = "NAME")]
     policy: Vec<RowPolicy>,
-    /// Type of x; f32 is always compared as well
-    #[arg(long, value_enum, default_value_t)]
-    dtype: Type,
+    /// Type of x; f32 is always compared as well [default: the model's, else bf16]
+    #[arg(long, value_enum)]
+    dtype: Option<Type>,
     /// Random matrices for each product
-    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: u64,
-    /// Compute this many outputs where as few take the same kernel [default: all; 32 on a simulated GPU]
+    ///
+    /// [default: 2; 1 on a simulated GPU]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// Compute this many outputs if as few take the same kernel, and one head of keys
+    ///
+    /// [default: all; 32 on a simulated GPU]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     outputs: Option<u32>,
-    /// Positions that attention looks back on
-    #[arg(long, value_name = "COUNT")]
-    context: Option<usize>,
+    /// Positions that attention looks back on; of several with the same kernels, the first is taken
+    ///
+    /// [default: 512,1030,4100,8200; 40,1030,4100 on a simulated GPU]
+    #[arg(long, value_name = "LIST")]
+    context: Option<Numbers>,
+    /// Have Metal check every access of the kernels, and report what is wrong on standard error; macOS
+    #[arg(long)]
+    shader_validation: bool,
     /// Write all that was compared to a file, as JSON; - for standard output, without the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Type {
-    #[default]
     Bf16,
     F16,
     F32,
@@ -77,18 +88,23 @@ impl Type {
 
 pub(crate) fn run(args: Args) -> Outcome {
     super::check_json(args.json.as_deref())?;
+    if args.shader_validation {
+        validate()?;
+    }
     let mut options = Options::new()?;
     options.rows = args.rows.0.clone();
-    options.dtype = args.dtype.dtype();
-    options.seeds = args.seeds;
+    if let Some(dtype) = args.dtype {
+        options.dtype = dtype.dtype();
+    }
+    options.seeds = args.seeds.unwrap_or(options.seeds);
     if !args.policy.is_empty() {
         options.policies = args.policy.clone();
     }
     if let Some(outputs) = args.outputs {
         options.outputs = Some(outputs as usize);
     }
-    if let Some(context) = args.context {
-        options.context = context;
+    if let Some(contexts) = &args.context {
+        options.contexts = contexts.0.clone();
     }
     let report = examine(&args, &options)?;
     super::print(&report, args.json.as_deref(), probe::render)?;
@@ -101,12 +117,41 @@ pub(crate) fn run(args: Args) -> Outcome {
     )
 }
 
+/// Metal's shader validation, which it takes from the environment before there is a device.
+const VALIDATION: [&str; 2] = [
+    "MTL_SHADER_VALIDATION",
+    "MTL_SHADER_VALIDATION_REPORT_TO_STDERR",
+];
+
+/// Starts this program again with shader validation, unless it has it.
+fn validate() -> Result<()> {
+    if mlx_overlay::build_info()?.backend != Backend::Metal {
+        bail!(
+            "--shader-validation is Metal's, and this is another back-end: run it on a Mac; the simulated device checks \
+             accesses without being asked"
+        );
+    }
+    if std::env::var_os(VALIDATION[0]).is_some() {
+        return Ok(());
+    }
+    let program = std::env::current_exe().context("cannot find this program's own path")?;
+    let failed = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .envs(VALIDATION.map(|name| (name, "1")))
+        .exec();
+    Err(failed).context("cannot start this program again")
+}
+
 fn examine(args: &Args, options: &Options) -> Result<Report> {
     let progress = cli::Progress::counted("probe");
     let mut show = |done, total| progress.count(done, total);
     if let Some(folder) = &args.model {
         let model = Model::read(folder)?;
-        return Ok(probe::model(&model, options, &mut show)?);
+        let mut options = options.clone();
+        if let (None, Some(dtype)) = (args.dtype, model.dtype) {
+            options.dtype = dtype;
+        }
+        return Ok(probe::model(&model, &options, &mut show)?);
     }
     let products = if args.product.is_empty() {
         mlx_lab::shapes(&[Quantization::affine(4, 64)?, Quantization::affine(8, 64)?])?

@@ -28,25 +28,34 @@ impl Transformer {
                 FAMILIES.join(" or ")
             )));
         }
-        if config.has("rope_scaling") {
-            return Err(config.error("rope_scaling is set, which is not computed here"));
+        let (rope_base, scaling) = config.rope("full_attention");
+        if scaling != "default" {
+            let reason =
+                format!("rotary positions are scaled ({scaling}), which is not computed here");
+            return Err(config.error(reason));
         }
-        let Some(Attention {
+        let kinds = config.texts("layer_types").unwrap_or_default();
+        if let Some(kind) = kinds.iter().find(|kind| **kind != "full_attention") {
+            return Err(config.error(format!("a layer is of {kind}, which is not computed here")));
+        }
+        let Some((attention, hidden)) = config.attention()? else {
+            return Err(config.error("no hidden_size and num_attention_heads"));
+        };
+        let Attention {
             heads,
             kv_heads,
             head_dim,
-            hidden,
             layers: count,
-        }) = config.attention()
-        else {
-            return Err(config.error("no hidden_size and num_attention_heads"));
-        };
+            ..
+        } = attention;
         let weights = Weights {
             config: &config,
             folder: Folder::open(folder)?,
         };
         let embedding = weights.embedding("model.embed_tokens")?;
-        let head = if config.tied() {
+        // Tensors decide; mlx-lm ties Llama's unless told otherwise.
+        let tied = config.tied().unwrap_or(config.kind() == "llama");
+        let head = if tied || weights.folder.find("lm_head.weight").is_none() {
             match &embedding {
                 Embedding::Quantized(matrix) => Linear::Quantized(matrix.clone(), None),
                 Embedding::Dense(matrix) => Linear::Dense(transpose(matrix)?, None),
@@ -70,7 +79,7 @@ impl Transformer {
                 kv_heads,
                 head_dim,
                 intermediate: config.count("intermediate_size")?,
-                rope_base: config.number("rope_theta").unwrap_or(10_000.0) as f32,
+                rope_base: rope_base as f32,
                 eps: config.require("rms_norm_eps")? as f32,
             },
             embedding,

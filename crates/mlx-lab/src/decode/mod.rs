@@ -11,17 +11,18 @@ mod session;
 mod speculative;
 mod transformer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use mlx_overlay::{Dtype, PolicyKind, Quantization, RowPolicy, Stream, has_policies};
 use serde::{Deserialize, Serialize};
 
+use crate::kernels;
 use crate::machine::Machine;
 use crate::probe::{self, Layer};
 use crate::product::Product;
 use crate::saved::Layout;
-use crate::setting::{self, Counters};
+use crate::setting;
 use crate::values::Noise;
 use crate::{Error, Result};
 
@@ -223,7 +224,7 @@ pub fn run(
     for &policy in &options.policies {
         let stream = setting::stream(policy)?;
         let certificate = probed.as_ref().and_then(|p| p.certificate(policy).ok());
-        let mut served: Vec<(String, u64)> = Vec::new();
+        let mut served: BTreeSet<String> = BTreeSet::new();
         // `wide` has bits of its own, those of one row included.
         let own = if policy.kind() == PolicyKind::Wide {
             let prompts = options.prompts.iter().enumerate();
@@ -271,15 +272,15 @@ pub fn run(
                 });
                 // Counted apart from the guesses, which take other kernels: the blocks once more.
                 if i == 0 {
-                    let before = Counters::now()?;
-                    replay(model, &stream, prompt, &run.blocks)?;
-                    served.extend(before.since()?);
+                    let (_, kernels) =
+                        kernels::of_all(|| replay(model, &stream, prompt, &run.blocks))?;
+                    served.extend(kernels);
                 }
                 step();
             }
         }
         if let Some(certificate) = certificate {
-            certificate.check(&served)?;
+            certificate.check(widest(options), &served)?;
             certified.push(policy.to_string());
         }
     }
@@ -324,19 +325,22 @@ fn probe(model: &Transformer, options: &Options) -> Result<Option<probe::Report>
     if layers.is_empty() {
         return Ok(None);
     }
-    // Guesses can be fewer than asked for; rows between the ends take kernels of the same functions.
-    let widest = options.widths.iter().copied().max().unwrap_or(2);
-    let mut rows = vec![2, widest];
-    rows.dedup();
     let few = probe::Options {
-        rows,
+        // Guesses can be fewer than asked for.
+        rows: (2..=widest(options)).collect(),
         policies: options.policies.clone(),
         seeds: 1,
         dtype: Dtype::Bf16,
         outputs: Some(8),
-        context: 0,
+        contexts: Vec::new(),
+        simulated: false,
     };
     probe::products(&layers, &few, &mut |_, _| ()).map(Some)
+}
+
+/// Rows of the longest block.
+fn widest(options: &Options) -> usize {
+    options.widths.iter().copied().max().unwrap_or(2)
 }
 
 fn sampler(options: &Options, prompt: usize) -> Sampler {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use mlx_overlay::Quantization;
 use serde_json::{Map, Value};
 
-use super::Attention;
+use super::folder::read_text;
+use super::python;
 use crate::{Error, Result};
 
 /// A model's configuration.
@@ -15,6 +16,19 @@ pub struct Config {
     fields: Map<String, Value>,
 }
 
+/// How the configuration says that a module is quantized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stated {
+    /// By an entry of its own.
+    Own(Quantization),
+    /// It has an entry that says that it is not.
+    Not,
+    /// Not by name. Then its shapes decide.
+    Common,
+    /// Not at all: nothing is quantized.
+    Nothing,
+}
+
 impl Config {
     /// Reads `config.json` of a folder.
     ///
@@ -22,11 +36,7 @@ impl Config {
     /// [`Error::File`] or [`Error::Content`].
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(|source| Error::File {
-            path: path.clone(),
-            source,
-        })?;
-        match serde_json::from_str(&text) {
+        match python::parse(&read_text(&path)?) {
             Ok(Value::Object(fields)) => Ok(Self { path, fields }),
             Ok(_) => Err(Error::content(path, "expected a JSON object")),
             Err(error) => Err(Error::content(path, error)),
@@ -35,14 +45,19 @@ impl Config {
 
     /// The architecture's name, `qwen3` for example.
     pub fn kind(&self) -> &str {
-        self.text("model_type").unwrap_or_default()
+        let kind = self.fields.get("model_type").and_then(Value::as_str);
+        kind.unwrap_or_default()
     }
 
-    /// Whether the embedding is the head as well.
-    pub fn tied(&self) -> bool {
-        self.field("tie_word_embeddings")
-            .and_then(Value::as_bool)
-            .unwrap_or(false)
+    /// Whether the model, or its language model, is of one of these architectures.
+    pub(super) fn is_one_of(&self, kinds: &[&str]) -> bool {
+        let text = self.text("model_type").unwrap_or_default();
+        kinds.contains(&self.kind()) || kinds.contains(&text)
+    }
+
+    /// Whether the embedding is the head as well, if this says so. Tensors decide: see [`super::Model`].
+    pub fn tied(&self) -> Option<bool> {
+        self.field("tie_word_embeddings").and_then(Value::as_bool)
     }
 
     /// A number that the model cannot be computed without.
@@ -59,20 +74,56 @@ impl Config {
     /// # Errors
     /// [`Error::Content`] if it is not there.
     pub fn count(&self, name: &str) -> Result<usize> {
-        let value = self.field(name).and_then(Value::as_u64);
-        value
-            .and_then(|value| usize::try_from(value).ok())
+        self.optional_count(name)?
             .ok_or_else(|| Error::content(&self.path, format!("no whole number `{name}`")))
+    }
+
+    /// A count, if it is there.
+    ///
+    /// # Errors
+    /// [`Error::Content`] unless it is a whole number from 1 on that MLX's arrays can have as an extent.
+    pub fn optional_count(&self, name: &str) -> Result<Option<usize>> {
+        let Some(value) = self.field(name) else {
+            return Ok(None);
+        };
+        match as_count(value) {
+            Some(count) => Ok(Some(count)),
+            None => Err(self.error(format!(
+                "`{name}` is {value}, expected a whole number from 1 to {}",
+                i32::MAX
+            ))),
+        }
+    }
+
+    /// The counts that any of these fields has, alone or in a list with one for each layer.
+    pub(super) fn counts(&self, names: &[&str]) -> Vec<usize> {
+        let values = names.iter().filter_map(|name| self.field(name));
+        let all = values.flat_map(|value| match value {
+            Value::Array(list) => list.iter().filter_map(as_count).collect(),
+            value => Vec::from_iter(as_count(value)),
+        });
+        all.collect()
     }
 
     /// A number, if it is there.
     pub fn number(&self, name: &str) -> Option<f64> {
-        self.field(name).and_then(Value::as_f64)
+        self.field(name).and_then(python::number)
     }
 
-    /// Whether a field is there and says something.
-    pub fn has(&self, name: &str) -> bool {
-        self.field(name).is_some_and(|value| !value.is_null())
+    /// A text, if it is there.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.field(name).and_then(Value::as_str)
+    }
+
+    /// Whether a field is there and true.
+    pub(super) fn flag(&self, name: &str) -> bool {
+        self.field(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Texts, one for each layer.
+    pub(crate) fn texts(&self, name: &str) -> Option<Vec<&str>> {
+        let list = self.field(name)?.as_array()?;
+        list.iter().map(Value::as_str).collect()
     }
 
     /// An error about this file.
@@ -80,56 +131,137 @@ impl Config {
         Error::content(&self.path, reason)
     }
 
-    /// Attention, where the fields that describe it are there.
-    pub(crate) fn attention(&self) -> Option<Attention> {
-        let hidden = self.count("hidden_size").ok()?;
-        let heads = self.count("num_attention_heads").ok().filter(|&n| n > 0)?;
-        Some(Attention {
-            heads,
-            kv_heads: self.count("num_key_value_heads").unwrap_or(heads),
-            head_dim: self.count("head_dim").unwrap_or(hidden / heads),
-            hidden,
-            layers: self.count("num_hidden_layers").unwrap_or(1),
-        })
-    }
-
-    /// How the configuration says that a module is quantized: its own entry, else the common one.
-    pub(crate) fn format_of(
-        &self,
-        module: &str,
-    ) -> std::result::Result<Option<Quantization>, String> {
-        let common = ["quantization", "quantization_config"]
+    /// The base of rotary positions and what scales them (`default` if nothing does), for layers of a kind
+    /// (`full_attention`). transformers 5 keeps both in `rope_parameters`, which may have an entry for each kind.
+    pub(crate) fn rope(&self, kind: &str) -> (f64, &str) {
+        let scaling = self.field("rope_scaling").and_then(Value::as_object);
+        let parameters = self.field("rope_parameters").and_then(Value::as_object);
+        let parameters = parameters.map(|all| match all.get(kind).and_then(Value::as_object) {
+            Some(own) => own,
+            None => all,
+        });
+        let base = parameters
+            .and_then(|own| own.get("rope_theta"))
+            .and_then(python::number)
+            .or_else(|| self.number("rope_theta"));
+        let name = [scaling, parameters]
             .into_iter()
-            .find_map(|name| self.fields.get(name)?.as_object());
-        let Some(common) = common else {
-            return Ok(None);
-        };
-        let own = common.get(module).and_then(Value::as_object);
-        let field = |name: &str| own.and_then(|own| own.get(name)).or(common.get(name));
-        let number = |name: &str, default: u32| match field(name) {
-            None => Ok(default),
-            Some(value) => value
-                .as_u64()
-                .and_then(|value| u32::try_from(value).ok())
-                .ok_or_else(|| format!("`{name}` in config.json is {value}, expected a number")),
-        };
-        let mode = field("mode").and_then(Value::as_str).unwrap_or("affine");
-        let quantization = match mode {
-            "affine" => Quantization::affine(number("bits", 4)?, number("group_size", 64)?)
-                .map_err(|error| error.to_string())?,
-            other => crate::product::parse_format(other)?,
-        };
-        Ok(Some(quantization))
+            .flatten()
+            .find_map(|own| own.get("type").or_else(|| own.get("rope_type")))
+            .and_then(Value::as_str);
+        // Scaling without a name is not the default: mlx-lm would not know it either.
+        let unnamed = scaling.is_some_and(|own| own.contains_key("factor"));
+        let name = name.unwrap_or(if unnamed { "unnamed" } else { "default" });
+        (base.unwrap_or(10_000.0), name)
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
-        self.field(name).and_then(Value::as_str)
+    /// How the configuration says that a module is quantized.
+    pub(super) fn stated(&self, module: &str) -> std::result::Result<Stated, String> {
+        let Some(common) = self.quantization() else {
+            return Ok(Stated::Nothing);
+        };
+        match common.get(module) {
+            Some(Value::Object(own)) if own.is_empty() => Ok(Stated::Not),
+            // An entry goes into `to_quantized` as it is: what it leaves out has its own mode's default.
+            Some(Value::Object(own)) => entry(own).map(Stated::Own),
+            Some(Value::Bool(false)) => Ok(Stated::Not),
+            Some(Value::Bool(true)) => self.common().map(Stated::Own),
+            Some(other) => Err(format!(
+                "its entry in config.json's quantization is {other}, expected an object, true or false"
+            )),
+            None => Ok(Stated::Common),
+        }
     }
 
-    /// A field; models of several parts keep those of the language model in `text_config`.
+    /// The format of modules without an entry.
+    pub(super) fn common(&self) -> std::result::Result<Quantization, String> {
+        let entries = self
+            .quantization()
+            .ok_or("config.json has no `quantization`")?;
+        let Some(method) = entries.get("quant_method").and_then(Value::as_str) else {
+            return entry(entries);
+        };
+        // As mlx-lm's `load_model` maps them.
+        let format = entries.get("format").and_then(Value::as_str);
+        match (method, format) {
+            ("mxfp4", _) | ("compressed-tensors", Some("mxfp4-pack-quantized")) => {
+                Ok(Quantization::Mxfp4)
+            }
+            ("mxfp8" | "fp8", _) => Ok(Quantization::Mxfp8),
+            ("modelopt", _) | ("compressed-tensors", Some("nvfp4-pack-quantized")) => {
+                Ok(Quantization::Nvfp4)
+            }
+            ("compressed-tensors", Some("pack-quantized")) => affine(4, 32),
+            _ => Err(format!(
+                "config.json's quantization is of the method `{method}`, which is not MLX's: convert the model with \
+                 `mlx_lm.convert`"
+            )),
+        }
+    }
+
+    /// The entries of the quantization. mlx-lm looks into `text_config` as well.
+    fn quantization(&self) -> Option<&Map<String, Value>> {
+        let text = self.fields.get("text_config").and_then(Value::as_object);
+        [Some(&self.fields), text]
+            .into_iter()
+            .flatten()
+            .flat_map(|fields| ["quantization", "quantization_config"].map(|name| fields.get(name)))
+            .flatten()
+            .find_map(Value::as_object)
+    }
+
+    /// A field that says something; models of several parts keep those of the language model in `text_config`.
     fn field(&self, name: &str) -> Option<&Value> {
-        self.fields
-            .get(name)
-            .or_else(|| self.fields.get("text_config")?.get(name))
+        let text = self.fields.get("text_config").and_then(Value::as_object);
+        [text, Some(&self.fields)]
+            .into_iter()
+            .flatten()
+            .filter_map(|fields| fields.get(name))
+            .find(|value| !value.is_null())
     }
+}
+
+fn as_count(value: &Value) -> Option<usize> {
+    let count = value.as_u64().and_then(|count| i32::try_from(count).ok())?;
+    usize::try_from(count).ok().filter(|&count| count > 0)
+}
+
+/// A format as `to_quantized` takes it.
+fn entry(fields: &Map<String, Value>) -> std::result::Result<Quantization, String> {
+    let number = |name: &str| match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => value
+            .as_u64()
+            .and_then(|value| u32::try_from(value).ok())
+            .map(Some)
+            .ok_or_else(|| format!("`{name}` in config.json is {value}, expected a number")),
+    };
+    let (bits, group) = (number("bits")?, number("group_size")?);
+    let mode = match fields.get("mode") {
+        None | Some(Value::Null) => "affine",
+        Some(Value::String(mode)) => mode,
+        Some(other) => return Err(format!("`mode` in config.json is {other}, expected a text")),
+    };
+    if mode == "affine" {
+        return affine(bits.unwrap_or(4), group.unwrap_or(64));
+    }
+    let fixed = crate::product::parse_format(mode).map_err(|_| {
+        format!("`mode` in config.json is \"{mode}\", expected affine, mxfp4, mxfp8 or nvfp4")
+    })?;
+    for (name, found, expected) in [
+        ("bits", bits, fixed.bits()),
+        ("group_size", group, fixed.group_size()),
+    ] {
+        if found.is_some_and(|found| found != expected) {
+            return Err(format!(
+                "`{name}` in config.json is {}, expected {expected} in mode {mode}",
+                found.unwrap_or_default()
+            ));
+        }
+    }
+    Ok(fixed)
+}
+
+fn affine(bits: u32, group: u32) -> std::result::Result<Quantization, String> {
+    Quantization::affine(bits, group).map_err(|error| error.to_string())
 }

@@ -1,31 +1,48 @@
-//! What a model folder says of its products, from `config.json` and the headers of its safetensors.
+//! What a model folder says of its products, from `config.json` and the headers of its safetensors, read as mlx-lm reads
+//! them.
 
+mod attention;
 mod config;
 mod folder;
+mod format;
+mod inventory;
+mod python;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use mlx_overlay::Quantization;
-use safetensors::Dtype;
+use mlx_overlay::Dtype;
+use safetensors::Dtype as Stored;
 use serde::{Deserialize, Serialize};
 
+pub use attention::Attention;
 pub use config::Config;
 pub(crate) use folder::Folder;
+pub(crate) use format::quantization;
+pub use inventory::{Inventory, Module};
 
 use crate::product::Product;
 use crate::{Error, Result};
+
+/// Fields that say how many values a row has between the layers.
+const HIDDEN: [&str; 4] = ["hidden_size", "n_embd", "d_model", "model_dim"];
 
 /// The products of a model, and what lies between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     /// Quantized products, those alike together, in the order of the model.
     pub layers: Vec<Layer>,
-    /// Matrices that are not quantized, those alike once.
+    /// Matrices that are not quantized, those alike together.
     pub dense: Vec<Dense>,
-    /// Its attention, where the configuration describes one.
-    pub attention: Option<Attention>,
+    /// The shapes of its attention, each once.
+    pub attention: Vec<Attention>,
+    /// Values a row between the layers, if the configuration says.
+    pub hidden: Option<usize>,
+    /// The type of the rows, if the embedding tells.
+    pub dtype: Option<Dtype>,
+    /// What is known not to be multiplied, or left out by mlx-lm.
+    pub others: Vec<String>,
     /// What is not looked at, and why.
     pub skipped: Vec<String>,
 }
@@ -40,7 +57,7 @@ pub struct Layer {
     pub count: usize,
 }
 
-/// A matrix that is not quantized.
+/// Matrices that are alike and not quantized.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dense {
     /// The first of its shape.
@@ -49,21 +66,10 @@ pub struct Dense {
     pub n: usize,
     /// Values a row.
     pub k: usize,
-}
-
-/// Attention as all layers have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attention {
-    /// Heads of the queries.
-    pub heads: usize,
-    /// Heads of keys and values.
-    pub kv_heads: usize,
-    /// Values a head.
-    pub head_dim: usize,
-    /// Values a row between the layers.
-    pub hidden: usize,
-    /// Layers that have it.
-    pub layers: usize,
+    /// Whether something is added to each row.
+    pub bias: bool,
+    /// How many there are.
+    pub count: usize,
 }
 
 impl Model {
@@ -72,131 +78,102 @@ impl Model {
     /// # Errors
     /// [`Error::File`] or [`Error::Content`] with the file, and the tensor where it is about one.
     pub fn read(folder: &Path) -> Result<Self> {
-        let config = Config::read(folder)?;
-        let folder = Folder::open(folder)?;
-        Self::from_parts(&config, &folder)
-    }
-
-    fn from_parts(config: &Config, folder: &Folder) -> Result<Self> {
+        let (config, folder) = open(folder)?;
+        let (mut inventory, layers) = Inventory::read(&config, &folder)?;
+        let attention = attention::read(&config, &mut inventory, layers);
         let mut model = Self {
             layers: Vec::new(),
             dense: Vec::new(),
-            attention: config.attention(),
-            skipped: Vec::new(),
+            attention,
+            hidden: config.counts(&HIDDEN).first().copied(),
+            dtype: match Inventory::dtype(&folder) {
+                Some(Stored::F16) => Some(Dtype::F16),
+                Some(Stored::F32) => Some(Dtype::F32),
+                // Scales of 8 bits make bf16.
+                Some(Stored::BF16 | Stored::U8) => Some(Dtype::Bf16),
+                _ => None,
+            },
+            others: inventory.others(),
+            skipped: inventory.skipped(),
         };
-        let mut modules: Vec<String> = folder
-            .names()
-            .filter_map(|name| Some(name.strip_suffix(".weight")?.to_owned()))
-            .collect();
-        modules.sort_by(|a, b| order(a, b));
-        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        let (_, rope) = config.rope("full_attention");
+        if rope != "default" {
+            let line = format!("rope of type {rope}: each position by itself, not compared");
+            model.others.push(line);
+        }
+        let mut modules: Vec<&Module> = inventory.products.values().collect();
+        modules.sort_by(|a, b| order(&a.name, &b.name));
+        let mut seen = BTreeMap::new();
         for module in modules {
-            let weight = folder.tensor(&format!("{module}.weight"))?;
-            // An embedding is looked up, unless it serves as the head as well.
-            if module.ends_with("embed_tokens") && !config.tied() {
-                continue;
-            }
-            let Some(quantization) = quantization(config, folder, &module)? else {
-                model.add_dense(module, &weight.shape);
-                continue;
-            };
-            let scales = folder.tensor(&format!("{module}.scales"))?;
-            let (&[n, _], &[_, groups]) = (&weight.shape[..], &scales.shape[..]) else {
-                model.skipped.push(format!(
-                    "{module}: {:?}, one matrix an expert, picked by a gather",
-                    weight.shape
-                ));
-                continue;
-            };
-            let k = groups * quantization.group_size() as usize;
-            let product = Product::new(n, k, quantization)?;
-            match seen.get(&product.shape()) {
-                Some(&at) => model.layers[at].count += 1,
-                None => {
-                    seen.insert(product.shape(), model.layers.len());
-                    model.layers.push(Layer {
-                        product: product.named(module),
-                        count: 1,
-                    });
-                }
-            }
+            model.add(module, &mut seen)?;
         }
-        if model.attention.is_none() {
-            let fields = "no `hidden_size` and `num_attention_heads`";
-            let skipped = format!("attention, rope and norms: config.json has {fields}");
-            model.skipped.push(skipped);
-        }
-        if model.layers.is_empty() && model.dense.is_empty() {
+        if model.layers.is_empty() && model.dense.is_empty() && model.skipped.is_empty() {
             return Err(Error::content(
                 folder.path(),
-                "no `.weight` in any of its safetensors files",
+                "no matrix in any of its safetensors files",
             ));
         }
         Ok(model)
     }
 
-    /// A weight that is not quantized; vectors are those of norms.
-    fn add_dense(&mut self, name: String, shape: &[usize]) {
-        match *shape {
-            [] | [_] => {}
-            [n, k] => {
-                if !self.dense.iter().any(|d| d.n == n && d.k == k) {
-                    self.dense.push(Dense { name, n, k });
-                }
+    fn add(&mut self, module: &Module, seen: &mut BTreeMap<String, usize>) -> Result<()> {
+        let &Module {
+            ref name,
+            n,
+            k,
+            quantization,
+            bias,
+        } = module;
+        let Some(quantization) = quantization else {
+            let shape = |dense: &&mut Dense| (dense.n, dense.k, dense.bias) == (n, k, bias);
+            match self.dense.iter_mut().find(shape) {
+                Some(dense) => dense.count += 1,
+                None => self.dense.push(Dense {
+                    name: name.clone(),
+                    n,
+                    k,
+                    bias,
+                    count: 1,
+                }),
             }
-            _ => self.skipped.push(format!(
-                "{name}: {shape:?}, more than a matrix, not quantized"
-            )),
+            return Ok(());
+        };
+        let product = Product::new(n, k, quantization)?;
+        match seen.get(&product.shape()) {
+            Some(&at) => self.layers[at].count += 1,
+            None => {
+                seen.insert(product.shape(), self.layers.len());
+                self.layers.push(Layer {
+                    product: product.named(name),
+                    count: 1,
+                });
+            }
         }
+        Ok(())
     }
 }
 
-/// How a module is quantized; `None` if it is not. What the tensors say decides, the configuration
-/// fills in what they leave open.
-pub(crate) fn quantization(
-    config: &Config,
-    folder: &Folder,
-    module: &str,
-) -> Result<Option<Quantization>> {
-    let Some(scales) = folder.find(&format!("{module}.scales")) else {
-        return Ok(None);
-    };
-    let weight = folder.tensor(&format!("{module}.weight"))?;
-    let fail = |reason: String| Error::content(folder.path(), format!("{module}: {reason}"));
-    if weight.dtype != Dtype::U32 {
-        return Err(fail(format!(
-            "has scales, but its weight is {:?}, expected U32",
-            weight.dtype
-        )));
+/// Every tensor of a folder, and what it is.
+///
+/// # Errors
+/// Those of [`Model::read`].
+pub fn inventory(folder: &Path) -> Result<Inventory> {
+    let (config, folder) = open(folder)?;
+    Ok(Inventory::read(&config, &folder)?.0)
+}
+
+fn open(folder: &Path) -> Result<(Config, Folder)> {
+    let found = std::fs::metadata(folder).map_err(|error| Error::File {
+        path: folder.to_owned(),
+        error,
+    })?;
+    if !found.is_dir() {
+        return Err(Error::content(
+            folder,
+            "expected a model folder: config.json and model*.safetensors",
+        ));
     }
-    let stated = config.format_of(module).map_err(&fail)?;
-    let affine = folder.find(&format!("{module}.biases")).is_some();
-    let quantization = match stated {
-        Some(stated) if stated.has_biases() == affine => stated,
-        Some(stated) => {
-            return Err(fail(format!(
-                "config.json says {}, but it has {} biases",
-                stated.mode(),
-                if affine { "" } else { "no" }
-            )));
-        }
-        None => {
-            return Err(fail(
-                "has scales, but config.json has no `quantization`".to_owned(),
-            ));
-        }
-    };
-    let columns = |shape: &[usize]| shape.last().copied().unwrap_or(0);
-    let k = columns(&scales.shape) * quantization.group_size() as usize;
-    let packed = columns(&weight.shape) * 32;
-    if packed != k * quantization.bits() as usize {
-        return Err(fail(format!(
-            "{packed} packed bits a row, expected {} for {k} values of {}",
-            k * quantization.bits() as usize,
-            crate::product::format(quantization)
-        )));
-    }
-    Ok(Some(quantization))
+    Ok((Config::read(folder)?, Folder::open(folder)?))
 }
 
 /// Parts of a layer in the order in which they are computed.
@@ -215,11 +192,11 @@ const PARTS: [&str; 9] = [
 /// The order of computation: by layer, then by part, then by name.
 fn order(a: &str, b: &str) -> Ordering {
     let key = |name: &str| {
-        let layer = name.split('.').find_map(|part| part.parse::<usize>().ok());
+        let layer = inventory::layer_of(name);
         let part = PARTS.iter().position(|part| name.ends_with(part));
         // What is in no layer comes first if it is an embedding, else last.
         let layer = match (layer, part) {
-            (Some(layer), _) => layer + 1,
+            (Some(layer), _) => layer.saturating_add(1),
             (None, Some(0)) => 0,
             _ => usize::MAX,
         };

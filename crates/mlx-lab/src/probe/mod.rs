@@ -10,12 +10,12 @@ use mlx_overlay::{Dtype, PolicyKind, RowPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::model::{Attention, Model};
+use crate::model::Model;
 use crate::saved::Layout;
-use crate::{Error, Result, setting};
+use crate::{Error, Result, kernels, setting};
 
 pub use crate::model::Layer;
-pub use operation::{Operation, OperationVerdict};
+pub use operation::{Operation, OperationCell, OperationVerdict};
 pub use text::{render, table};
 
 /// What is compared.
@@ -29,28 +29,44 @@ pub struct Options {
     pub dtype: Dtype,
     /// Different random numbers to try.
     pub seeds: u64,
-    /// Compute this many outputs of each product where fewer take the same kernel; all if `None`.
+    /// Compute this many outputs of each product if as few take the same kernel; all if `None`. Attention then has one
+    /// head of keys.
     pub outputs: Option<usize>,
     /// Positions that attention looks back on.
-    pub context: usize,
+    pub contexts: Vec<usize>,
+    /// Whether the device is simulated. Then a policy is left at its first difference, and a block that would take
+    /// minutes is not compared.
+    pub simulated: bool,
 }
 
 impl Options {
-    /// Blocks of 2 to 8 rows in bf16, under every policy that there is. On a simulated device only
-    /// as many outputs as show a difference.
+    /// Blocks of 2 to 9, 12, 13 and 16 rows in bf16, under every policy that there is: up to two tiles of the streamed
+    /// kernels, whole and not. On a simulated device only as many outputs as show a difference.
     ///
     /// # Errors
     /// MLX's.
     pub fn new() -> Result<Self> {
         let simulated = Machine::here()?.simulated;
         Ok(Self {
-            rows: (2..=8).collect(),
+            rows: (2..=9).chain([12, 13, 16]).collect(),
             policies: setting::policies(),
             dtype: Dtype::Bf16,
-            seeds: 2,
+            seeds: if simulated { 1 } else { 2 },
             outputs: simulated.then_some(32),
-            context: if simulated { 40 } else { 512 },
+            contexts: if simulated {
+                vec![40, 1030, 4100]
+            } else {
+                vec![512, 1030, 4100, 8200]
+            },
+            simulated,
         })
+    }
+
+    /// The types of x. The model's comes last: its kernels are the ones that are reported.
+    fn types(&self) -> Vec<Dtype> {
+        let mut types = vec![Dtype::F32];
+        types.extend((self.dtype != Dtype::F32).then_some(self.dtype));
+        types
     }
 }
 
@@ -61,24 +77,29 @@ pub struct Cell {
     pub policy: String,
     /// Rows.
     pub rows: usize,
-    /// The kernel that was dispatched, as the plan of the whole product says too. Empty where the
+    /// The kernel that was dispatched, as the plan of the whole product says too. Empty if the
     /// library does not tell.
     pub kernel: String,
     /// Its function.
     pub function: String,
-    /// What the dispatch took, as counters name it.
-    pub path: String,
     /// How often it reads the weights.
     pub weight_passes: usize,
     /// Bytes that it reads of them.
     pub weight_bytes: u64,
-    /// Outputs that were compared, over all seeds and types.
+    /// Outputs that were compared, over all seeds and types; 0 if none was: a simulated device is left at the first
+    /// difference, and spared blocks that would take minutes.
     pub outputs: usize,
     /// Outputs whose bits are not those of the row alone.
     pub differing: usize,
 }
 
-/// What a layer came to.
+impl Cell {
+    fn is_exact(&self) -> bool {
+        self.outputs > 0 && self.differing == 0
+    }
+}
+
+/// The result for a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerVerdict {
     /// The layer.
@@ -88,19 +109,17 @@ pub struct LayerVerdict {
     pub alone: String,
     /// Its function.
     pub alone_function: String,
-    /// What the dispatch took for it.
-    pub alone_path: String,
     /// Policies under which every row has its bits.
     pub exact: Vec<String>,
     /// All that was compared.
     pub cells: Vec<Cell>,
 }
 
-/// What a model, or a list of products, came to.
+/// The result for a model, or for a list of products.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The layout, in a file.
-    pub format: Layout,
+    pub format: Layout<3>,
     /// Where.
     pub machine: Machine,
     /// Type of x.
@@ -109,12 +128,14 @@ pub struct Report {
     pub rows: Vec<usize>,
     /// Product by product.
     pub layers: Vec<LayerVerdict>,
-    /// What no policy decides: attention, dense products, norms.
+    /// What else the model computes: dense products, attention, norms, rotary positions.
     pub operations: Vec<OperationVerdict>,
-    /// Policies under which every product is exact, cheapest first.
+    /// Policies under which all of these are exact, cheapest first.
     pub exact: Vec<String>,
-    /// What stands in the way where no policy makes the whole block exact, in the order of the model.
+    /// What stands in the way if no policy makes the whole block exact, in the order of the model.
     pub obstacles: Vec<String>,
+    /// What the model has besides, and is known not to be multiplied.
+    pub others: Vec<String>,
     /// What the model has besides and was not probed, and why.
     pub skipped: Vec<String>,
 }
@@ -125,21 +146,28 @@ impl Report {
         self.exact.first().map(String::as_str)
     }
 
-    /// Whether the whole block is exact under some policy, what no policy decides included. It is
-    /// not known to be where something was not probed.
+    /// Whether a product was compared. Without one nothing is exact, whatever norms are.
+    pub fn has_products(&self) -> bool {
+        let is_dense =
+            |verdict: &OperationVerdict| matches!(verdict.operation, Operation::Dense { .. });
+        !self.layers.is_empty() || self.operations.iter().any(is_dense)
+    }
+
+    /// Whether the whole block is exact under some policy. It is not known to be if something was
+    /// not probed.
     pub fn is_exact(&self) -> bool {
         self.is_exact_where_probed() && self.skipped.is_empty()
     }
 
-    /// Whether all that was probed is exact under some policy, whatever was not.
+    /// Whether all that was probed is exact under some policy, and something was.
     pub fn is_exact_where_probed(&self) -> bool {
-        !self.exact.is_empty() && self.obstacles.is_empty()
+        !self.exact.is_empty()
     }
 
-    /// What the probe certifies for a policy, to be held against what a server dispatches.
+    /// What the probe certifies for a policy, to be compared with what a server dispatches.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the products are not exact under it.
+    /// [`Error::Invalid`] if not all that was probed is exact under it.
     pub fn certificate(&self, policy: RowPolicy) -> Result<Certificate> {
         let name = policy.to_string();
         if !self.exact.contains(&name) {
@@ -147,58 +175,91 @@ impl Report {
                 "the products are not exact under {policy}, so there is nothing to certify"
             )));
         }
-        let cells = self.layers.iter().flat_map(|layer| {
+        // Under `wide` one row takes the kernel of several.
+        let wide = policy.kind() == PolicyKind::Wide;
+        let of_layers = self.layers.iter().flat_map(|layer| {
             let cells = layer.cells.iter().filter(|cell| cell.policy == name);
-            // Under `wide` one row takes the path of several.
-            let alone = (policy.kind() != PolicyKind::Wide).then(|| layer.alone_path.clone());
-            cells.map(|cell| cell.path.clone()).chain(alone)
+            let alone = (!wide).then_some(&layer.alone);
+            cells.map(|cell| &cell.kernel).chain(alone)
         });
+        let of_operations = self.operations.iter().flat_map(|operation| {
+            let cells = operation.cells.iter().filter(|cell| cell.policy == name);
+            cells.flat_map(|cell| &cell.kernels).chain(&operation.alone)
+        });
+        let kernels = of_layers
+            .chain(of_operations)
+            .filter(|name| !name.is_empty());
         Ok(Certificate {
             format: Layout,
             policy: name.clone(),
-            paths: cells.filter(|name| !name.is_empty()).collect(),
+            rows: self.rows.iter().copied().max().unwrap_or(1),
+            kernels: kernels.cloned().collect(),
+            operations: !self.operations.is_empty(),
         })
     }
 }
 
 /// The kernels that a probe saw being exact under a policy.
 ///
-/// A server that is about to rely on a probe counts what it dispatches
-/// ([`crate::setting::Counters`]) and asks [`Certificate::check`]: a probe of other shapes, types
-/// or layouts than those served has certified other kernels.
+/// A server that is about to rely on a probe records what a verify pass dispatches
+/// ([`mlx_overlay::record_kernels`]) and asks [`Certificate::check`]: a probe of other shapes, types
+/// or layouts than those served has certified other kernels. A kernel's name has its function, the type, bits and group
+/// size, and the rows of its tile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
     /// The layout, in a file.
-    pub format: Layout,
+    pub format: Layout<3>,
     /// The policy.
     pub policy: String,
-    /// What products took, as [`mlx_overlay::dispatch_stats`] names it.
-    pub paths: BTreeSet<String>,
+    /// The most rows of a block that was probed.
+    pub rows: usize,
+    /// The kernels, by name.
+    pub kernels: BTreeSet<String>,
+    /// Whether dense products and attention were probed, too. If not, nothing is said about them.
+    pub operations: bool,
 }
 
 impl Certificate {
-    /// Holds what was dispatched against what was probed.
+    /// Compares what a block of so many rows dispatched with what was probed. Kernels that compute neither a product nor
+    /// attention are not looked at.
     ///
     /// # Errors
-    /// [`Error::Uncertified`] names the paths that were not probed.
-    pub fn check(&self, dispatched: &[(String, u64)]) -> Result<()> {
-        let strangers: Vec<String> = dispatched
-            .iter()
-            .filter(|(name, count)| *count > 0 && !self.paths.contains(name))
-            .map(|(name, count)| format!("{name} ({count} times)"))
-            .collect();
+    /// [`Error::Uncertified`] names the kernels that were not probed; [`Error::Invalid`] for more rows than were.
+    pub fn check<S: AsRef<str>>(
+        &self,
+        rows: usize,
+        dispatched: impl IntoIterator<Item = S>,
+    ) -> Result<()> {
+        if rows > self.rows {
+            return Err(Error::Invalid(format!(
+                "policy {} was probed with blocks of up to {} rows, and this one has {rows}: the probe says nothing about it",
+                self.policy, self.rows
+            )));
+        }
+        let mut strangers: Vec<String> = Vec::new();
+        for kernel in dispatched {
+            let kernel = kernel.as_ref();
+            let meant =
+                kernels::decides(kernel) && (self.operations || !kernels::is_operation(kernel));
+            if meant
+                && !self.kernels.contains(kernel)
+                && !strangers.iter().any(|name| name == kernel)
+            {
+                strangers.push(kernel.to_owned());
+            }
+        }
         if strangers.is_empty() {
             return Ok(());
         }
         Err(Error::Uncertified {
             policy: self.policy.clone(),
-            probed: self.paths.iter().cloned().collect(),
+            probed: self.kernels.iter().cloned().collect(),
             strangers,
         })
     }
 }
 
-/// Probes products. `progress` is told how many of how many are done.
+/// Probes products. `progress` is told how many of how many blocks are compared.
 ///
 /// # Errors
 /// MLX's; [`Error::Kernel`] if a product was dispatched to another kernel than the plan of the
@@ -208,17 +269,10 @@ pub fn products(
     options: &Options,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Report> {
-    check(options)?;
-    let mut verdicts = Vec::new();
-    for (done, layer) in layers.iter().enumerate() {
-        progress(done, layers.len());
-        verdicts.push(product::verdict(layer, options)?);
-    }
-    progress(layers.len(), layers.len());
-    report(verdicts, Vec::new(), &[], options)
+    run(layers, &[], [&[], &[]], options, progress)
 }
 
-/// Probes a model: its products, and what no policy decides.
+/// Probes a model: its products, and what lies between them.
 ///
 /// # Errors
 /// Those of [`products`].
@@ -227,100 +281,218 @@ pub fn model(
     options: &Options,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Report> {
-    check(options)?;
-    let operations = operations(model, options);
-    let total = model.layers.len() + operations.len();
-    let mut layers = Vec::new();
-    for layer in &model.layers {
-        progress(layers.len(), total);
-        layers.push(product::verdict(layer, options)?);
-    }
-    let mut others = Vec::new();
-    for operation in operations {
-        progress(layers.len() + others.len(), total);
-        others.push(operation::verdict(operation, options)?);
-    }
-    progress(total, total);
-    report(layers, others, &model.skipped, options)
+    let mut skipped = model.skipped.clone();
+    let operations = operations(model, options, &mut skipped)?;
+    run(
+        &model.layers,
+        &operations,
+        [&model.others, &skipped],
+        options,
+        progress,
+    )
 }
 
-fn operations(model: &Model, options: &Options) -> Vec<Operation> {
-    let mut operations = Vec::new();
-    if let Some(Attention {
-        heads,
-        kv_heads,
-        head_dim,
-        hidden,
-        ..
-    }) = model.attention
-    {
-        operations.push(Operation::RmsNorm { dims: hidden });
-        operations.push(Operation::Rope {
-            heads,
-            dims: head_dim,
-        });
-        operations.push(Operation::Attention {
-            heads,
-            kv_heads,
-            dims: head_dim,
-            context: options.context,
-        });
-    }
-    operations.extend(model.dense.iter().map(|dense| Operation::Dense {
-        name: dense.name.clone(),
-        n: dense.n,
-        k: dense.k,
-    }));
-    operations
-}
-
-fn check(options: &Options) -> Result<()> {
-    let complaint = if options.rows.is_empty() || options.rows.iter().any(|&m| m < 2) {
-        "blocks have two rows or more"
-    } else if options.policies.is_empty() {
-        "no policy to try"
-    } else if options.seeds == 0 {
-        "no seed to try"
-    } else if !options.dtype.is_float() {
-        "x is of f32, f16 or bf16"
-    } else {
-        return Ok(());
-    };
-    Err(Error::Invalid(complaint.to_owned()))
-}
-
-fn report(
-    layers: Vec<LayerVerdict>,
-    operations: Vec<OperationVerdict>,
-    skipped: &[String],
+fn run(
+    layers: &[Layer],
+    operations: &[(Operation, usize)],
+    [others, skipped]: [&[String]; 2],
     options: &Options,
+    progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Report> {
-    let mut exact: Vec<(u64, String)> = options
-        .policies
-        .iter()
-        .map(ToString::to_string)
-        .filter(|name| layers.iter().all(|layer| layer.exact.contains(name)))
-        .map(|name| (cost(&layers, &name), name))
-        .collect();
-    // Stable: of two that read the same, the one that was asked for first stays first.
-    exact.sort_by_key(|&(bytes, _)| bytes);
-    let exact: Vec<String> = exact.into_iter().map(|(_, name)| name).collect();
-    let mut obstacles = Vec::new();
-    if exact.is_empty() {
-        obstacles.extend(layers.iter().filter_map(obstacle));
+    check(options)?;
+    let total =
+        layers.len() * product::steps(options) + operations.len() * operation::steps(options);
+    let mut done = 0;
+    let mut step = || {
+        progress(done, total);
+        done += 1;
+    };
+    let mut products = Vec::new();
+    for layer in layers {
+        products.push(product::verdict(layer, options, &mut step)?);
     }
-    obstacles.extend(operations.iter().filter_map(OperationVerdict::obstacle));
-    Ok(Report {
+    let mut verdicts = Vec::new();
+    for (operation, count) in operations {
+        verdicts.push(operation::verdict(
+            operation.clone(),
+            *count,
+            options,
+            &mut step,
+        )?);
+    }
+    let mut report = Report {
         format: Layout,
         machine: Machine::here()?,
         dtype: options.dtype.to_string(),
         rows: options.rows.clone(),
-        layers,
-        operations,
-        exact,
-        obstacles,
+        layers: products,
+        operations: verdicts,
+        exact: Vec::new(),
+        obstacles: Vec::new(),
+        others: others.to_vec(),
         skipped: skipped.to_vec(),
-    })
+    };
+    conclude(&mut report, options)?;
+    Ok(report)
+}
+
+/// The operations of a model. What a policy does not cover is skipped.
+fn operations(
+    model: &Model,
+    options: &Options,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<(Operation, usize)>> {
+    let mut operations: Vec<(Operation, usize)> = Vec::new();
+    if let Some(dims) = model.hidden {
+        operations.push((Operation::RmsNorm { dims }, 1));
+    }
+    for shape in &model.attention {
+        let rope = Operation::Rope {
+            heads: shape.heads,
+            dims: shape.head_dim,
+        };
+        if shape.head_dim.is_multiple_of(2) && operations.iter().all(|(other, _)| *other != rope) {
+            operations.push((rope, shape.layers));
+        }
+        let at = |context| Operation::Attention {
+            heads: shape.heads,
+            kv_heads: shape.kv_heads,
+            dims: shape.head_dim,
+            value_dims: shape.value_dim,
+            sinks: shape.sinks,
+            context,
+        };
+        let most = options.rows.iter().copied().max().unwrap_or(0);
+        let mut contexts: Vec<usize> = options
+            .contexts
+            .iter()
+            .map(|&context| context.max(most))
+            .collect();
+        if let Some(window) = shape.window {
+            contexts
+                .iter_mut()
+                .for_each(|context| *context = window.min(*context));
+            skipped.push(format!(
+                "attention past the window of {window} positions of {} layers: a block sees an array mask there, which \
+                 no policy covers",
+                shape.layers
+            ));
+        }
+        contexts.sort_unstable();
+        contexts.dedup();
+        contexts.retain(|&context| context >= most);
+        let mut last = None;
+        for context in contexts {
+            // Further positions with the same kernels show nothing new.
+            let new = match last {
+                None => true,
+                Some(last) => operation::changes(&at(context), options, last, context)?,
+            };
+            if !new {
+                continue;
+            }
+            last = Some(context);
+            // Layers with a window and those without it are alike within the window.
+            match operations
+                .iter_mut()
+                .find(|(other, _)| *other == at(context))
+            {
+                Some((_, layers)) => *layers += shape.layers,
+                None => operations.push((at(context), shape.layers)),
+            }
+        }
+    }
+    operations.extend(model.dense.iter().map(|dense| {
+        let operation = Operation::Dense {
+            name: dense.name.clone(),
+            n: dense.n,
+            k: dense.k,
+            bias: dense.bias,
+        };
+        (operation, dense.count)
+    }));
+    Ok(operations)
+}
+
+fn check(options: &Options) -> Result<()> {
+    let complaint =
+        if options.rows.is_empty() || options.rows.iter().any(|m| !(2..=MOST_ROWS).contains(m)) {
+            "blocks have 2 to 4096 rows"
+        } else if options.policies.is_empty() {
+            "no policy to try"
+        } else if options.seeds == 0 {
+            "no seed to try"
+        } else if options
+            .contexts
+            .iter()
+            .any(|&context| context > MOST_POSITIONS)
+        {
+            "attention looks back on at most 1048576 positions"
+        } else if !options.dtype.is_float() {
+            "x is of f32, f16 or bf16"
+        } else {
+            return Ok(());
+        };
+    Err(Error::Invalid(complaint.to_owned()))
+}
+
+const MOST_ROWS: usize = 4096;
+const MOST_POSITIONS: usize = 1 << 20;
+
+/// Which policies are exact for all that was compared, and what stands in their way.
+fn conclude(report: &mut Report, options: &Options) -> Result<()> {
+    let mut exact: Vec<(u64, String)> = Vec::new();
+    if !report.has_products() {
+        return Ok(());
+    }
+    for &policy in &options.policies {
+        let name = policy.to_string();
+        let layers = report
+            .layers
+            .iter()
+            .all(|layer| layer.exact.contains(&name));
+        let operations = report
+            .operations
+            .iter()
+            .all(|operation| operation.exact.contains(&name));
+        if layers && operations {
+            let mut bytes = cost(&report.layers, &name);
+            for verdict in &report.operations {
+                bytes += operation::dense_bytes(&verdict.operation, options, policy)?
+                    * verdict.count as u64;
+            }
+            exact.push((bytes, name));
+        }
+    }
+    // Stable: of two that read the same, the one that was asked for first stays first.
+    exact.sort_by_key(|&(bytes, _)| bytes);
+    report.exact = exact.into_iter().map(|(_, name)| name).collect();
+    if !report.exact.is_empty() {
+        return Ok(());
+    }
+    for &policy in &options.policies {
+        let layers = report
+            .layers
+            .iter()
+            .filter_map(|layer| obstacle(layer, policy));
+        let operations = report.operations.iter().filter_map(|verdict| {
+            let name = policy.to_string();
+            let (_, why) = verdict.reasons.iter().find(|(of, _)| *of == name)?;
+            let from = verdict
+                .differs_from(&name)
+                .map(|rows| format!(" differs from M = {rows} on"));
+            let from = from.unwrap_or_else(|| " is not known to be exact".to_owned());
+            Some(format!("{}: `{policy}`{from}: {why}", verdict.operation))
+        });
+        let mut found = layers.chain(operations);
+        let first = found.next();
+        let more = found.count();
+        report.obstacles.extend(first.map(|first| match more {
+            0 => first,
+            more => format!("{first} ({more} more under `{policy}`)"),
+        }));
+    }
+    Ok(())
 }
 
 /// Bytes of weights that a policy reads, over all layers and numbers of rows.
@@ -332,21 +504,34 @@ fn cost(layers: &[LayerVerdict], policy: &str) -> u64 {
     layers.iter().map(of).sum()
 }
 
-/// What is at work where a product differs even from one-row kernels.
-fn obstacle(layer: &LayerVerdict) -> Option<String> {
-    let narrow = |cell: &&Cell| cell.policy.starts_with("narrow") && cell.differing > 0;
-    let cell = layer.cells.iter().find(narrow)?;
-    let policy: RowPolicy = cell.policy.parse().ok()?;
-    let why = match policy.rows() {
-        Some(most) if cell.rows > most as usize => format!(
-            "a block has at most {most} rows under it: take `exact:{0}`, or `narrow:{0}`",
+/// Why a product is not exact under a policy.
+fn obstacle(layer: &LayerVerdict, policy: RowPolicy) -> Option<String> {
+    let name = policy.to_string();
+    let cell = layer
+        .cells
+        .iter()
+        .find(|cell| cell.policy == name && !cell.is_exact())?;
+    let what = format!("{} ({} like it)", layer.layer.product, layer.layer.count);
+    if cell.outputs == 0 {
+        return Some(format!(
+            "{what}: `{policy}` was not compared at M = {}, as its kernel takes all outputs: too long for a simulated device",
             cell.rows
-        ),
-        _ => "not the choice of a kernel: please report it with this output".to_owned(),
+        ));
+    }
+    let why = match (policy.kind(), policy.rows()) {
+        (PolicyKind::Default, _) => "MLX's own choice",
+        (_, Some(most)) if cell.rows > most as usize => {
+            return Some(format!(
+                "{what}: `{policy}` differs from M = {0} on, in {1}: a block has at most {most} rows under it: take \
+                 `exact:{0}`, or `narrow:{0}`",
+                cell.rows, cell.kernel
+            ));
+        }
+        _ => "not the choice of a kernel: please report it with this output",
     };
     Some(format!(
-        "{} ({} like it): `{policy}` differs from M = {} on, in {}: {why}",
-        layer.layer.product, layer.layer.count, cell.rows, cell.kernel
+        "{what}: `{policy}` differs from M = {} on, in {}: {why}",
+        cell.rows, cell.kernel
     ))
 }
 
@@ -356,23 +541,31 @@ mod tests {
 
     #[test]
     fn a_certificate_names_what_was_not_probed() {
-        let certificate = Certificate {
+        const ALONE: &str = "affine_qmv_fast_bfloat16_t_gs_64_b_4_batch_0";
+        const BLOCK: &str = "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_batch_0";
+        let mut certificate = Certificate {
             format: Layout,
             policy: "exact".to_owned(),
-            paths: ["qmv_fast", "qmv_streamed_fast"].map(str::to_owned).into(),
+            rows: 8,
+            kernels: [ALONE, BLOCK].map(str::to_owned).into(),
+            operations: false,
         };
-        let served = [
-            ("qmv_fast".to_owned(), 9),
-            ("qmv_streamed_fast".to_owned(), 3),
-        ];
-        certificate.check(&served).unwrap();
-        let error = certificate
-            .check(&[("qmv".to_owned(), 2), ("matrix".to_owned(), 0)])
-            .unwrap_err();
+        certificate
+            .check(8, [ALONE, BLOCK, "vn_copyfloat32", "gemv_float32"])
+            .unwrap();
+        let wider = BLOCK.replace("b_4", "b_8");
+        let error = certificate.check(8, [ALONE, &wider, &wider]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "policy exact was probed with qmv_fast, qmv_streamed_fast, but qmv (2 times) ran \
-             as well: the probe says nothing about them"
+            format!(
+                "policy exact was probed with {ALONE}, {BLOCK}, but {wider} ran as well: the probe says nothing about them"
+            )
         );
+        assert!(
+            certificate.check(9, [ALONE]).is_err(),
+            "more rows than were probed"
+        );
+        certificate.operations = true;
+        assert!(certificate.check(8, ["gemv_float32"]).is_err());
     }
 }

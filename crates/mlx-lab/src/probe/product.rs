@@ -1,5 +1,7 @@
 //! One quantized product: rows together against rows alone.
 
+use std::collections::BTreeMap;
+
 use dispatch_plan::{Plan, function_of};
 use mlx_overlay::{
     Array, Dtype, PolicyKind, QuantizedMatrix, RowPolicy, Stream, quantized_matmul, slice,
@@ -19,14 +21,23 @@ struct Run {
     function: String,
 }
 
-pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> {
+/// Blocks of a layer that it takes to compare: one for each policy, number of rows, type and seed.
+pub(super) fn steps(options: &Options) -> usize {
+    options.policies.len() * options.rows.len() * options.types().len() * options.seeds as usize
+}
+
+/// Compares a layer's product; `step` is called [`steps`] times.
+pub(super) fn verdict(
+    layer: &Layer,
+    options: &Options,
+    step: &mut dyn FnMut(),
+) -> Result<LayerVerdict> {
     let product = &layer.product;
     let default = setting::stream(RowPolicy::DEFAULT)?;
     let mut verdict = LayerVerdict {
         layer: layer.clone(),
         alone: String::new(),
         alone_function: String::new(),
-        alone_path: String::new(),
         exact: Vec::new(),
         cells: Vec::new(),
     };
@@ -41,51 +52,69 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
             rows,
             kernel: String::new(),
             function: String::new(),
-            path: String::new(),
             weight_passes: 0,
             weight_bytes: 0,
             outputs: 0,
             differing: 0,
         }));
     }
-    let most = options.rows.iter().copied().max().unwrap_or(0);
-    // The model's type last: its kernels are the ones that are reported.
-    let mut types = vec![Dtype::F32];
-    types.extend((options.dtype != Dtype::F32).then_some(options.dtype));
-    for dtype in types {
-        let outputs = outputs(product, options, dtype, &default, &streams)?;
+    let mut differs = vec![false; streams.len()];
+    for dtype in options.types() {
+        let (whole, _) = kernel_of(product, dtype, 1, &default)?;
         for seed in 0..options.seeds {
-            let sample = Sample::new(product, dtype, most, outputs, seed)?;
-            let mut alone = Vec::new();
-            for row in 0..most {
-                let run = default.scope(|| sample.run(row..row + 1))?;
-                let path = verify(product, dtype, 1, &default, &run)?
-                    .map(|plan| plan.path.kernel_name(plan.fast));
-                (verdict.alone, verdict.alone_function) = (run.kernel, run.function);
-                verdict.alone_path = path.unwrap_or_default();
-                alone.extend(run.bits);
-            }
+            let mut samples = Samples {
+                product,
+                dtype,
+                rows: options.rows.iter().copied().max().unwrap_or(0),
+                seed,
+                made: BTreeMap::new(),
+            };
             let mut cells = verdict.cells.iter_mut();
-            for (policy, stream) in &streams {
-                // `wide` has bits of its own, those of one row included.
-                let alone = if policy.kind() == PolicyKind::Wide {
-                    let row = |row| Ok::<_, Error>(sample.run(row..row + 1)?.bits);
-                    let rows = stream.scope(|| (0..most).map(row).collect::<Result<Vec<_>>>())?;
-                    &rows.concat()
-                } else {
-                    &alone
-                };
+            for ((policy, stream), differs) in streams.iter().zip(&mut differs) {
                 for (&rows, cell) in options.rows.iter().zip(&mut cells) {
-                    let run = stream.scope(|| sample.run(0..rows))?;
-                    if let Some(plan) = verify(product, dtype, rows, stream, &run)? {
-                        cell.path = plan.path.kernel_name(plan.fast);
+                    step();
+                    let (kernel, plan) = kernel_of(product, dtype, rows, stream)?;
+                    let kept = plan.as_ref().is_none_or(|plan| plan.identical);
+                    if let Some(plan) = plan {
                         cell.weight_passes = plan.weight_passes as usize;
                         cell.weight_bytes = plan.weight_bytes;
+                        cell.function = function_of(&plan.kernel).unwrap_or_default().to_owned();
+                        cell.kernel = plan.kernel;
                     }
-                    let alone = &alone[..run.bits.len()];
-                    cell.differing += alone.iter().zip(&run.bits).filter(|(a, b)| a != b).count();
-                    cell.outputs += run.bits.len();
+                    if options.simulated && *differs {
+                        continue;
+                    }
+                    let outputs = outputs(product, options, |part| {
+                        Ok(kernel_of(part, dtype, 1, &default)?.0 == whole
+                            && kernel_of(part, dtype, rows, stream)?.0 == kernel)
+                    })?;
+                    let work = outputs.saturating_mul(product.k).saturating_mul(rows);
+                    if options.simulated && work > if kept { BEARABLE } else { BEARABLE_MATRIX } {
+                        continue;
+                    }
+                    let sample = samples.of(outputs)?;
+                    // `wide` has bits of its own, those of one row included.
+                    let own = policy.kind() == PolicyKind::Wide;
+                    let run = stream.scope(|| sample.run(0..rows))?;
+                    expect(product, dtype, rows, &kernel, &run)?;
+                    let mut differing = 0;
+                    for row in 0..rows {
+                        let alone = sample.alone(row, if own { stream } else { &default }, own)?;
+                        if !own {
+                            expect(product, dtype, 1, &whole, alone)?;
+                            (verdict.alone, verdict.alone_function) =
+                                (alone.kernel.clone(), alone.function.clone());
+                        }
+                        let row = &run.bits[row * outputs..][..outputs];
+                        differing += alone.bits.iter().zip(row).filter(|(a, b)| a != b).count();
+                    }
                     (cell.kernel, cell.function) = (run.kernel, run.function);
+                    // MLX's matrix kernels cut K into parts, how many depends on the outputs: part of them proves nothing.
+                    *differs |= differing > 0;
+                    if outputs == product.n || kept || differing > 0 {
+                        cell.differing += differing;
+                        cell.outputs += run.bits.len();
+                    }
                 }
             }
         }
@@ -93,40 +122,44 @@ pub(super) fn verdict(layer: &Layer, options: &Options) -> Result<LayerVerdict> 
     for policy in &options.policies {
         let name = policy.to_string();
         let mut cells = verdict.cells.iter().filter(|cell| cell.policy == name);
-        if cells.all(|cell| cell.differing == 0) {
+        if cells.all(Cell::is_exact) {
             verdict.exact.push(name);
         }
     }
     Ok(verdict)
 }
 
-/// How many outputs to compute: few if they take the kernels of the whole product at every number of
-/// rows, one row included; else all.
+/// Multiplications beyond which a block is too much for the simulated device: half a minute or so.
+const BEARABLE: usize = 8_000_000_000;
+
+/// MLX's matrix kernels take far longer there.
+const BEARABLE_MATRIX: usize = 200_000_000;
+
+/// How many outputs to compute: the fewest that take the kernels of the whole product, from as many as asked for; else
+/// all.
 fn outputs(
     product: &Product,
     options: &Options,
-    dtype: Dtype,
-    default: &Stream,
-    streams: &[(RowPolicy, Stream)],
+    same: impl Fn(&Product) -> Result<bool>,
 ) -> Result<usize> {
-    let Some(few) = options.outputs.map(|n| reduced(product, n)) else {
+    let Some(few) = options.outputs else {
         return Ok(product.n);
     };
-    let part = Product {
-        n: few,
-        ..product.clone()
-    };
-    let blocks = streams
-        .iter()
-        .flat_map(|(_, stream)| options.rows.iter().map(move |&rows| (rows, stream)));
-    for (rows, stream) in [(1, default)].into_iter().chain(blocks) {
-        let kernel =
-            |product| Ok::<_, Error>(plan(product, dtype, rows, stream)?.map(|plan| plan.kernel));
-        if kernel(&part)? != kernel(product)? {
-            return Ok(product.n);
+    // Limits in MLX and here are powers of two: just above one, other kernels begin.
+    let candidates = std::iter::successors(Some(few), |few| few.checked_mul(2));
+    for few in candidates.flat_map(|few| [few, few.saturating_add(8)]) {
+        let n = reduced(product, few);
+        if n >= product.n {
+            break;
+        }
+        if same(&Product {
+            n,
+            ..product.clone()
+        })? {
+            return Ok(n);
         }
     }
-    Ok(few)
+    Ok(product.n)
 }
 
 /// As few outputs that are a multiple of 8 if all are, and none if none is: one-row kernels tell the
@@ -137,10 +170,61 @@ fn reduced(product: &Product, outputs: usize) -> usize {
     few.min(product.n)
 }
 
+/// The kernel that the whole product takes, and its plan if one is known.
+fn kernel_of(
+    product: &Product,
+    dtype: Dtype,
+    rows: usize,
+    stream: &Stream,
+) -> Result<(Option<String>, Option<Plan>)> {
+    let plan = plan(product, dtype, rows, stream)?;
+    Ok((plan.as_ref().map(|plan| plan.kernel.clone()), plan))
+}
+
+/// The kernel that ran must be the one that the whole product takes, or another was examined.
+fn expect(
+    product: &Product,
+    dtype: Dtype,
+    rows: usize,
+    kernel: &Option<String>,
+    run: &Run,
+) -> Result<()> {
+    match kernel {
+        Some(kernel) if *kernel != run.kernel => Err(Error::Kernel {
+            what: format!("{product}, {dtype}, M = {rows}"),
+            expected: kernel.clone(),
+            found: run.kernel.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A product's samples, by their number of outputs.
+struct Samples<'a> {
+    product: &'a Product,
+    dtype: Dtype,
+    rows: usize,
+    seed: u64,
+    made: BTreeMap<usize, Sample>,
+}
+
+impl Samples<'_> {
+    fn of(&mut self, outputs: usize) -> Result<&mut Sample> {
+        if !self.made.contains_key(&outputs) {
+            let sample = Sample::new(self.product, self.dtype, self.rows, outputs, self.seed)?;
+            self.made.insert(outputs, sample);
+        }
+        let missing = || Error::Invalid(format!("no sample of {outputs} outputs"));
+        self.made.get_mut(&outputs).ok_or_else(missing)
+    }
+}
+
 /// A matrix, and rows of x.
 struct Sample {
     matrix: QuantizedMatrix,
     x: Array,
+    /// Rows alone, by row and whether they follow `wide`.
+    alone: BTreeMap<(usize, bool), Run>,
 }
 
 impl Sample {
@@ -155,7 +239,18 @@ impl Sample {
         Ok(Self {
             matrix: noise.matrix([outputs, product.k], product.quantization, dtype, 1.0)?,
             x: noise.array(&[rows, product.k], 1.0, dtype)?,
+            alone: BTreeMap::new(),
         })
+    }
+
+    /// A row alone, computed once.
+    fn alone(&mut self, row: usize, stream: &Stream, wide: bool) -> Result<&Run> {
+        if !self.alone.contains_key(&(row, wide)) {
+            let run = stream.scope(|| self.run(row..row + 1))?;
+            self.alone.insert((row, wide), run);
+        }
+        let missing = || Error::Invalid(format!("row {row} was not computed"));
+        self.alone.get(&(row, wide)).ok_or_else(missing)
     }
 
     fn run(&self, rows: std::ops::Range<usize>) -> Result<Run> {
@@ -168,24 +263,5 @@ impl Sample {
             kernel,
             function,
         })
-    }
-}
-
-/// The kernel that ran must be the one that the whole product takes, or another was examined. Gives
-/// the whole product's plan.
-fn verify(
-    product: &Product,
-    dtype: Dtype,
-    rows: usize,
-    stream: &Stream,
-    run: &Run,
-) -> Result<Option<Plan>> {
-    match plan(product, dtype, rows, stream)? {
-        Some(plan) if plan.kernel != run.kernel => Err(Error::Kernel {
-            what: format!("{product}, {dtype}, M = {rows}"),
-            expected: plan.kernel,
-            found: run.kernel.clone(),
-        }),
-        plan => Ok(plan),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
-use super::{LayerVerdict, Report};
+use super::{LayerVerdict, Operation, OperationVerdict, Report};
 
 /// The whole outcome.
 pub fn render(report: &Report) -> String {
@@ -27,10 +27,7 @@ pub fn render(report: &Report) -> String {
         table(report)
     );
     for verdict in &report.operations {
-        let _ = match verdict.differs_from {
-            None => writeln!(text, "{}: exact", verdict.operation),
-            Some(rows) => writeln!(text, "{}: differs from M = {rows} on", verdict.operation),
-        };
+        let _ = writeln!(text, "{}", operation(verdict));
     }
     let _ = writeln!(text, "\n{}", verdict(report));
     for obstacle in &report.obstacles {
@@ -39,27 +36,64 @@ pub fn render(report: &Report) -> String {
     for skipped in &report.skipped {
         let _ = writeln!(text, "  not probed: {skipped}");
     }
+    for other in &report.others {
+        let _ = writeln!(text, "  not multiplied: {other}");
+    }
     text
 }
 
+/// An operation, and from how many rows it differs under which policy.
+fn operation(verdict: &OperationVerdict) -> String {
+    let differs = verdict
+        .reasons
+        .iter()
+        .map(|(policy, _)| match verdict.differs_from(policy) {
+            Some(rows) => format!("differs under {policy} from M = {rows} on"),
+            None => format!("not known under {policy}"),
+        });
+    let exact =
+        (!verdict.exact.is_empty()).then(|| format!("exact under {}", verdict.exact.join(", ")));
+    let all: Vec<String> = exact.into_iter().chain(differs).collect();
+    format!(
+        "{} ({}): {}",
+        verdict.operation,
+        verdict.count,
+        all.join("; ")
+    )
+}
+
 fn verdict(report: &Report) -> String {
+    if !report.has_products() {
+        return "verdict: none, as no product was probed".to_owned();
+    }
     let Some(policy) = report.recommended() else {
-        return "verdict: no policy makes every product exact".to_owned();
+        return "verdict: no policy makes all of it exact".to_owned();
     };
     let exact = report.exact.join(", ");
-    match report.obstacles.first() {
-        Some(first) => format!(
-            "verdict: the quantized products are exact under {exact} (take `{policy}`), but something \
-             else is at work; first: {}",
-            first.split(": ").next().unwrap_or_default()
-        ),
-        None if report.skipped.is_empty() => format!(
-            "verdict: exact under {exact}; take `{policy}`, which reads the fewest bytes of weights"
-        ),
-        None => format!(
-            "verdict: what was probed is exact under {exact} (take `{policy}`, which reads the fewest \
-             bytes of weights), but not all was"
-        ),
+    let take = format!("take `{policy}`, which reads the fewest bytes of weights");
+    let within = within(report);
+    if report.skipped.is_empty() {
+        format!("verdict: exact under {exact}, {within}; {take}")
+    } else {
+        format!(
+            "verdict: what was probed is exact under {exact}, {within} ({take}), but not all was"
+        )
+    }
+}
+
+/// How far the verdict reaches: kernels change with the rows and, in attention, with the positions.
+fn within(report: &Report) -> String {
+    let rows = report.rows.iter().max().copied().unwrap_or(0);
+    let positions = report
+        .operations
+        .iter()
+        .filter_map(|verdict| match verdict.operation {
+            Operation::Attention { context, .. } => Some(context),
+            _ => None,
+        });
+    match positions.max() {
+        None => format!("for blocks of up to {rows} rows"),
+        Some(most) => format!("for blocks of up to {rows} rows and {most} positions"),
     }
 }
 
@@ -79,7 +113,8 @@ pub fn table(report: &Report) -> Table {
             let cells = || layer.cells.iter().filter(|cell| cell.policy == policy);
             let differing: usize = cells().map(|cell| cell.differing).sum();
             let outputs: usize = cells().map(|cell| cell.outputs).sum();
-            let mut functions: Vec<&str> = cells().map(|cell| cell.function.as_str()).collect();
+            let functions = cells().map(|cell| cell.function.as_str());
+            let mut functions: Vec<&str> = functions.filter(|name| !name.is_empty()).collect();
             functions.dedup();
             table.add_row([
                 if i == 0 {
@@ -93,7 +128,9 @@ pub fn table(report: &Report) -> Table {
                     String::new()
                 },
                 policy.to_owned(),
-                if differing == 0 {
+                if cells().any(|cell| cell.outputs == 0) && differing == 0 {
+                    format!("none of {outputs}, but not all was compared")
+                } else if differing == 0 {
                     format!("none of {outputs}: exact")
                 } else {
                     format!("{differing} of {outputs}")

@@ -58,7 +58,7 @@ pub(crate) fn write(family: &str, more: More) -> TempDir {
     match more {
         More::Nothing => {}
         More::Router => {
-            let shape = [16, 512];
+            let shape = [64, 512];
             let name = "model.layers.0.mlp.router.weight";
             tensors.push(zeros(name, Stored::BF16, &shape));
         }

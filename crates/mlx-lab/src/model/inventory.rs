@@ -1,0 +1,538 @@
+//! Every tensor of a model, as what it is: part of a product, known not to be multiplied, or not looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mlx_overlay::Quantization;
+use safetensors::Dtype;
+
+use super::folder::{Tensor, named};
+use super::{Config, Folder, format};
+use crate::{Error, Result};
+
+/// A matrix that rows are multiplied with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its name.
+    pub name: String,
+    /// Outputs a row.
+    pub n: usize,
+    /// Values a row.
+    pub k: usize,
+    /// How it is quantized, if it is.
+    pub quantization: Option<Quantization>,
+    /// Whether something is added to each row: `addmm`, if it is not quantized.
+    pub bias: bool,
+}
+
+/// All tensors of a folder. Each is in one of the lists.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    /// Matrices of products, by name.
+    pub products: BTreeMap<String, Module>,
+    /// What is known not to be multiplied, and why.
+    pub others: BTreeMap<String, &'static str>,
+    /// What is not looked at, and why.
+    pub skipped: Vec<(String, String)>,
+    /// Lengths of vectors.
+    vectors: BTreeMap<String, usize>,
+    /// The modules of each layer.
+    layers: BTreeMap<usize, BTreeSet<String>>,
+}
+
+/// Parts of a model that mlx-lm, which computes text, leaves out.
+const LEFT_OUT: [&str; 13] = [
+    "vision_tower",
+    "vision_model",
+    "vision_embedder",
+    "vision_encoder",
+    "visual",
+    "multi_modal_projector",
+    "mm_projector",
+    "embed_vision",
+    "audio_tower",
+    "audio_encoder",
+    "embed_audio",
+    "mtp",
+    "mtp_block",
+];
+
+/// Matrices of which rows are looked up.
+const LOOKED_UP: [&str; 8] = [
+    "embed_tokens_per_layer",
+    "per_layer_embeddings",
+    "position_embeddings",
+    "position_embedding",
+    "embed_positions",
+    "pos_embed",
+    "wpe",
+    "token_type_embeddings",
+];
+
+/// Embeddings of tokens, which may serve as the head.
+const EMBEDDINGS: [&str; 7] = [
+    "embed_tokens",
+    "wte",
+    "word_embeddings",
+    "tok_embeddings",
+    "embed_in",
+    "embeddings",
+    "embedding",
+];
+
+const HEADS: [&str; 4] = ["lm_head", "embed_out", "output", "head"];
+
+/// Families whose head mlx-lm leaves out if the configuration ties it (`weights.pop("lm_head.weight")`).
+const TIES: [&str; 38] = [
+    "afmoe",
+    "apertus",
+    "bailing_hybrid",
+    "bailing_moe",
+    "bailing_moe_linear",
+    "bailing_moe_v3",
+    "bitnet",
+    "dots1",
+    "exaone_moe",
+    "glm",
+    "granite",
+    "granitemoe",
+    "granitemoehybrid",
+    "hunyuan_v1_dense",
+    "iquestcoder",
+    "jamba",
+    "kimi_k3",
+    "kimi_linear",
+    "laguna",
+    "llama",
+    "mellum",
+    "mimo",
+    "ministral3",
+    "mistral",
+    "mixtral",
+    "nemotron-nas",
+    "olmo_hybrid",
+    "plamo3",
+    "qwen2",
+    "qwen3",
+    "qwen3_5",
+    "qwen3_moe",
+    "qwen3_next",
+    "seed_oss",
+    "smollm3",
+    "spark2_5",
+    "xverse",
+    "youtu_llm",
+];
+
+/// Fields that say how many layers there are.
+const LAYERS: [&str; 4] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
+
+/// What other tools call the parts of a packed matrix.
+const FOREIGN: [&str; 13] = [
+    "qweight",
+    "qzeros",
+    "g_idx",
+    "weight_packed",
+    "weight_scale",
+    "weight_scale_2",
+    "weight_scale_inv",
+    "weight_shape",
+    "weight_zero_point",
+    "input_scale",
+    "absmax",
+    "quant_map",
+    "quant_state",
+];
+
+const CONVERT: &str = "convert the model with `mlx_lm.convert`";
+
+impl Inventory {
+    /// Reads a folder: headers alone. Also gives the number of layers, 0 if the configuration names none.
+    ///
+    /// # Errors
+    /// [`Error::Content`] for tensors that fit neither one another nor the configuration, and for layers that are not
+    /// there.
+    pub(super) fn read(config: &Config, folder: &Folder) -> Result<(Self, usize)> {
+        let mut inventory = Self::default();
+        let layers = config.counts(&LAYERS).first().copied();
+        let guessing: usize = config.counts(&["num_nextn_predict_layers"]).iter().sum();
+        let mut modules: BTreeMap<&str, Vec<(&str, &Tensor)>> = BTreeMap::new();
+        for (name, tensor) in folder.tensors() {
+            let (module, part) = name.rsplit_once('.').unwrap_or(("", name));
+            let layer = layer_of(name);
+            let beyond = layer.zip(layers).filter(|(layer, layers)| layer >= layers);
+            if is_left_out(name) || beyond.is_some_and(|(layer, layers)| layer < layers + guessing)
+            {
+                inventory
+                    .others
+                    .insert(name.to_owned(), "left out by mlx-lm");
+                continue;
+            }
+            if let Some((layer, layers)) = beyond {
+                let reason =
+                    format!("{name} is of layer {layer}, but config.json promises {layers} layers");
+                return Err(Error::content(folder.path(), reason));
+            }
+            if let Some(layer) = layer {
+                inventory
+                    .layers
+                    .entry(layer)
+                    .or_default()
+                    .insert(module.to_owned());
+            }
+            modules.entry(module).or_default().push((part, tensor));
+        }
+        for (module, parts) in modules {
+            inventory.add(config, folder, module, &parts)?;
+        }
+        inventory.settle_head(config);
+        inventory.check_layers(folder, layers)?;
+        inventory.check_parts_of_layers();
+        if config.flag("quantize_activations") {
+            inventory.skip(
+                "quantize_activations",
+                "config.json asks for products of quantized activations, which are not probed",
+            );
+        }
+        if let Some(file) = config.text("model_file") {
+            inventory.skip(file, "the model's own code, which may compute anything");
+        }
+        for file in &folder.unlisted {
+            let reason = "the index does not list it, and mlx-lm reads it as well; remove it if it is not the model's";
+            inventory.skip(file.clone(), reason);
+        }
+        Ok((inventory, layers.unwrap_or(0)))
+    }
+
+    fn add(
+        &mut self,
+        config: &Config,
+        folder: &Folder,
+        module: &str,
+        parts: &[(&str, &Tensor)],
+    ) -> Result<()> {
+        let get = |name: &str| {
+            parts
+                .iter()
+                .find(|(part, _)| *part == name)
+                .map(|&(_, tensor)| tensor)
+        };
+        if let Some(weight) = get("weight") {
+            let foreign = parts.iter().find(|(part, _)| FOREIGN.contains(part));
+            if let Some((part, _)) = foreign {
+                self.skip(
+                    module,
+                    format!("packed by another tool (`{part}`): {CONVERT}"),
+                );
+            } else {
+                self.add_weight(
+                    config,
+                    folder,
+                    module,
+                    weight,
+                    get("global_scale").is_some(),
+                )?;
+            }
+        } else if parts
+            .iter()
+            .any(|(part, _)| *part == "qweight" || FOREIGN.contains(part))
+        {
+            self.skip(module, format!("packed by another tool: {CONVERT}"));
+        } else if get("scales").is_some() {
+            return Err(Error::content(
+                folder.path(),
+                format!("{module}: has scales but no weight"),
+            ));
+        }
+        let foreign = |part: &str| {
+            FOREIGN.contains(&part)
+                || ["weight", "scales", "biases", "global_scale"].contains(&part)
+        };
+        for &(part, tensor) in parts.iter().filter(|(part, _)| !foreign(part)) {
+            let name = if module.is_empty() {
+                part.to_owned()
+            } else {
+                format!("{module}.{part}")
+            };
+            if tensor.shape.len() <= 1 || part == "bias" {
+                self.others.insert(name, "no matrix");
+            } else {
+                let convert = if is_float(tensor) {
+                    String::new()
+                } else {
+                    format!(": {CONVERT}")
+                };
+                let reason = format!(
+                    "{:?} {:?}, of a name that is not known here{convert}",
+                    tensor.dtype, tensor.shape
+                );
+                self.skip(name, reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_weight(
+        &mut self,
+        config: &Config,
+        folder: &Folder,
+        module: &str,
+        weight: &Tensor,
+        global_scale: bool,
+    ) -> Result<()> {
+        let quantization = format::quantization(config, folder, module)?;
+        let shape = &weight.shape;
+        let last = module.rsplit('.').next().unwrap_or(module);
+        if quantization.is_none() && !is_float(weight) {
+            self.skip(
+                module,
+                format!(
+                    "{:?} without scales of MLX's names: {CONVERT}",
+                    weight.dtype
+                ),
+            );
+        } else if let [] | [_] = shape[..] {
+            self.vectors
+                .insert(module.to_owned(), shape.first().copied().unwrap_or(1));
+            self.others.insert(format!("{module}.weight"), "no matrix");
+        } else if LOOKED_UP.contains(&last) {
+            self.others.insert(module.to_owned(), "looked up");
+        } else if is_of_experts(module) {
+            self.skip(
+                module,
+                "one of several experts, which mlx-lm stacks and picks by a gather",
+            );
+        } else if global_scale {
+            self.skip(module, "has a global scale, which is not probed");
+        } else if let [n, columns] = shape[..] {
+            let k = match quantization {
+                None => columns,
+                // It fits: `format` has seen to it.
+                Some(format) => columns * 32 / format.bits() as usize,
+            };
+            let product = Module {
+                name: module.to_owned(),
+                n,
+                k,
+                quantization,
+                bias: folder.find(&format!("{module}.bias")).is_some(),
+            };
+            self.products.insert(module.to_owned(), product);
+        } else if quantization.is_some() {
+            let what = if module.contains("embed_q") || module.contains("unembed_out") {
+                "one matrix a head"
+            } else {
+                "one matrix an expert, picked by a gather"
+            };
+            self.skip(module, format!("{shape:?}, {what}"));
+        } else if module.contains("conv") {
+            self.skip(
+                module,
+                format!("{shape:?}, a convolution, which is not probed"),
+            );
+        } else {
+            self.skip(
+                module,
+                format!("{shape:?}, more than a matrix, not quantized"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Tensors decide what the head is: the embedding, if there is no other, or if the configuration ties them.
+    fn settle_head(&mut self, config: &Config) {
+        let outside = |names: &[&str]| -> Vec<String> {
+            let is = |name: &&String| {
+                let last = name.rsplit('.').next().unwrap_or(name);
+                names.contains(&last) && layer_of(name).is_none()
+            };
+            self.products.keys().filter(is).cloned().collect()
+        };
+        let (embeddings, heads) = (outside(&EMBEDDINGS), outside(&HEADS));
+        if embeddings.is_empty() {
+            self.skip("embedding", "no tensor that is known here by name");
+        }
+        if heads.is_empty() {
+            if embeddings.is_empty() {
+                self.skip("head", "no tensor that is known here by name");
+            }
+        } else if config.tied() == Some(true) && config.is_one_of(&TIES) && !embeddings.is_empty() {
+            for head in heads {
+                self.products.remove(&head);
+                self.others.insert(
+                    head,
+                    "left out by mlx-lm, as config.json ties the head to the embedding",
+                );
+            }
+        } else if config.tied() == Some(false) {
+            for embedding in embeddings {
+                self.products.remove(&embedding);
+                self.others.insert(embedding, "looked up");
+            }
+        }
+        // With both, and a configuration that says nothing or a family that does not listen (Gemma 3 takes the head
+        // that is there), both are products here.
+    }
+
+    /// Fails unless every layer that the configuration promises has tensors.
+    fn check_layers(&mut self, folder: &Folder, layers: Option<usize>) -> Result<()> {
+        let Some(layers) = layers else {
+            self.skip(
+                "layers",
+                "config.json does not say how many there are (`num_hidden_layers`)",
+            );
+            return Ok(());
+        };
+        // Numbers beyond were refused, so the difference of the two is what is missing.
+        let missing = layers - self.layers.len();
+        let Some(first) = (0..layers).find(|layer| !self.layers.contains_key(layer)) else {
+            return Ok(());
+        };
+        let reason = format!(
+            "config.json promises {layers} layers, and {missing} of them have no tensors, first layer {first}; download the \
+             model again"
+        );
+        Err(Error::content(folder.path(), reason))
+    }
+
+    /// Names the projections of an MLP that a layer lacks, if another layer has them all.
+    fn check_parts_of_layers(&mut self) {
+        const PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for module in self.layers.values().flatten() {
+            if let Some((parent, part)) = module
+                .rsplit_once('.')
+                .filter(|(_, part)| PARTS.contains(part))
+            {
+                groups
+                    .entry(parent.to_owned())
+                    .or_default()
+                    .insert(part.to_owned());
+            }
+        }
+        let whole: BTreeSet<String> = groups
+            .iter()
+            .filter(|(_, parts)| parts.len() == PARTS.len())
+            .map(|(parent, _)| without_numbers(parent))
+            .collect();
+        for (parent, parts) in groups {
+            let lacking = PARTS.iter().filter(|part| !parts.contains(**part));
+            for part in lacking.filter(|_| whole.contains(&without_numbers(&parent))) {
+                self.skip(
+                    format!("{parent}.{part}"),
+                    "not there, though other layers have it",
+                );
+            }
+        }
+    }
+
+    pub(super) fn skip(&mut self, name: impl Into<String>, reason: impl Into<String>) {
+        self.skipped.push((name.into(), reason.into()));
+    }
+
+    /// What was skipped, alike ones once.
+    pub(super) fn skipped(&self) -> Vec<String> {
+        let mut skipped: Vec<_> = self.skipped.iter().collect();
+        skipped.sort_by(|(a, _), (b, _)| super::order(a, b));
+        let mut alike: Vec<(String, String, usize)> = Vec::new();
+        for (name, reason) in skipped {
+            let general = format!("{}: {reason}", without_numbers(name));
+            match alike.iter_mut().find(|(other, ..)| *other == general) {
+                Some((_, _, count)) => *count += 1,
+                None => alike.push((general, name.clone(), 1)),
+            }
+        }
+        let line = |(general, name, count): (String, String, usize)| {
+            let (_, reason) = general.split_once(": ").unwrap_or_default();
+            format!("{}: {reason}", named(&name, count))
+        };
+        alike.into_iter().map(line).collect()
+    }
+
+    /// What is not multiplied, in a few lines.
+    pub(super) fn others(&self) -> Vec<String> {
+        let mut counts: BTreeMap<(&str, String), (&str, usize)> = BTreeMap::new();
+        for (name, why) in &self.others {
+            let key = match *why {
+                // Norms and biases, of which there are hundreds.
+                "no matrix" => String::new(),
+                _ => name.split('.').next().unwrap_or(name).to_owned(),
+            };
+            counts.entry((why, key)).or_insert((name, 0)).1 += 1;
+        }
+        counts
+            .into_iter()
+            .map(|((why, _), (name, count))| format!("{}: {why}", named(name, count)))
+            .collect()
+    }
+
+    /// The modules of a layer.
+    pub(super) fn of_layer(&self, layer: usize) -> Vec<&str> {
+        let modules = self.layers.get(&layer).into_iter().flatten();
+        modules.map(String::as_str).collect()
+    }
+
+    /// The type of the rows: that of what the embedding gives, which no list of tensors says.
+    pub(super) fn dtype(folder: &Folder) -> Option<Dtype> {
+        let of = |part: &str| {
+            folder.tensors().find(|(name, _)| {
+                let module = name.strip_suffix(part).unwrap_or_default();
+                EMBEDDINGS.contains(&module.rsplit('.').next().unwrap_or(module))
+                    && layer_of(name).is_none()
+            })
+        };
+        let (_, tensor) = of(".scales").or_else(|| of(".weight"))?;
+        Some(tensor.dtype)
+    }
+
+    /// Outputs and values of a product.
+    pub(super) fn product(&self, name: &str) -> Option<(usize, usize)> {
+        self.products
+            .get(name)
+            .map(|product| (product.n, product.k))
+    }
+
+    /// The length of a vector: the weight of a norm.
+    pub(super) fn vector(&self, module: &str) -> Option<usize> {
+        self.vectors.get(module).copied()
+    }
+
+    pub(super) fn has_sinks(&self, module: &str) -> bool {
+        self.others.contains_key(&format!("{module}.sinks"))
+    }
+}
+
+/// The layer that a tensor is of: the first number in its name.
+pub(super) fn layer_of(name: &str) -> Option<usize> {
+    name.split('.').find_map(|part| part.parse().ok())
+}
+
+/// Whether a module is one expert's, as in `experts.3.w1`.
+fn is_of_experts(module: &str) -> bool {
+    let mut parts = module
+        .split('.')
+        .skip_while(|part| !part.ends_with("experts"));
+    parts.next().is_some()
+        && parts
+            .next()
+            .is_some_and(|part| part.parse::<usize>().is_ok())
+}
+
+fn is_float(tensor: &Tensor) -> bool {
+    matches!(tensor.dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32)
+}
+
+fn is_left_out(name: &str) -> bool {
+    name.split('.').any(|part| LEFT_OUT.contains(&part))
+}
+
+/// The name with a star for each number.
+fn without_numbers(name: &str) -> String {
+    let star = |part: &str| match part.parse::<usize>() {
+        Ok(_) => "*".to_owned(),
+        Err(_) => part.to_owned(),
+    };
+    name.split(['.', ' '])
+        .map(star)
+        .collect::<Vec<_>>()
+        .join(".")
+}
