@@ -17,6 +17,9 @@ fn of(error: &Error) -> Option<&'static str> {
             "mlx.toml" => {
                 "mend that line, or take the committed file back with `git checkout mlx.toml`"
             }
+            "state.toml" => {
+                "give it up with `cargo xtask bump-pin --abort`, or lay the patches out anew with `cargo xtask patch edit --discard`"
+            }
             _ => return None,
         },
         Error::Sources { .. } | Error::Input { .. } => {
@@ -49,10 +52,16 @@ fn of(error: &Error) -> Option<&'static str> {
             "`--source` takes it from a folder, an archive or another repository"
         }
         Error::BumpPending { .. } => {
-            "finish it with `cargo xtask bump-pin --continue` or give it up with `cargo xtask bump-pin --abort`"
+            "finish it with `cargo xtask bump-pin --continue` or give it up with `cargo xtask bump-pin --abort`; what was decided is remembered"
+        }
+        Error::NothingDecided(_) => "`cargo xtask bump-pin --abort` gives the whole bump up",
+        Error::BumpEdited { .. } => {
+            "finish it (`cargo xtask bump-pin --continue`), or lose it with `cargo xtask bump-pin --back --discard`"
         }
         Error::NoBump => "`cargo xtask bump-pin <version|tag|commit>` begins one",
-        Error::BumpStale => "run `cargo xtask bump-pin --abort` and begin anew",
+        Error::BumpStale => {
+            "run `cargo xtask bump-pin --abort` and begin anew; what was decided is remembered"
+        }
         Error::Unresolved { .. } => "then run `cargo xtask bump-pin --continue`",
         Error::NoEdit => "`cargo xtask patch edit` does that",
         Error::EditOpen(_) => {

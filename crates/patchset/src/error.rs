@@ -226,6 +226,19 @@ pub enum Error {
     #[error("no bump waits")]
     NoBump,
 
+    /// A bump cannot be taken a step back.
+    #[error("nothing was decided before {0}, the patch that waits")]
+    NothingDecided(String),
+
+    /// The worktree of a bump holds work that a step back would lose.
+    #[error("{worktree} holds work on {patch} that is not finished")]
+    BumpEdited {
+        /// The patch that waits.
+        patch: String,
+        /// Where the work lies.
+        worktree: Utf8PathBuf,
+    },
+
     /// The project changed while a bump waited.
     #[error(
         "mlx.toml, mlx.lock or patches/ changed since the bump stopped, so it would undo that change"

@@ -4,7 +4,7 @@
 mod support;
 
 use fs_err as fs;
-use patchset::bump::{self, Fate, Options, Outcome, Report};
+use patchset::bump::{self, Fate, Options, Outcome, Report, When};
 use patchset::progress::QUIET;
 use patchset::watch::Change as Watch;
 use patchset::{Error, Manifest};
@@ -150,7 +150,7 @@ fn an_absorbed_patch_is_dropped_only_when_asked_for() {
     let before = project.files();
     let (report, outcome) = start(&project, &to("1.1.0")).unwrap();
     assert!(
-        matches!(&outcome, Outcome::Absorbed(names) if names == &["widen"]),
+        matches!(&outcome, Outcome::Absorbed { names, .. } if names == &["widen"]),
         "{outcome:?}"
     );
     assert!(report.to_markdown().contains("### widen: absorbed"));
@@ -329,7 +329,7 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
         panic!("{outcome:?}")
     };
     assert_eq!(patch, "widen");
-    assert_eq!(report.patches[1].fate, Fate::NotTried);
+    assert_eq!(report.patches[1].fate, Fate::Clean, "it was not tried");
     assert_eq!(project.files(), before);
     let text = report.to_markdown();
     assert!(
@@ -355,7 +355,7 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
     // Markers, a stray file and a lost file are each named.
     fs::write(worktree.join("k.orig"), "").unwrap();
     fs::remove_file(worktree.join("src/other.cpp")).unwrap();
-    let error = bump::resume(&project.workspace, QUIET)
+    let error = bump::resume(&project.workspace, false, QUIET)
         .unwrap_err()
         .to_string();
     for part in [
@@ -370,14 +370,14 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
     let resolved = kernel().replace("int line_30 = 30;", "long long line_30 = 30;");
     fs::write(&file, resolved).unwrap();
 
-    let (report, outcome) = bump::resume(&project.workspace, QUIET).unwrap();
+    let (report, outcome) = bump::resume(&project.workspace, false, QUIET).unwrap();
     assert!(matches!(outcome, Outcome::Done { .. }));
-    assert_eq!(report.patches[0].fate, Fate::Resolved);
+    assert_eq!(report.patches[0].fate, Fate::Resolved(When::Now));
     assert!(!project.root().join("target/bump").exists());
     let text = project.applied("src/k.cpp");
     assert!(text.contains("long long line_30") && text.contains("long line_35"));
     assert!(matches!(
-        bump::resume(&project.workspace, QUIET),
+        bump::resume(&project.workspace, false, QUIET),
         Err(Error::NoBump)
     ));
 }
@@ -403,7 +403,7 @@ fn a_second_conflict_waits_too() {
         assert_eq!(patch, name);
         decided = decided.replace(&format!("short line_{line}"), &format!("long line_{line}"));
         fs::write(worktree.join("src/k.cpp"), &decided).unwrap();
-        waiting = bump::resume(&project.workspace, QUIET).unwrap().1;
+        waiting = bump::resume(&project.workspace, false, QUIET).unwrap().1;
     }
     assert!(matches!(waiting, Outcome::Done { .. }));
     assert_eq!(project.applied("src/k.cpp"), decided);
@@ -435,7 +435,7 @@ fn a_project_that_changed_while_a_bump_waited_is_not_overwritten() {
     let series = project.workspace.patches().join("series");
     fs::write(&series, "# Another comment.\nwiden\n").unwrap();
     assert!(matches!(
-        bump::resume(&project.workspace, QUIET),
+        bump::resume(&project.workspace, false, QUIET),
         Err(Error::BumpStale)
     ));
 }

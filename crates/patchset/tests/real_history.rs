@@ -430,9 +430,9 @@ fn down_to_where_there_is_no_qmv_wide_is_a_conflict_and_nothing_is_lost() {
                 .unwrap();
             fs::write(worktree.join(path), blob.content()).unwrap();
         }
-        let (report, outcome) = bump::resume(&project.workspace, QUIET).unwrap();
+        let (report, outcome) = bump::resume(&project.workspace, false, QUIET).unwrap();
         assert!(
-            matches!(&outcome, Outcome::Absorbed(names) if names == &["affine-tile-cap"]),
+            matches!(&outcome, Outcome::Absorbed { names, .. } if names == &["affine-tile-cap"]),
             "{outcome:?}"
         );
         assert_eq!(report.patches[0].fate, Fate::Absorbed);
@@ -480,7 +480,7 @@ fn where_the_cap_is_8_already_the_patch_is_absorbed() {
     });
     let (report, outcome) = series.bump_from("cap-8", Some(history().upstream.to_string()));
     assert!(
-        matches!(&outcome, Outcome::Absorbed(names) if names == &["affine-tile-cap"]),
+        matches!(&outcome, Outcome::Absorbed { names, .. } if names == &["affine-tile-cap"]),
         "{outcome:?}"
     );
     let text = report.to_markdown();

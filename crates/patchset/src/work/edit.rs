@@ -17,8 +17,9 @@ use crate::progress::Progress;
 use crate::project::{Project, fingerprint};
 use crate::read::hex;
 use crate::sources::store::Store;
+use crate::work::memory::Memory;
 use crate::work::merge::{Merged, merge};
-use crate::work::rewrite::Rewritten;
+use crate::work::rewrite::{Rewritten, with_adds};
 use crate::work::workbench::{BRANCH, Desk, Workbench};
 
 /// What a new commit's message begins with.
@@ -279,7 +280,7 @@ impl Edited {
             Ok(adds) => adds,
             Err(reason) => return fail(reason),
         };
-        let header = keep_order(header, adds);
+        let header = with_adds(&header, adds);
         self.0.push(repo, name, &header, tree)
     }
 
@@ -328,15 +329,17 @@ impl Edited {
             )));
         }
         let (before, after) = resolved.around(at);
-        let tree = match merge(repo, name, before, after, self.0.tree())? {
+        let nothing = Memory::default();
+        let tree = match merge(repo, &nothing, name, before, after, self.0.tree())? {
             Merged::Tree(tree) if tree == self.0.tree() => {
                 return Err(Error::LaterEmpty(name.to_owned()));
             }
             Merged::Tree(tree) => tree,
-            Merged::Conflicts(conflicts) => {
+            Merged::Clashes(clashes) => {
                 return Err(Error::LaterConflict {
                     patch: name.to_owned(),
-                    paths: conflicts
+                    paths: clashes
+                        .conflicts()
                         .into_iter()
                         .map(|conflict| conflict.path)
                         .collect(),
@@ -345,17 +348,4 @@ impl Edited {
         };
         self.0.push(repo, name, &old.patches[at].header, tree)
     }
-}
-
-/// The header with these added files; in the order that it had, new ones last.
-fn keep_order(header: Header, mut adds: Vec<String>) -> Header {
-    let known: Vec<_> = header.adds().map(str::to_owned).collect();
-    let place = |path: &String| {
-        known
-            .iter()
-            .position(|known| known == path)
-            .unwrap_or(known.len())
-    };
-    adds.sort_by(|one, other| place(one).cmp(&place(other)).then_with(|| one.cmp(other)));
-    header.with_adds(adds)
 }

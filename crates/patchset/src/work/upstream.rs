@@ -20,6 +20,7 @@ use crate::read;
 use crate::sources;
 use crate::sources::store::Store;
 use crate::tree::path;
+use crate::work::memory::Memory;
 use crate::work::merge::{Merged, merge};
 use crate::work::workbench::{Who, Workbench};
 
@@ -215,14 +216,15 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
 
 /// The patch alone, without those before it in the series.
 fn put(repo: &Repository, name: &str, parent: Oid, patched: Oid, onto: Oid) -> Result<Oid> {
-    match merge(repo, name, parent, patched, onto)? {
+    match merge(repo, &Memory::default(), name, parent, patched, onto)? {
         Merged::Tree(tree) if tree == onto => Err(Error::patch(
             name,
             "the base has all of it already; there is nothing to propose",
         )),
         Merged::Tree(tree) => Ok(tree),
-        Merged::Conflicts(conflicts) => {
-            let paths: Vec<_> = conflicts
+        Merged::Clashes(clashes) => {
+            let paths: Vec<_> = clashes
+                .conflicts()
                 .into_iter()
                 .map(|conflict| conflict.path)
                 .collect();

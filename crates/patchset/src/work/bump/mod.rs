@@ -8,13 +8,16 @@ mod pin;
 mod report;
 mod target;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use camino::Utf8PathBuf;
 use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
+use crate::model::manifest::Manifest;
+use crate::model::patch::Patch;
 use crate::model::series::Resolved;
+use crate::place::disk;
 use crate::place::journal::{self, Changes};
 use crate::place::vendor::Vendor;
 use crate::place::workspace::Workspace;
@@ -22,38 +25,43 @@ use crate::progress::{Event, Progress};
 use crate::project::{Project, fingerprint};
 use crate::sources::store::Store;
 use crate::state::{self, State};
-use crate::tree::{File, Mode};
+use crate::tree::{File, Listing, Mode};
 use crate::watch;
 use crate::work::hunks;
 use crate::work::merge::{Merged, merge};
-use crate::work::rewrite::Rewritten;
+use crate::work::renames::Renames;
+use crate::work::rewrite::{Rewritten, added_by};
 use crate::work::workbench::Workbench;
 
 use fate::fate;
-use pending::{Pending, Stop, desk};
+use pending::{Choices, Pending, ResolvedPatch, Stop, desk};
 use target::Target;
 
 pub use crate::work::hunks::Hunk;
 pub use crate::work::merge::{Conflict, Place};
-pub use fate::{Fate, Moved, MovedHunk};
+pub use fate::{Fate, Moved, MovedHunk, When};
+pub use pending::{Waiting, waiting};
 pub use report::{FileChange, FileReport, PatchReport, PinName, Report};
 pub use target::Options;
 
-/// The folder of the reports, in the project.
+/// The folder of the reports, in the project; and of those of bumps that did not go through.
 const REPORTS: &str = "docs/pin-moves";
+const DRAFTS: &str = "target/pin-moves";
 
 /// How a bump ended.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// Pin, lock and patches are changed.
-    Done {
-        /// Where the report lies, in the project.
-        report: Utf8PathBuf,
-    },
+    Done,
     /// It would go through.
     DryRun,
-    /// Upstream has these patches; nothing was written, since dropping them was not asked for.
-    Absorbed(Vec<String>),
+    /// Nothing is left of these patches; nothing was written, since dropping them was not asked for.
+    Absorbed {
+        /// The patches.
+        names: Vec<String>,
+        /// Whether the bump waits: it stopped before, and goes on from there.
+        waits: bool,
+    },
     /// This patch does not fit; nothing was written.
     Conflict {
         /// The patch.
@@ -90,38 +98,52 @@ pub fn start(
             worktree: desk(workspace).worktree(),
         });
     }
-    let target = target::find(&bump.project, &bump.store, options, progress)?;
-    bump.go(
-        &target,
-        Vec::new(),
-        options.drop_absorbed,
-        options.dry_run,
-        progress,
-    )
+    let mut target = target::find(&bump.project, &bump.store, options, progress)?;
+    target.follow(&bump.renames(bump.store.repo(), target.tree)?)?;
+    let choices = Choices {
+        drop_absorbed: options.drop_absorbed,
+        ..Choices::default()
+    };
+    let ending = if options.dry_run {
+        Ending::DryRun
+    } else {
+        Ending::Begin
+    };
+    bump.go(&target, choices, ending, progress)
 }
 
-/// Takes what a person decided in the worktree, and goes on.
+/// Takes what a person decided in the worktree, and goes on. `drop_absorbed` takes patches of which nothing is left out
+/// of the series.
 ///
 /// # Errors
 /// No bump waits; the project changed since it stopped; markers or stray files are left in the worktree.
-pub fn resume(workspace: &Workspace, progress: Progress<'_>) -> Result<(Report, Outcome)> {
-    let bump = Bump::begin(workspace, true, progress)?;
-    let mut pending = Pending::load(workspace)?.ok_or(Error::NoBump)?;
-    if pending.project != fingerprint(workspace)? {
-        return Err(Error::BumpStale);
-    }
-    let series = &bump.project.series;
-    let at = series
-        .position(&pending.patch)
-        .map_err(|_| Error::BumpStale)?;
-    pending.take(workspace, &bump.store, &series.patches[at])?;
-    bump.go(
-        &pending.target,
-        pending.resolved,
-        pending.drop_absorbed,
-        false,
-        progress,
-    )
+pub fn resume(
+    workspace: &Workspace,
+    drop_absorbed: bool,
+    progress: Progress<'_>,
+) -> Result<(Report, Outcome)> {
+    let (bump, mut pending) = Bump::again(workspace, progress)?;
+    let resolved = bump.decided(&pending)?;
+    pending.choices.resolved.push(resolved);
+    pending.choices.drop_absorbed |= drop_absorbed;
+    bump.go(&pending.target, pending.choices, Ending::GoOn, progress)
+}
+
+/// Takes back the last decision, be it of this bump or of an earlier one: its patch waits again, with what was decided
+/// in its files. Gives that patch and its worktree.
+///
+/// What lies in the worktree now is remembered if it is decided, and must not be edited if it is not, unless `discard`
+/// says that it may go.
+///
+/// # Errors
+/// No bump waits, or nothing was decided in it; the project changed since it stopped.
+pub fn back(
+    workspace: &Workspace,
+    discard: bool,
+    progress: Progress<'_>,
+) -> Result<(String, Utf8PathBuf)> {
+    let (bump, pending) = Bump::again(workspace, progress)?;
+    bump.go_back(pending, discard)
 }
 
 /// Gives up a bump that waits for a person. The project was not touched, so only the worktree goes.
@@ -130,17 +152,43 @@ pub fn resume(workspace: &Workspace, progress: Progress<'_>) -> Result<(Report, 
 /// No bump waits.
 pub fn abort(workspace: &Workspace, progress: Progress<'_>) -> Result<()> {
     let _vendor = Vendor::lock(workspace, progress)?;
-    Pending::load(workspace)?.ok_or(Error::NoBump)?;
-    desk(workspace).clear()
+    let desk = desk(workspace);
+    desk.recover()?;
+    // Whatever its state says; one that does not read must not stay for ever.
+    if !desk.is_laid_out() {
+        return Err(Error::NoBump);
+    }
+    desk.clear()
 }
 
-/// The series on the new base, as far as it went.
+/// What a bump does when it comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    DryRun,
+    Begin,
+    GoOn,
+}
+
+/// The series on the new base.
 struct Rebased {
     fates: Vec<Fate>,
-    /// Name and tree of each patch that is still one.
-    trees: Vec<(String, Oid)>,
-    /// The patch that does not fit.
+    /// Whether a patch fits only if those that do not are decided in their favour.
+    depends: Vec<bool>,
+    /// The tree after each patch; after one that does not fit, as if it had been decided in its favour.
+    trees: Vec<Oid>,
+    /// The first patch that does not fit.
     stopped: Option<usize>,
+}
+
+impl Rebased {
+    /// Name and tree of each patch that is still one, up to the first that does not fit.
+    fn left(&self, names: &[String]) -> Vec<(String, Oid)> {
+        let count = self.stopped.unwrap_or(self.fates.len());
+        let each = names.iter().zip(&self.trees).zip(&self.fates).take(count);
+        each.filter(|(_, fate)| !fate.is_empty())
+            .map(|((name, tree), _)| (name.clone(), *tree))
+            .collect()
+    }
 }
 
 impl Bump {
@@ -160,166 +208,293 @@ impl Bump {
         })
     }
 
+    /// The bump that waits.
+    fn again(workspace: &Workspace, progress: Progress<'_>) -> Result<(Self, Pending)> {
+        let bump = Self::begin(workspace, true, progress)?;
+        let pending = Pending::load(workspace)?.ok_or(Error::NoBump)?;
+        if pending.project != fingerprint(workspace)? {
+            return Err(Error::BumpStale);
+        }
+        Ok((bump, pending))
+    }
+
+    fn workspace(&self) -> &Workspace {
+        &self.project.workspace
+    }
+
+    /// What upstream renamed.
+    fn renames(&self, repo: &Repository, new: Oid) -> Result<Renames> {
+        Ok(Renames::between(repo, self.base, new)?.beside(&self.project.series))
+    }
+
+    /// The series on the old base, with the new pin's paths.
+    fn old(&self, repo: &Repository, new: Oid) -> Result<(Renames, Resolved)> {
+        let renames = self.renames(repo, new)?;
+        let old = self.project.series.resolve(repo, self.base)?;
+        let old = renames.follow_all(repo, &old)?;
+        Ok((renames, old))
+    }
+
     fn go(
         &self,
         target: &Target,
-        by_hand: Vec<pending::ResolvedPatch>,
-        drop_absorbed: bool,
-        dry_run: bool,
+        choices: Choices,
+        ending: Ending,
         progress: Progress<'_>,
     ) -> Result<(Report, Outcome)> {
         progress(Event::Working("putting the patches onto the new pin"));
         let repo = self.store.overlay()?;
-        let old = self.project.series.resolve(&repo, self.base)?;
-        let rebased = self.rebase(&repo, &old, target.tree, &by_hand)?;
-        let report = self.report(&repo, target, &rebased)?;
+        let (renames, old) = self.old(&repo, target.tree)?;
+        let rebased = self.rebase(&repo, (&renames, &old), target.tree, &choices)?;
+        let report = self.report(&repo, (&renames, &old), target, &rebased)?;
 
-        let absorbed: Vec<_> = report.absorbed().map(|patch| patch.name.clone()).collect();
+        let empty: Vec<_> = report.empty().map(|patch| patch.name.clone()).collect();
         let outcome = if let Some(at) = rebased.stopped {
             let patch = self.project.series.patches[at].name.clone();
-            let worktree = if dry_run {
-                None
-            } else {
-                Some(self.wait(target, at, by_hand, drop_absorbed)?)
+            let worktree = match ending {
+                Ending::DryRun => None,
+                _ => Some(self.wait(target, at, choices, None)?),
             };
             Outcome::Conflict { patch, worktree }
-        } else if !absorbed.is_empty() && !drop_absorbed {
-            Outcome::Absorbed(absorbed)
+        } else if !empty.is_empty() && !choices.drop_absorbed {
+            Outcome::Absorbed {
+                names: empty,
+                waits: ending == Ending::GoOn,
+            }
         } else {
-            let changes = self.changes(&repo, target, &rebased, &report)?;
-            if dry_run {
+            let changes = self.changes(&repo, target, &renames, &rebased, &report)?;
+            if ending == Ending::DryRun {
                 Outcome::DryRun
             } else {
-                journal::commit(&self.project.workspace, &changes)?;
-                desk(&self.project.workspace).clear()?;
-                Outcome::Done {
-                    report: Utf8PathBuf::from(REPORTS).join(report.file_name()),
-                }
+                journal::commit(self.workspace(), &changes)?;
+                desk(self.workspace()).clear()?;
+                Outcome::Done
             }
         };
+        if !matches!(outcome, Outcome::Done) {
+            let file = self.workspace().root().join(report.file(&outcome));
+            file.parent().map_or(Ok(()), disk::create_dir_all)?;
+            disk::replace(&file, report.to_markdown().as_bytes())?;
+        }
         Ok((report, outcome))
     }
 
+    /// Puts every patch onto the new base. After one that does not fit the others are tried too, as if it had been
+    /// decided in its favour.
     fn rebase(
         &self,
         repo: &Repository,
-        old: &Resolved,
+        (renames, old): (&Renames, &Resolved),
         base: Oid,
-        by_hand: &[pending::ResolvedPatch],
+        choices: &Choices,
     ) -> Result<Rebased> {
         let mut rebased = Rebased {
             fates: Vec::new(),
+            depends: Vec::new(),
             trees: Vec::new(),
             stopped: None,
         };
-        let (mut parent, mut onto) = (old.base, base);
-        for (at, (patch, patched)) in self
-            .project
-            .series
-            .patches
-            .iter()
-            .zip(&old.trees)
-            .enumerate()
-        {
-            let resolved = by_hand.iter().find(|resolved| resolved.name == patch.name);
-            let (tree, fate) = match resolved {
-                Some(resolved) if resolved.tree == onto => (onto, Fate::Absorbed),
-                Some(resolved) => (resolved.tree, Fate::Resolved),
-                None => match merge(repo, &patch.name, parent, *patched, onto)? {
-                    Merged::Tree(tree) => (tree, fate(repo, (parent, *patched), (onto, tree))?),
-                    Merged::Conflicts(conflicts) => {
-                        rebased.stopped = Some(at);
-                        rebased.fates.push(Fate::Conflict(conflicts));
-                        rebased
-                            .fates
-                            .resize(self.project.series.patches.len(), Fate::NotTried);
-                        return Ok(rebased);
+        let mut onto = base;
+        // The same without what does not fit.
+        let mut without: Option<Oid> = None;
+        for (at, patch) in self.project.series.patches.iter().enumerate() {
+            let (parent, patched) = old.around(at);
+            let resolved = choices.resolved(&patch.name);
+            let memory = choices.memory(self.workspace(), &patch.name);
+            let put = |onto| merge(repo, &memory, &patch.name, parent, patched, onto);
+            let mut upstream = onto;
+            let (tree, fate) = if let Some(tree) = resolved {
+                (tree, Fate::Resolved(When::Now))
+            } else {
+                match put(onto)? {
+                    Merged::Tree(tree) => {
+                        let fate = match same_name(repo, patch, onto, tree)? {
+                            Some(conflict) => Fate::Conflict(vec![conflict]),
+                            None => fate(repo, (parent, patched), (onto, tree), renames)?,
+                        };
+                        (tree, fate)
                     }
-                },
+                    Merged::Clashes(clashes) if clashes.are_decided() => {
+                        (clashes.tree, Fate::Resolved(When::Before))
+                    }
+                    Merged::Clashes(clashes) => {
+                        upstream = clashes.without;
+                        (clashes.tree, Fate::Conflict(clashes.conflicts()))
+                    }
+                }
             };
-            if fate != Fate::Absorbed {
-                rebased.trees.push((patch.name.clone(), tree));
+            let fate = match fate {
+                Fate::Resolved(_) if tree == onto => Fate::Emptied,
+                fate => fate,
+            };
+            let mut depends = false;
+            if let Some(tree) = without {
+                without = Some(match put(tree)? {
+                    Merged::Tree(tree) => tree,
+                    Merged::Clashes(clashes) => {
+                        depends = !clashes.are_decided();
+                        clashes.without
+                    }
+                });
+            } else if matches!(fate, Fate::Conflict(_)) {
+                rebased.stopped = Some(at);
+                without = Some(upstream);
             }
+            rebased.depends.push(depends);
             rebased.fates.push(fate);
-            (parent, onto) = (*patched, tree);
+            rebased.trees.push(tree);
+            onto = tree;
         }
         Ok(rebased)
     }
 
-    /// Lays out the worktree for the patch that does not fit.
+    /// What a person made of the worktree of the patch that waits.
+    fn decided(&self, pending: &Pending) -> Result<ResolvedPatch> {
+        let series = &self.project.series;
+        let at = series
+            .position(&pending.patch)
+            .map_err(|_| Error::BumpStale)?;
+        let patch = &series.patches[at];
+        let bench = Workbench::open(&desk(self.workspace()).worktree())?;
+        let (_, old) = self.old(bench.repo(), pending.target.tree)?;
+        let (snapshot, listing) =
+            pending.decided(self.workspace(), &bench, patch, old.around(at))?;
+        Ok(ResolvedPatch {
+            name: patch.name.clone(),
+            tree: self.store.insert(&snapshot, &listing)?,
+        })
+    }
+
+    fn go_back(&self, pending: Pending, discard: bool) -> Result<(String, Utf8PathBuf)> {
+        let names = self.project.series.names();
+        let repo = self.store.overlay()?;
+        let Pending {
+            target, choices, ..
+        } = &pending;
+        let (renames, old) = self.old(&repo, target.tree)?;
+        let rebased = self.rebase(&repo, (&renames, &old), target.tree, choices)?;
+        let waits = names.iter().position(|name| *name == pending.patch);
+        let before = &rebased.fates[..waits.unwrap_or_default()];
+        let Some(at) = before.iter().rposition(Fate::is_decided) else {
+            return Err(Error::NothingDecided(pending.patch));
+        };
+        let worktree = desk(self.workspace()).worktree();
+        let found = Listing::of_dir(&worktree)?;
+        let edited = found.tree_id()? != pending.laid_out;
+        if edited && !discard && self.decided(&pending).is_err() {
+            return Err(Error::BumpEdited {
+                patch: pending.patch,
+                worktree,
+            });
+        }
+        let Pending {
+            target,
+            mut choices,
+            ..
+        } = pending;
+        choices.resolved.retain(|one| one.name != names[at]);
+        choices.again.push(names[at].clone());
+        let worktree = self.wait(&target, at, choices, Some(rebased.trees[at]))?;
+        Ok((names[at].clone(), worktree))
+    }
+
+    /// Lays out the worktree for the patch that does not fit, with these files if a person decided on them before.
     fn wait(
         &self,
         target: &Target,
         at: usize,
-        resolved: Vec<pending::ResolvedPatch>,
-        drop_absorbed: bool,
+        choices: Choices,
+        decided: Option<Oid>,
     ) -> Result<Utf8PathBuf> {
-        let desk = desk(&self.project.workspace);
-        desk.clear()?;
-        let worktree = desk.worktree();
-        let bench = Workbench::create(&worktree, &self.store)?;
-        // Once more, for the objects to lie in the worktree's own repository.
-        let old = self.project.series.resolve(bench.repo(), self.base)?;
-        let rebased = self.rebase(bench.repo(), &old, target.tree, &resolved)?;
+        let desk = desk(self.workspace());
         let patches = &self.project.series.patches;
-        pending::lay_out(
-            &bench,
-            &Stop {
+        desk.renew(|worktree| {
+            let bench = Workbench::create(worktree, &self.store)?;
+            let repo = bench.repo();
+            // Once more, for the objects to lie in the worktree's own repository.
+            let (renames, old) = self.old(repo, target.tree)?;
+            let rebased = self.rebase(repo, (&renames, &old), target.tree, &choices)?;
+            let mut onto = rebased.left(&self.project.series.names());
+            onto.retain(|(name, _)| patches[..at].iter().any(|patch| patch.name == *name));
+            let stop = Stop {
                 target,
                 patches,
                 old: &old,
                 at,
-                onto: &rebased.trees,
-            },
-        )?;
-        let pending = Pending {
-            project: fingerprint(&self.project.workspace)?,
-            drop_absorbed,
-            patch: patches[at].name.clone(),
-            onto: rebased.trees.last().map_or(target.tree, |(_, tree)| *tree),
-            target: target.clone(),
-            resolved,
-        };
-        desk.save(&pending)?;
-        Ok(worktree)
+                onto: &onto,
+                memory: &choices.memory(self.workspace(), &patches[at].name),
+            };
+            pending::lay_out(&bench, &stop)?;
+            if let Some(tree) = decided {
+                bench.put_files(tree)?;
+            }
+            Ok(Pending {
+                project: fingerprint(self.workspace())?,
+                patch: patches[at].name.clone(),
+                onto: onto.last().map_or(target.tree, |(_, tree)| *tree),
+                laid_out: Listing::of_dir(worktree)?.tree_id()?,
+                target: target.clone(),
+                choices,
+            })
+        })?;
+        Ok(desk.worktree())
     }
 
-    fn report(&self, repo: &Repository, target: &Target, rebased: &Rebased) -> Result<Report> {
-        let pin = target.pin()?;
-        let patches =
-            self.project
-                .series
-                .patches
-                .iter()
-                .zip(&rebased.fates)
-                .map(|(patch, fate)| PatchReport {
-                    name: patch.name.clone(),
-                    subject: patch.header.subject().to_owned(),
-                    fate: fate.clone(),
-                    drop_when: patch.header.field("Drop-When").join(" "),
-                });
-        let files = self.files(repo, target.tree)?;
-        let paths: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
+    fn report(
+        &self,
+        repo: &Repository,
+        (renames, old): (&Renames, &Resolved),
+        target: &Target,
+        rebased: &Rebased,
+    ) -> Result<Report> {
+        let Manifest { mlx, watch, .. } = &self.project.manifest;
+        let patches = self
+            .project
+            .series
+            .patches
+            .iter()
+            .zip(rebased.fates.iter().zip(&rebased.depends))
+            .map(|(patch, (fate, depends))| PatchReport {
+                name: patch.name.clone(),
+                subject: patch.header.subject().to_owned(),
+                fate: fate.clone(),
+                depends: *depends && !matches!(fate, Fate::Conflict(_)),
+                drop_when: patch.header.field("Drop-When").join(" "),
+            });
+        let files = self.files(repo, renames, old.base, target.tree)?;
+        let patched = files.iter().map(|file| file.path.as_str());
+        let paths: BTreeSet<_> = patched
+            .chain(watch.iter().map(|entry| entry.file.as_str()))
+            .flat_map(|path| [path, renames.new_path(path)])
+            .collect();
         let commits = match &target.history {
             Some(folder) => history::commits(folder, self.base, target.tree, &paths)?,
             None => None,
         };
+        let last = rebased.trees.last().copied();
         Ok(Report {
-            from: PinName::new(&self.project.manifest.mlx, self.base),
-            to: PinName::new(&pin, target.tree),
-            source: target.source.clone(),
+            from: PinName::new(mlx, self.base),
+            to: PinName::new(&target.pin()?, target.tree),
+            source: target.source_for_others(),
+            unknown_to_others: target.only_here,
             patches: patches.collect(),
             files,
             commits,
-            watched: watch::compare(repo, self.base, target.tree, &self.project.manifest.watch)?,
+            watched: watch::compare(repo, self.base, target.tree, watch, renames)?,
             final_tree: rebased
                 .stopped
                 .is_none()
-                .then(|| rebased.trees.last().map_or(target.tree, |(_, tree)| *tree)),
+                .then_some(last.unwrap_or(target.tree)),
         })
     }
 
-    fn files(&self, repo: &Repository, new: Oid) -> Result<Vec<FileReport>> {
+    fn files(
+        &self,
+        repo: &Repository,
+        renames: &Renames,
+        old: Oid,
+        new: Oid,
+    ) -> Result<Vec<FileReport>> {
         let mut edited: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for patch in &self.project.series.patches {
             for edit in &patch.edits {
@@ -329,16 +504,21 @@ impl Bump {
                     .push(patch.name.clone());
             }
         }
-        let changes = hunks::between(repo, self.base, new, 0)?;
-        let tree = repo.find_tree(new)?;
+        // The old tree has the new pin's paths.
+        let changes = hunks::between(repo, old, new, 0)?;
+        let (old, new) = (repo.find_tree(old)?, repo.find_tree(new)?);
         let files = edited.into_iter().map(|(path, patches)| {
-            let change = match hunks::counts(&changes, path) {
-                _ if tree.get_path(path.as_ref()).is_err() => FileChange::Gone,
+            let now = renames.new_path(path);
+            let mode = |tree: &git2::Tree<'_>| Some(tree.get_path(now.as_ref()).ok()?.filemode());
+            let change = match hunks::counts(&changes, now) {
+                _ if mode(&new).is_none() => FileChange::Gone,
+                (0, 0) if mode(&old) != mode(&new) => FileChange::Mode,
                 (0, 0) => FileChange::Same,
                 (added, removed) => FileChange::Edited { added, removed },
             };
             FileReport {
                 path: path.to_owned(),
+                renamed_to: (now != path).then(|| now.to_owned()),
                 patches,
                 change,
             }
@@ -351,35 +531,52 @@ impl Bump {
         &self,
         repo: &Repository,
         target: &Target,
+        renames: &Renames,
         rebased: &Rebased,
         report: &Report,
     ) -> Result<Changes> {
         let series = &self.project.series;
         let mut rewritten = Rewritten::new(target.tree);
-        for (name, tree) in &rebased.trees {
-            let header = &series.patches[series.position(name)?].header;
-            // A file that upstream has by now is edited, if anything, and no longer added.
-            let there = repo.find_tree(rewritten.tree())?;
-            let added = |path: &&str| there.get_path(path.as_ref()).is_err();
-            let adds = header.adds().filter(added).map(str::to_owned);
-            let header = header.clone().with_adds(adds);
-            rewritten.push(repo, name, &header, *tree)?;
+        for (name, tree) in rebased.left(&series.names()) {
+            let header = &series.patches[series.position(&name)?].header;
+            // What upstream has by now is no longer added; what a person added instead is.
+            let header = added_by(repo, header, rewritten.tree(), tree)?;
+            rewritten.push(repo, &name, &header, tree)?;
         }
         let confirmed = target.confirmed.clone();
         let mut changes = rewritten.changes(&self.project, repo, &target.pin()?, confirmed)?;
-        for (path, text) in [
-            ("mlx.toml".to_owned(), target.manifest.clone()),
-            (
-                format!("{REPORTS}/{}", report.file_name()),
-                report.to_markdown(),
-            ),
-        ] {
+        let mut write = |path: String, text: String| {
             let file = File {
                 mode: Mode::Regular,
                 bytes: text.into_bytes(),
             };
             changes.insert(path, Some(file));
+        };
+        write("mlx.toml".to_owned(), target.manifest.clone());
+        write(
+            format!("{REPORTS}/{}", report.file_name()),
+            report.to_markdown(),
+        );
+        if let Some(text) = watch::follow(self.workspace(), renames)? {
+            write("patches/watched.toml".to_owned(), text);
         }
         Ok(changes)
     }
+}
+
+/// The file of a patch that differs from one of upstream's by case only: not every file system can hold both.
+fn same_name(repo: &Repository, patch: &Patch, onto: Oid, tree: Oid) -> Result<Option<Conflict>> {
+    let names = |tree| match Listing::of_tree(repo, tree) {
+        Err(Error::UnsafePath { path, why, .. }) => Ok(Some((path, why))),
+        found => found.map(|_| None),
+    };
+    if patch.header.adds().next().is_none() || names(onto)?.is_some() {
+        return Ok(None);
+    }
+    Ok(names(tree)?.map(|(path, why)| Conflict {
+        path,
+        reason: format!("{why}, and the patch adds one of the two"),
+        places: Vec::new(),
+        decided: false,
+    }))
 }
