@@ -31,6 +31,13 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         target(&workspace),
         policy(host),
     ];
+    // A run that changes the project may take long, and what it has not finished is no fault.
+    if let Ok(Some(run)) = patchset::project::changed_by(&workspace) {
+        let found = format!("the project is being changed by {run}");
+        let remedy = "wait until it ends, or end it; then run this again";
+        findings.push(Finding::warning("lock-held", found, remedy));
+        return findings;
+    }
     // A change that a killed run decided is finished first; what keeps it from that, the tree's check tells.
     drop(patchset::project::hold(&workspace, QUIET));
     let Parts {
