@@ -240,6 +240,10 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             .env("MLX_OVERLAY_PREFIX", root.join("target/mlx/current"))
             .env("PYTHON", "python3");
         steps.push(Step::new("mlx-lm's models", models).needs("build"));
+        if full {
+            let fixes = command("ci/upstream-fixes.sh");
+            steps.push(Step::new("fixes for upstream", fixes).needs("build"));
+        }
         steps.push(
             Step::new(
                 "patched sources",
