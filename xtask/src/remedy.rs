@@ -71,10 +71,10 @@ fn of(error: &Error) -> Option<&'static str> {
             "keep your commits as files with `git format-patch`, then run `cargo xtask patch edit --discard`"
         }
         Error::LaterEmpty(_) => {
-            "lay out all patches with `cargo xtask patch edit --discard` and drop it there"
+            "`cargo xtask patch export --drop-empty` takes it out of the series"
         }
         Error::LaterConflict { .. } => {
-            "lay out all patches with `cargo xtask patch edit` and rebase there"
+            "resolve the files there, `git add` them, run `git cherry-pick --continue` there (`--skip` drops the patch), then `cargo xtask patch export`"
         }
         _ => return None,
     })

@@ -277,12 +277,14 @@ pub enum Error {
     LaterEmpty(String),
 
     /// A patch that comes after the edited one no longer fits.
-    #[error("target/patches/worktree: {patch}, which comes later, no longer fits in {}", .paths.join(", "))]
+    #[error("{patch}, which comes later, no longer fits in {}; the conflict is laid out in {worktree}", .paths.join(", "))]
     LaterConflict {
         /// The patch.
         patch: String,
         /// The files in which it does not fit.
         paths: Vec<String>,
+        /// Where to resolve it.
+        worktree: Utf8PathBuf,
     },
 
     /// The worktree of a bump is not ready.

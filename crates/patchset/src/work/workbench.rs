@@ -189,6 +189,20 @@ impl Workbench {
             .checkout_head(Some(CheckoutBuilder::new().force()))?)
     }
 
+    /// Moves what is checked out on to a commit.
+    pub(crate) fn advance(&self, commit: Oid) -> Result<()> {
+        let head = self.repo.head()?;
+        match head.shorthand() {
+            Ok(branch) if head.is_branch() => self.check_out(branch, commit),
+            _ => {
+                self.repo.set_head_detached(commit)?;
+                Ok(self
+                    .repo
+                    .checkout_head(Some(CheckoutBuilder::new().force()))?)
+            }
+        }
+    }
+
     /// Begins a cherry-pick, and leaves its conflicts in the index and, with markers in diff3 style, in the files.
     pub(crate) fn cherry_pick(
         &self,
