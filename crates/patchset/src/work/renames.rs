@@ -32,12 +32,6 @@ impl Renames {
         Ok(Self(paths.collect()))
     }
 
-    /// Without those to a path that a patch adds: there the two files meet.
-    pub(crate) fn beside(mut self, series: &Series) -> Self {
-        self.0.retain(|_, new| !series.files.contains_key(new));
-        self
-    }
-
     /// The path at the new pin.
     pub(crate) fn new_path<'a>(&'a self, old: &'a str) -> &'a str {
         self.0.get(old).map_or(old, String::as_str)
@@ -49,35 +43,76 @@ impl Renames {
         pairs.find_map(|(old, name)| (name == new).then_some(old.as_str()))
     }
 
-    /// A tree of the old pin with the new paths.
-    pub(crate) fn follow(&self, repo: &Repository, tree: Oid) -> Result<Oid> {
-        if self.0.is_empty() {
-            return Ok(tree);
+    /// Trees of the old pin with the new paths; the old one stays if one of them has a file at the new one, which a patch
+    /// adds there.
+    pub(crate) fn follow<const N: usize>(
+        &self,
+        repo: &Repository,
+        trees: [Oid; N],
+    ) -> Result<[Oid; N]> {
+        let mut indexes = Vec::new();
+        for tree in trees {
+            let mut index = Index::new()?;
+            index.read_tree(&repo.find_tree(tree)?)?;
+            indexes.push(index);
         }
-        let mut index = Index::new()?;
-        index.read_tree(&repo.find_tree(tree)?)?;
-        let mut moved = Vec::new();
-        for (old, new) in &self.0 {
-            if let Some(mut entry) = index.get_path(old.as_ref(), 0) {
-                entry.path = new.clone().into_bytes();
-                moved.push(entry);
+        let has = |path: &str| {
+            indexes
+                .iter()
+                .any(|index| index.get_path(path.as_ref(), 0).is_some())
+        };
+        let pairs = self.0.iter();
+        let pairs: Vec<_> = pairs
+            .filter(|(_, new)| self.0.contains_key(*new) || !has(new))
+            .collect();
+        let mut followed = trees;
+        if pairs.is_empty() {
+            return Ok(followed);
+        }
+        for (index, tree) in indexes.iter_mut().zip(&mut followed) {
+            let mut moved = Vec::new();
+            for (old, new) in &pairs {
+                if let Some(mut entry) = index.get_path(old.as_ref(), 0) {
+                    entry.path = (*new).clone().into_bytes();
+                    moved.push(entry);
+                }
             }
+            for (old, _) in &pairs {
+                index.remove_path(old.as_ref())?;
+            }
+            for entry in &moved {
+                index.add(entry)?;
+            }
+            *tree = index.write_tree_to(repo)?;
         }
-        for old in self.0.keys() {
-            index.remove_path(old.as_ref())?;
-        }
-        for entry in &moved {
-            index.add(entry)?;
-        }
-        Ok(index.write_tree_to(repo)?)
+        Ok(followed)
+    }
+}
+
+/// The series on the old pin, with the new pin's paths.
+pub(crate) struct Old {
+    pub(crate) renames: Renames,
+    resolved: Resolved,
+}
+
+impl Old {
+    pub(crate) fn new(repo: &Repository, series: &Series, base: Oid, new: Oid) -> Result<Self> {
+        Ok(Self {
+            renames: Renames::between(repo, base, new)?,
+            resolved: series.resolve(repo, base)?,
+        })
     }
 
-    /// The series on the old pin, with the new paths.
-    pub(crate) fn follow_all(&self, repo: &Repository, old: &Resolved) -> Result<Resolved> {
-        let trees = old.trees.iter().map(|tree| self.follow(repo, *tree));
-        Ok(Resolved {
-            base: self.follow(repo, old.base)?,
-            trees: trees.collect::<Result<_>>()?,
-        })
+    /// The tree before the first patch.
+    pub(crate) fn base(&self, repo: &Repository) -> Result<Oid> {
+        let [base] = self.renames.follow(repo, [self.resolved.base])?;
+        Ok(base)
+    }
+
+    /// The trees before and after a patch.
+    pub(crate) fn around(&self, repo: &Repository, at: usize) -> Result<(Oid, Oid)> {
+        let (before, after) = self.resolved.around(at);
+        let [before, after] = self.renames.follow(repo, [before, after])?;
+        Ok((before, after))
     }
 }

@@ -16,7 +16,6 @@ use git2::{Oid, Repository};
 use crate::error::{Error, Result};
 use crate::model::manifest::Manifest;
 use crate::model::patch::Patch;
-use crate::model::series::Resolved;
 use crate::place::disk;
 use crate::place::journal::{self, Changes};
 use crate::place::vendor::Vendor;
@@ -29,7 +28,7 @@ use crate::tree::{File, Listing, Mode};
 use crate::watch;
 use crate::work::hunks;
 use crate::work::merge::{Merged, merge};
-use crate::work::renames::Renames;
+use crate::work::renames::{Old, Renames};
 use crate::work::rewrite::{Rewritten, added_by};
 use crate::work::workbench::Workbench;
 
@@ -99,7 +98,11 @@ pub fn start(
         });
     }
     let mut target = target::find(&bump.project, &bump.store, options, progress)?;
-    target.follow(&bump.renames(bump.store.repo(), target.tree)?)?;
+    target.follow(&Renames::between(
+        bump.store.repo(),
+        bump.base,
+        target.tree,
+    )?)?;
     let choices = Choices {
         drop_absorbed: options.drop_absorbed,
         ..Choices::default()
@@ -222,17 +225,9 @@ impl Bump {
         &self.project.workspace
     }
 
-    /// What upstream renamed.
-    fn renames(&self, repo: &Repository, new: Oid) -> Result<Renames> {
-        Ok(Renames::between(repo, self.base, new)?.beside(&self.project.series))
-    }
-
     /// The series on the old base, with the new pin's paths.
-    fn old(&self, repo: &Repository, new: Oid) -> Result<(Renames, Resolved)> {
-        let renames = self.renames(repo, new)?;
-        let old = self.project.series.resolve(repo, self.base)?;
-        let old = renames.follow_all(repo, &old)?;
-        Ok((renames, old))
+    fn old(&self, repo: &Repository, new: Oid) -> Result<Old> {
+        Old::new(repo, &self.project.series, self.base, new)
     }
 
     fn go(
@@ -244,9 +239,9 @@ impl Bump {
     ) -> Result<(Report, Outcome)> {
         progress(Event::Working("putting the patches onto the new pin"));
         let repo = self.store.overlay()?;
-        let (renames, old) = self.old(&repo, target.tree)?;
-        let rebased = self.rebase(&repo, (&renames, &old), target.tree, &choices)?;
-        let report = self.report(&repo, (&renames, &old), target, &rebased)?;
+        let old = self.old(&repo, target.tree)?;
+        let rebased = self.rebase(&repo, &old, target.tree, &choices)?;
+        let report = self.report(&repo, &old, target, &rebased)?;
 
         let empty: Vec<_> = report.empty().map(|patch| patch.name.clone()).collect();
         let outcome = if let Some(at) = rebased.stopped {
@@ -262,7 +257,7 @@ impl Bump {
                 waits: ending == Ending::GoOn,
             }
         } else {
-            let changes = self.changes(&repo, target, &renames, &rebased, &report)?;
+            let changes = self.changes(&repo, target, &old.renames, &rebased, &report)?;
             if ending == Ending::DryRun {
                 Outcome::DryRun
             } else {
@@ -284,7 +279,7 @@ impl Bump {
     fn rebase(
         &self,
         repo: &Repository,
-        (renames, old): (&Renames, &Resolved),
+        old: &Old,
         base: Oid,
         choices: &Choices,
     ) -> Result<Rebased> {
@@ -298,7 +293,7 @@ impl Bump {
         // The same without what does not fit.
         let mut without: Option<Oid> = None;
         for (at, patch) in self.project.series.patches.iter().enumerate() {
-            let (parent, patched) = old.around(at);
+            let (parent, patched) = old.around(repo, at)?;
             let resolved = choices.resolved(&patch.name);
             let memory = choices.memory(self.workspace(), &patch.name);
             let put = |onto| merge(repo, &memory, &patch.name, parent, patched, onto);
@@ -310,7 +305,7 @@ impl Bump {
                     Merged::Tree(tree) => {
                         let fate = match same_name(repo, patch, onto, tree)? {
                             Some(conflict) => Fate::Conflict(vec![conflict]),
-                            None => fate(repo, (parent, patched), (onto, tree), renames)?,
+                            None => fate(repo, (parent, patched), (onto, tree), &old.renames)?,
                         };
                         (tree, fate)
                     }
@@ -356,9 +351,13 @@ impl Bump {
             .map_err(|_| Error::BumpStale)?;
         let patch = &series.patches[at];
         let bench = Workbench::open(&desk(self.workspace()).worktree())?;
-        let (_, old) = self.old(bench.repo(), pending.target.tree)?;
-        let (snapshot, listing) =
-            pending.decided(self.workspace(), &bench, patch, old.around(at))?;
+        let old = self.old(bench.repo(), pending.target.tree)?;
+        let (snapshot, listing) = pending.decided(
+            self.workspace(),
+            &bench,
+            patch,
+            old.around(bench.repo(), at)?,
+        )?;
         Ok(ResolvedPatch {
             name: patch.name.clone(),
             tree: self.store.insert(&snapshot, &listing)?,
@@ -371,8 +370,8 @@ impl Bump {
         let Pending {
             target, choices, ..
         } = &pending;
-        let (renames, old) = self.old(&repo, target.tree)?;
-        let rebased = self.rebase(&repo, (&renames, &old), target.tree, choices)?;
+        let old = self.old(&repo, target.tree)?;
+        let rebased = self.rebase(&repo, &old, target.tree, choices)?;
         let waits = names.iter().position(|name| *name == pending.patch);
         let before = &rebased.fates[..waits.unwrap_or_default()];
         let Some(at) = before.iter().rposition(Fate::is_decided) else {
@@ -412,14 +411,14 @@ impl Bump {
             let bench = Workbench::create(worktree, &self.store)?;
             let repo = bench.repo();
             // Once more, for the objects to lie in the worktree's own repository.
-            let (renames, old) = self.old(repo, target.tree)?;
-            let rebased = self.rebase(repo, (&renames, &old), target.tree, &choices)?;
+            let old = self.old(repo, target.tree)?;
+            let rebased = self.rebase(repo, &old, target.tree, &choices)?;
             let mut onto = rebased.left(&self.project.series.names());
             onto.retain(|(name, _)| patches[..at].iter().any(|patch| patch.name == *name));
             let stop = Stop {
                 target,
                 patches,
-                old: &old,
+                change: old.around(repo, at)?,
                 at,
                 onto: &onto,
                 memory: &choices.memory(self.workspace(), &patches[at].name),
@@ -443,7 +442,7 @@ impl Bump {
     fn report(
         &self,
         repo: &Repository,
-        (renames, old): (&Renames, &Resolved),
+        old: &Old,
         target: &Target,
         rebased: &Rebased,
     ) -> Result<Report> {
@@ -461,11 +460,11 @@ impl Bump {
                 depends: *depends && !matches!(fate, Fate::Conflict(_)),
                 drop_when: patch.header.field("Drop-When").join(" "),
             });
-        let files = self.files(repo, renames, old.base, target.tree)?;
+        let files = self.files(repo, old, target.tree)?;
         let patched = files.iter().map(|file| file.path.as_str());
         let paths: BTreeSet<_> = patched
             .chain(watch.iter().map(|entry| entry.file.as_str()))
-            .flat_map(|path| [path, renames.new_path(path)])
+            .flat_map(|path| [path, old.renames.new_path(path)])
             .collect();
         let commits = match &target.history {
             Some(folder) => history::commits(folder, self.base, target.tree, &paths)?,
@@ -480,7 +479,7 @@ impl Bump {
             patches: patches.collect(),
             files,
             commits,
-            watched: watch::compare(repo, self.base, target.tree, watch, renames)?,
+            watched: watch::compare(repo, self.base, target.tree, watch, &old.renames)?,
             final_tree: rebased
                 .stopped
                 .is_none()
@@ -488,13 +487,7 @@ impl Bump {
         })
     }
 
-    fn files(
-        &self,
-        repo: &Repository,
-        renames: &Renames,
-        old: Oid,
-        new: Oid,
-    ) -> Result<Vec<FileReport>> {
+    fn files(&self, repo: &Repository, old: &Old, new: Oid) -> Result<Vec<FileReport>> {
         let mut edited: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for patch in &self.project.series.patches {
             for edit in &patch.edits {
@@ -504,15 +497,15 @@ impl Bump {
                     .push(patch.name.clone());
             }
         }
-        // The old tree has the new pin's paths.
-        let changes = hunks::between(repo, old, new, 0)?;
-        let (old, new) = (repo.find_tree(old)?, repo.find_tree(new)?);
+        let base = old.base(repo)?;
+        let changes = hunks::between(repo, base, new, 0)?;
+        let (base, new) = (repo.find_tree(base)?, repo.find_tree(new)?);
         let files = edited.into_iter().map(|(path, patches)| {
-            let now = renames.new_path(path);
+            let now = old.renames.new_path(path);
             let mode = |tree: &git2::Tree<'_>| Some(tree.get_path(now.as_ref()).ok()?.filemode());
             let change = match hunks::counts(&changes, now) {
                 _ if mode(&new).is_none() => FileChange::Gone,
-                (0, 0) if mode(&old) != mode(&new) => FileChange::Mode,
+                (0, 0) if mode(&base) != mode(&new) => FileChange::Mode,
                 (0, 0) => FileChange::Same,
                 (added, removed) => FileChange::Edited { added, removed },
             };

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use super::target::Target;
 use crate::error::{Error, Result};
 use crate::model::patch::Patch;
-use crate::model::series::Resolved;
 use crate::place::workspace::Workspace;
 use crate::project::fingerprint;
 use crate::read::hex;
@@ -224,8 +223,9 @@ fn first_marker(bytes: &[u8]) -> Option<usize> {
 pub(super) struct Stop<'a> {
     pub(super) target: &'a Target,
     pub(super) patches: &'a [Patch],
-    pub(super) old: &'a Resolved,
     pub(super) at: usize,
+    /// The trees before and after the patch at the old pin.
+    pub(super) change: (Oid, Oid),
     pub(super) onto: &'a [(String, Oid)],
     /// What was decided in earlier bumps.
     pub(super) memory: &'a Memory,
@@ -245,7 +245,7 @@ pub(super) fn lay_out(bench: &Workbench, stop: &Stop<'_>) -> Result<()> {
         ours = bench.commit(name, *tree, Some(ours))?;
         onto = *tree;
     }
-    let (before, after) = stop.old.around(stop.at);
+    let (before, after) = stop.change;
     let parent = bench.commit(
         "MLX, the old pin, with the patches before this one",
         before,
