@@ -29,7 +29,7 @@ pub(crate) fn repository() -> Workspace {
 }
 
 /// A checkout of this repository's pin and patches, with the pinned tree in its store.
-fn checkout() -> (TempDir, Workspace) {
+pub(crate) fn checkout() -> (TempDir, Workspace) {
     static FETCHED: LazyLock<(TempDir, Workspace)> = LazyLock::new(|| {
         let (folder, workspace) = empty_checkout();
         let pin = from_carriers(&repository_manifest().mlx);

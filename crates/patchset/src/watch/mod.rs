@@ -13,6 +13,8 @@ use crate::work::renames::Renames;
 use definitions::{Definition, definitions, names, text_of};
 
 pub use definitions::Kind;
+#[cfg(test)]
+pub(crate) use definitions::all;
 pub(crate) use sums::{Sums, follow, sums};
 
 /// What became of a watched name between two trees.
