@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["wanted", "source", "tree", "drop_absorbed", "dry_run", "offline", "abort"])]
     back: bool,
     /// With --back: lose what is not finished in the worktree
-    #[arg(long, requires = "back")]
+    #[arg(long, requires = "back", conflicts_with = "continue_")]
     discard: bool,
     /// Give up: remove the worktree; the project is as it was
     #[arg(long, conflicts_with_all = ["wanted", "source", "tree", "drop_absorbed", "dry_run", "offline"])]
