@@ -10,11 +10,11 @@ use crate::progress::Line;
 /// Move the pin to another MLX and put every patch onto it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a report in \
+    after_help = "Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a summary in \
                   docs/pin-moves/ change together, last. If a patch does not fit, nothing changes: a worktree in \
                   target/bump/ waits for a decision.",
     after_long_help = "\
-Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a report in docs/pin-moves/ change \
+Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a summary in docs/pin-moves/ change \
 together, last. If a patch does not fit, nothing changes: a worktree in target/bump/ waits for a decision. Decisions are \
 remembered in target/resolutions/ and used again when the same lines meet.
 
@@ -37,7 +37,7 @@ pub struct Args {
     /// Take patches of which nothing is left out of the series: upstream has absorbed them
     #[arg(long)]
     drop_absorbed: bool,
-    /// Report only; write nothing but the cache in target/overlay
+    /// Report only; write nothing but the report and the cache below target/
     #[arg(long)]
     dry_run: bool,
     /// Use no network; packages that cargo has already still count
@@ -97,14 +97,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     drop(line);
     print!("{}", report.summary());
-    println!("\nthe whole report: {}\n", report.file(&outcome));
+    println!("\nthe whole report: {}\n", report.file());
     finish(&report, &outcome)
 }
 
 fn finish(report: &Report, outcome: &Outcome) -> anyhow::Result<()> {
     match outcome {
         Outcome::Done => {
-            println!("moved: mlx.toml, mlx.lock and patches/ are changed, the report is new");
+            println!("moved: mlx.toml, mlx.lock, patches/ and docs/pin-moves/ are changed");
             println!(
                 "next: `cargo xtask apply-overlay`, then test, then commit all of it together"
             );

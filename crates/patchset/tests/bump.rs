@@ -128,7 +128,8 @@ fn a_patch_that_moved_names_the_lines_that_moved_it() {
         .into_iter()
         .find(|(path, _)| path == "docs/pin-moves/1.0.0-to-1.1.0.md")
         .unwrap();
-    assert_eq!(String::from_utf8(kept).unwrap(), text);
+    assert_eq!(String::from_utf8(kept).unwrap(), report.summary());
+    assert_eq!(project.read(&report.file()), text);
 }
 
 #[test]

@@ -43,9 +43,9 @@ pub use pending::{Waiting, waiting};
 pub use report::{FileChange, FileReport, PatchReport, PinName, Report};
 pub use target::Options;
 
-/// The folder of the reports, in the project; and of those of bumps that did not go through.
-const REPORTS: &str = "docs/pin-moves";
-const DRAFTS: &str = "target/pin-moves";
+/// The folder of the summaries, in the project: they are committed. The whole reports quote upstream, and are not.
+const SUMMARIES: &str = "docs/pin-moves";
+const REPORTS: &str = "target/pin-moves";
 
 /// How a bump ended.
 #[derive(Debug, Clone)]
@@ -243,6 +243,9 @@ impl Bump {
         let rebased = self.rebase(&repo, &old, target.tree, &choices)?;
         let report = self.report(&repo, &old, target, &rebased)?;
 
+        let file = self.workspace().root().join(report.file());
+        file.parent().map_or(Ok(()), disk::create_dir_all)?;
+        disk::replace(&file, report.to_markdown().as_bytes())?;
         let empty: Vec<_> = report.empty().map(|patch| patch.name.clone()).collect();
         let outcome = if let Some(at) = rebased.stopped {
             let patch = self.project.series.patches[at].name.clone();
@@ -266,11 +269,6 @@ impl Bump {
                 Outcome::Done
             }
         };
-        if !matches!(outcome, Outcome::Done) {
-            let file = self.workspace().root().join(report.file(&outcome));
-            file.parent().map_or(Ok(()), disk::create_dir_all)?;
-            disk::replace(&file, report.to_markdown().as_bytes())?;
-        }
         Ok((report, outcome))
     }
 
@@ -547,8 +545,8 @@ impl Bump {
         };
         write("mlx.toml".to_owned(), target.manifest.clone());
         write(
-            format!("{REPORTS}/{}", report.file_name()),
-            report.to_markdown(),
+            format!("{SUMMARIES}/{}", report.file_name()),
+            report.summary(),
         );
         if let Some(text) = watch::follow(self.workspace(), renames)? {
             write("patches/watched.toml".to_owned(), text);

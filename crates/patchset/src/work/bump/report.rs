@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 
 use git2::Oid;
 
+use super::REPORTS;
 use super::fate::{Fate, Moved, When};
-use super::{DRAFTS, Outcome, REPORTS};
 use crate::model::manifest::Pin;
 use crate::watch::{Change, Watched};
 use crate::work::hunks::Hunk;
@@ -127,13 +127,9 @@ impl Report {
         format!("{}-to-{}.md", part(&self.from), part(&self.to))
     }
 
-    /// Where the report lies after a bump with this outcome, in the project.
-    pub fn file(&self, outcome: &Outcome) -> String {
-        let folder = match outcome {
-            Outcome::Done => REPORTS,
-            _ => DRAFTS,
-        };
-        format!("{folder}/{}", self.file_name())
+    /// Where the whole report lies, in the project.
+    pub fn file(&self) -> String {
+        format!("{REPORTS}/{}", self.file_name())
     }
 
     /// What a person has to know, on two screens at most.
