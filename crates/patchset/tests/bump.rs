@@ -63,10 +63,7 @@ fn a_new_release_is_found_by_version_tag_commit_and_address() {
             },
         )
         .unwrap();
-        assert!(
-            matches!(outcome, Outcome::Done { .. }),
-            "{wanted}: {outcome:?}"
-        );
+        assert!(matches!(outcome, Outcome::Done), "{wanted}: {outcome:?}");
         assert_eq!(report.patches[0].fate, Fate::Clean, "{wanted}");
         let manifest = Manifest::load(&project.workspace.manifest_path()).unwrap();
         assert_eq!(
@@ -165,7 +162,7 @@ fn an_absorbed_patch_is_dropped_only_when_asked_for() {
         },
     )
     .unwrap();
-    assert!(matches!(outcome, Outcome::Done { .. }));
+    assert!(matches!(outcome, Outcome::Done));
     assert_eq!(project.read("patches/series"), "# The order.\nadd\n");
     assert!(!project.root().join("patches/widen.patch").exists());
     assert!(project.applied("src/k.cpp").contains("long line_30"));
@@ -203,7 +200,7 @@ fn a_file_that_upstream_adds_too_is_a_conflict_unless_it_is_the_same() {
     };
     assert!(matches!(
         start(&project, &options).unwrap().1,
-        Outcome::Done { .. }
+        Outcome::Done
     ));
     assert!(!project.root().join("patches/files").exists());
     assert_eq!(project.patch_names(), Vec::<String>::new());
@@ -217,7 +214,7 @@ fn a_file_that_upstream_adds_as_it_is_leaves_the_patch() {
     let adds = &[("src/new.h", "int n;\n"), ("src/own.h", "int o;\n")];
     let project = Project::new(&upstream, &[Change { adds, ..WIDEN }]);
     let (report, outcome) = start(&project, &to("1.1.0")).unwrap();
-    assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
     let Fate::Moved(files) = &report.patches[0].fate else {
         panic!("{:?}", report.patches[0].fate)
     };
@@ -372,7 +369,7 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
     fs::write(&file, resolved).unwrap();
 
     let (report, outcome) = bump::resume(&project.workspace, false, QUIET).unwrap();
-    assert!(matches!(outcome, Outcome::Done { .. }));
+    assert!(matches!(outcome, Outcome::Done));
     assert_eq!(report.patches[0].fate, Fate::Resolved(When::Now));
     assert!(!project.root().join("target/bump").exists());
     let text = project.applied("src/k.cpp");
@@ -406,7 +403,7 @@ fn a_second_conflict_waits_too() {
         fs::write(worktree.join("src/k.cpp"), &decided).unwrap();
         waiting = bump::resume(&project.workspace, false, QUIET).unwrap().1;
     }
-    assert!(matches!(waiting, Outcome::Done { .. }));
+    assert!(matches!(waiting, Outcome::Done));
     assert_eq!(project.applied("src/k.cpp"), decided);
     assert_eq!(project.applied("src/new.h"), "int n;\n");
 }
@@ -540,7 +537,7 @@ fn a_shallow_source_does_and_says_that_history_is_missing() {
         },
     )
     .unwrap();
-    assert!(matches!(outcome, Outcome::Done { .. }));
+    assert!(matches!(outcome, Outcome::Done));
     assert!(report.to_markdown().contains("Commits: not known"));
 }
 

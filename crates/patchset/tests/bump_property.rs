@@ -167,7 +167,7 @@ impl World {
         };
         let (report, outcome) = bump::start(&self.project.workspace, &options, QUIET).unwrap();
         match outcome {
-            Outcome::Done { .. } => {
+            Outcome::Done => {
                 let absorbed = report
                     .patches
                     .iter()

@@ -57,6 +57,9 @@ pub(crate) fn git(folder: &Utf8Path, args: &[&str]) -> String {
 
 pub(crate) type Files<'a> = &'a [(&'a str, &'a str)];
 
+/// A file's old path, its new one, and what becomes of its text.
+pub(crate) type Renamed<'a> = (&'a str, &'a str, &'a dyn Fn(String) -> String);
+
 /// An upstream repository in a temporary folder.
 pub(crate) struct Upstream {
     pub(crate) folder: tempfile::TempDir,
@@ -149,11 +152,7 @@ impl Upstream {
     }
 
     /// Renames files in the next release, with their text changed.
-    pub(crate) fn release_renamed(
-        &self,
-        version: &str,
-        files: &[(&str, &str, &dyn Fn(String) -> String)],
-    ) -> Oid {
+    pub(crate) fn release_renamed(&self, version: &str, files: &[Renamed<'_>]) -> Oid {
         self.release_with(version, |repo, index| {
             for (from, to, change) in files {
                 let old = index.get_path(from.as_ref(), 0).unwrap();
