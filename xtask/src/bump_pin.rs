@@ -71,7 +71,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.abort {
         bump::abort(&workspace, progress)?;
         drop(line);
-        println!("given up: the worktree is gone, the project is as it was");
+        println!(
+            "given up: the worktree is gone, the project is as it was; decisions are remembered"
+        );
         return Ok(());
     }
     if args.back {

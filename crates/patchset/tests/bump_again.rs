@@ -210,7 +210,19 @@ fn a_deletion_that_a_person_follows_is_not_called_absorbed() {
         "{text}"
     );
     assert_eq!(project.files(), before);
-    // It goes on from there.
+    // A bump that begins anew knows it.
+    bump::abort(&project.workspace, QUIET).unwrap();
+    let (report, outcome) = start(&project, "1.1.0");
+    assert!(
+        matches!(outcome, Outcome::Absorbed { waits: false, .. }),
+        "{outcome:?}"
+    );
+    assert_eq!(report.patches[0].fate, Fate::Emptied);
+    fs::remove_dir_all(project.root().join("target/resolutions")).unwrap();
+    waits(start(&project, "1.1.0").1);
+    fs::remove_file(&file).unwrap();
+    resume(&project);
+    // And this one goes on from there.
     let (_, outcome) = bump::resume(&project.workspace, true, QUIET).unwrap();
     is_done(&outcome);
     assert_eq!(project.patch_names(), ["after"]);
@@ -295,4 +307,52 @@ fn a_bump_that_waits_is_seen_and_one_that_does_not_read_is_given_up() {
     assert!(bump::waiting(&project.workspace).is_err());
     bump::abort(&project.workspace, QUIET).unwrap();
     assert_eq!(seen(&project), None);
+}
+
+/// A patch of two files: one was decided before, the other is new.
+#[test]
+fn what_was_decided_of_one_file_is_laid_out_beside_what_is_not() {
+    let upstream = Upstream::new();
+    let both = Change {
+        name: "both",
+        edits: &[
+            ("src/k.cpp", "int line_30 = 30;", "long line_30 = 30;"),
+            ("src/other.cpp", "int other;", "long other;"),
+        ],
+        adds: &[],
+    };
+    let project = Project::new(&upstream, &[both]);
+    let new = kernel().replace("int line_30", "short line_30");
+    upstream.release("1.1.0", &[("src/k.cpp", &new)]);
+    let (_, worktree) = waits(start(&project, "1.1.0").1);
+    fs::write(worktree.join("src/k.cpp"), decide(&new, "30")).unwrap();
+    is_done(&resume(&project).1);
+
+    // The same project at the old pin, with what it remembers.
+    let again = Project::new(&upstream, &[both]);
+    let memory = "target/resolutions";
+    for entry in fs::read_dir(project.root().join(memory)).unwrap() {
+        let entry = entry.unwrap();
+        fs::create_dir_all(again.root().join(memory)).unwrap();
+        let to = again
+            .root()
+            .join(memory)
+            .join(entry.file_name().to_str().unwrap());
+        fs::copy(entry.path(), to).unwrap();
+    }
+    upstream.release("1.2.0", &[("src/other.cpp", "short other;\n")]);
+    let (report, outcome) = start(&again, "1.2.0");
+    let (_, worktree) = waits(outcome);
+    let Fate::Conflict(files) = &report.patches[0].fate else {
+        panic!("{:?}", report.patches[0].fate)
+    };
+    let decided: Vec<_> = files
+        .iter()
+        .map(|file| (file.path.as_str(), file.decided))
+        .collect();
+    assert_eq!(decided, [("src/k.cpp", true), ("src/other.cpp", false)]);
+    assert!(report.summary().contains("(decided before)"));
+    let text = |path: &str| fs::read_to_string(worktree.join(path)).unwrap();
+    assert_eq!(text("src/k.cpp"), decide(&new, "30"));
+    assert!(text("src/other.cpp").contains("<<<<<<< "));
 }

@@ -119,6 +119,11 @@ impl Holder {
         let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let program = words.next().unwrap_or_default();
         let program = Utf8Path::new(&program).file_name().unwrap_or(&program);
+        // An address may hold a password, and the file is read by others.
+        let words = words.map(|word| match word.contains("://") {
+            true => "…".to_owned(),
+            false => word,
+        });
         let command = std::iter::once(program.to_owned()).chain(words);
         let command = command.collect::<Vec<_>>().join(" ");
         let command = command.split_whitespace().collect::<Vec<_>>().join(" ");

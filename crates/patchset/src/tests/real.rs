@@ -21,7 +21,7 @@ use crate::progress::QUIET;
 use crate::sources::store::Store;
 use crate::sources::{Request, fetch};
 use crate::tree::{Listing, Mode};
-use crate::{Error, Workspace, inputs};
+use crate::{Error, Workspace, inputs, upstream};
 
 /// This repository.
 pub(crate) fn repository() -> Workspace {
@@ -113,6 +113,38 @@ fn every_known_tree_is_reproduced_from_its_carrier() {
             "v0.32.4"
         ]
     );
+}
+
+/// Every change that is meant for upstream: its branch is made, its evidence is there, and a person's words are not.
+#[test]
+fn every_recipe_makes_a_bundle() {
+    let (_folder, workspace) = checkout();
+    copy_dir(
+        &repository().root().join("upstream"),
+        &workspace.root().join("upstream"),
+    );
+    let mut count = 0;
+    for entry in workspace.root().join("upstream").read_dir_utf8().unwrap() {
+        let entry = entry.unwrap();
+        if !entry.path().is_dir() {
+            continue;
+        }
+        let options = upstream::Options {
+            patch: entry.file_name().to_owned(),
+            ..upstream::Options::default()
+        };
+        let bundle = upstream::bundle(&workspace, &options, QUIET).unwrap();
+        for point in &bundle.points {
+            let is_ours = point.what.contains("evidence") || point.what.contains("a test in");
+            assert!(
+                !is_ours || point.missing.is_none(),
+                "{}: {point:?}",
+                options.patch
+            );
+        }
+        count += 1;
+    }
+    assert!(count >= 5, "{count}");
 }
 
 #[test]
