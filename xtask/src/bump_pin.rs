@@ -72,7 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         bump::abort(&workspace, progress)?;
         drop(line);
         println!(
-            "given up: the worktree is gone, the project is as it was; decisions are remembered"
+            "given up: the worktree is gone, the project is as it was; decided conflicts are remembered"
         );
         return Ok(());
     }

@@ -56,7 +56,7 @@ fn of(error: &Error) -> Option<&'static str> {
         }
         Error::NothingDecided(_) => "`cargo xtask bump-pin --abort` gives the whole bump up",
         Error::BumpEdited { .. } => {
-            "finish it (`cargo xtask bump-pin --continue`), or lose it with `cargo xtask bump-pin --back --discard`"
+            "finish it (`cargo xtask bump-pin --continue`), copy what you need, or lose it with `cargo xtask bump-pin --back --discard`"
         }
         Error::NoBump => "`cargo xtask bump-pin <version|tag|commit>` begins one",
         Error::BumpStale => {

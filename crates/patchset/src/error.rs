@@ -231,7 +231,7 @@ pub enum Error {
     NothingDecided(String),
 
     /// The worktree of a bump holds work that a step back would lose.
-    #[error("{worktree} holds work on {patch} that is not finished")]
+    #[error("{worktree} holds work on {patch} that would be lost")]
     BumpEdited {
         /// The patch that waits.
         patch: String,

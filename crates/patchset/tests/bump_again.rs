@@ -356,3 +356,51 @@ fn what_was_decided_of_one_file_is_laid_out_beside_what_is_not() {
     assert_eq!(text("src/k.cpp"), decide(&new, "30"));
     assert!(text("src/other.cpp").contains("<<<<<<< "));
 }
+
+/// A decision that reaches into another file is not remembered in part, and a step back does not lose it.
+#[test]
+fn a_decision_that_changes_other_files_is_not_remembered_in_part() {
+    let upstream = Upstream::new();
+    let new = clashing("int line_1 = 1;");
+    upstream.release("1.1.0", &[("src/k.cpp", &new)]);
+    let project = Project::new(&upstream, &[WIDEN, AFTER]);
+    let (_, worktree) = waits(start(&project, "1.1.0").1);
+    let (file, other) = (worktree.join("src/k.cpp"), worktree.join("src/other.cpp"));
+    fs::write(&file, decide(&new, "30")).unwrap();
+    waits(resume(&project).1);
+    fs::write(&file, decide(&decide(&new, "30"), "35")).unwrap();
+    fs::write(&other, "int other;\nint more;\n").unwrap();
+    let error = bump::back(&project.workspace, false, QUIET).unwrap_err();
+    assert!(matches!(error, Error::BumpEdited { .. }), "{error}");
+    let count = || {
+        fs::read_dir(project.root().join("target/resolutions"))
+            .unwrap()
+            .count()
+    };
+    assert_eq!(count(), 1);
+    is_done(&resume(&project).1);
+    assert_eq!(count(), 1);
+    assert!(project.applied("src/other.cpp").contains("int more;"));
+}
+
+#[test]
+fn a_worktree_that_is_gone_is_laid_out_anew() {
+    let upstream = Upstream::new();
+    let new = clashing("int line_1 = 1;");
+    upstream.release("1.1.0", &[("src/k.cpp", &new)]);
+    let project = Project::new(&upstream, &[WIDEN]);
+    let (_, worktree) = waits(start(&project, "1.1.0").1);
+    let file = worktree.join("src/k.cpp");
+    let marked = fs::read_to_string(&file).unwrap();
+    fs::remove_dir_all(&worktree).unwrap();
+    let error = bump::resume(&project.workspace, false, QUIET).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("it was gone, and is laid out anew"),
+        "{error}"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), marked);
+    fs::write(&file, decide(&new, "30")).unwrap();
+    is_done(&resume(&project).1);
+}

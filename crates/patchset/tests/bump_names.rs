@@ -365,3 +365,69 @@ fn a_summary_fits_on_two_screens() {
     let given_up = bump::abort(&project.workspace, QUIET);
     assert!(matches!(given_up, Err(Error::NoBump)), "a dry run waits");
 }
+
+/// Upstream has a folder where the patch has a file, and the other way round.
+#[test]
+fn a_file_against_a_folder_is_a_conflict_with_a_way_out() {
+    let upstream = Upstream::new();
+    upstream.release("1.1.0", &[("src/new.h/x.h", "int x;\n")]);
+    let project = Project::new(&upstream, &[WIDEN, AFTER]);
+    let before = project.files();
+    let (report, outcome) = start(&project, &to("1.1.0"));
+    let Outcome::Conflict {
+        patch,
+        worktree: Some(worktree),
+    } = outcome
+    else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(patch, "after");
+    assert!(
+        report
+            .summary()
+            .contains("upstream has a folder where the patch adds a file"),
+        "{}",
+        report.summary()
+    );
+    assert_eq!(project.files(), before);
+    // The way out: the file, which lies beside the folder, gets another name.
+    fs::rename(worktree.join("src/new.h~after"), worktree.join("src/own.h")).unwrap();
+    git(&worktree, &["add", "src/own.h"]);
+    let (_, outcome) = bump::resume(&project.workspace, false, QUIET).unwrap();
+    assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+    assert_eq!(project.applied("src/own.h"), "int n;\n");
+    assert_eq!(project.applied("src/new.h/x.h"), "int x;\n");
+    // To remember that the one file goes, and not that another comes, would lose it.
+    assert!(!project.root().join("target/resolutions").exists());
+}
+
+/// Less than half of a file is as it was: git calls that removed and new.
+#[test]
+fn a_file_that_went_far_is_pointed_at() {
+    let upstream = Upstream::new();
+    let change = |text: String| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        for (at, line) in lines.iter_mut().enumerate() {
+            if at % 5 < 3 {
+                *line = format!("long another_line_{at};");
+            }
+        }
+        lines.join("\n") + "\n"
+    };
+    upstream.release_renamed("1.1.0", &[("src/k.cpp", "lib/far.cpp", &change)]);
+    let project = Project::new(&upstream, &[WIDEN]);
+    let (report, _) = start(
+        &project,
+        &Options {
+            dry_run: true,
+            ..to("1.1.0")
+        },
+    );
+    let summary = report.summary();
+    assert!(
+        summary.contains(
+            "upstream removed the file that the patch edits; lib/far.cpp is most like it"
+        ),
+        "{summary}"
+    );
+}

@@ -147,6 +147,9 @@ pub fn export(workspace: &Workspace, drop_empty: bool, progress: Progress<'_>) -
     let lock = project.lock()?;
     let store = Store::open(workspace)?;
     let base = project.fetch_base(&store, false, progress)?;
+    if !desk.worktree().join(".git").exists() {
+        return Err(Error::NoEdit);
+    }
     let bench = Workbench::open(&desk.worktree())?;
     let repo = bench.repo();
     refuse_unfinished(repo)?;

@@ -156,7 +156,8 @@ fn clash(repo: &Repository, memory: &Memory, name: &str, sides: Sides<'_>) -> Re
         [None, Some(_), Some(_)] => {
             "upstream has a file of its own where the patch adds one".to_owned()
         }
-        _ => "upstream and the patch moved it to different places".to_owned(),
+        [_, None, Some(_)] => "upstream has a folder where the patch adds a file".to_owned(),
+        _ => "upstream has a file where the patch has a folder".to_owned(),
     };
     // As for git's rerere, the same lines in conflict are the same conflict, whatever stands around them.
     let parts: Vec<_> = if marked.is_some() {

@@ -15,12 +15,22 @@ pub(crate) struct Renames(BTreeMap<String, String>);
 impl Renames {
     /// The files that went and came back under another path, at least half of their lines as they were.
     pub(crate) fn between(repo: &Repository, old: Oid, new: Oid) -> Result<Self> {
+        Self::alike(repo, old, new, 50)
+    }
+
+    /// The same for files of which so many percent are as they were.
+    pub(crate) fn alike(repo: &Repository, old: Oid, new: Oid, percent: u16) -> Result<Self> {
         // Git's limit; beyond it only files that are equal are found.
         const MOST: usize = 7000;
         let (old, new) = (repo.find_tree(old)?, repo.find_tree(new)?);
         let mut diff = repo.diff_tree_to_tree(Some(&old), Some(&new), None)?;
         let mut options = DiffFindOptions::new();
-        diff.find_similar(Some(options.renames(true).rename_limit(MOST)))?;
+        diff.find_similar(Some(
+            options
+                .renames(true)
+                .rename_threshold(percent)
+                .rename_limit(MOST),
+        ))?;
         let renamed = diff
             .deltas()
             .filter(|delta| delta.status() == Delta::Renamed);

@@ -33,7 +33,7 @@ use crate::work::rewrite::{Rewritten, added_by};
 use crate::work::workbench::Workbench;
 
 use fate::fate;
-use pending::{Choices, Pending, ResolvedPatch, Stop, desk};
+use pending::{Choices, Decided, Pending, ResolvedPatch, Stop, desk};
 use target::Target;
 
 pub use crate::work::hunks::Hunk;
@@ -126,8 +126,13 @@ pub fn resume(
     progress: Progress<'_>,
 ) -> Result<(Report, Outcome)> {
     let (bump, mut pending) = Bump::again(workspace, progress)?;
-    let resolved = bump.decided(&pending)?;
-    pending.choices.resolved.push(resolved);
+    bump.lay_out_again(&pending)?;
+    let decided = bump.decided(&pending)?;
+    decided.remember(workspace)?;
+    pending.choices.resolved.push(ResolvedPatch {
+        tree: bump.store.insert(&decided.snapshot, &decided.listing)?,
+        name: pending.patch,
+    });
     pending.choices.drop_absorbed |= drop_absorbed;
     bump.go(&pending.target, pending.choices, Ending::GoOn, progress)
 }
@@ -135,8 +140,8 @@ pub fn resume(
 /// Takes back the last decision, be it of this bump or of an earlier one: its patch waits again, with what was decided
 /// in its files. Gives that patch and its worktree.
 ///
-/// What lies in the worktree now is remembered if it is decided, and must not be edited if it is not, unless `discard`
-/// says that it may go.
+/// What lies in the worktree now is remembered if it is decided, as far as that goes. Else it must not be edited, unless
+/// `discard` says that it may go.
 ///
 /// # Errors
 /// No bump waits, or nothing was decided in it; the project changed since it stopped.
@@ -240,7 +245,8 @@ impl Bump {
         progress(Event::Working("putting the patches onto the new pin"));
         let repo = self.store.overlay()?;
         let old = self.old(&repo, target.tree)?;
-        let rebased = self.rebase(&repo, &old, target.tree, &choices)?;
+        let mut rebased = self.rebase(&repo, &old, target.tree, &choices)?;
+        self.point_at_alike(&repo, target.tree, &mut rebased.fates)?;
         let report = self.report(&repo, &old, target, &rebased)?;
 
         let file = self.workspace().root().join(report.file());
@@ -270,6 +276,31 @@ impl Bump {
             }
         };
         Ok((report, outcome))
+    }
+
+    /// Adds to the conflicts of files that are gone which file is like them, but not enough to be called the same.
+    fn point_at_alike(&self, repo: &Repository, new: Oid, fates: &mut [Fate]) -> Result<()> {
+        const PERCENT: u16 = 20;
+        let new_tree = repo.find_tree(new)?;
+        let mut alike = None;
+        for fate in fates {
+            let Fate::Conflict(files) = fate else {
+                continue;
+            };
+            for file in files {
+                if new_tree.get_path(file.path.as_ref()).is_ok() {
+                    continue;
+                }
+                if alike.is_none() {
+                    alike = Some(Renames::alike(repo, self.base, new, PERCENT)?);
+                }
+                let path = alike.as_ref().map(|alike| alike.new_path(&file.path));
+                if let Some(path) = path.filter(|path| *path != file.path) {
+                    file.reason += &format!("; {path} is most like it");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Puts every patch onto the new base. After one that does not fit the others are tried too, as if it had been
@@ -341,25 +372,51 @@ impl Bump {
         Ok(rebased)
     }
 
+    /// The place of the patch that waits.
+    fn position(&self, pending: &Pending) -> Result<usize> {
+        let found = self.project.series.position(&pending.patch);
+        found.map_err(|_| Error::BumpStale)
+    }
+
+    /// Makes a worktree anew that someone deleted.
+    fn lay_out_again(&self, pending: &Pending) -> Result<()> {
+        let worktree = desk(self.workspace()).worktree();
+        if worktree.join(".git").exists() {
+            return Ok(());
+        }
+        let at = self.position(pending)?;
+        let worktree = self.wait(&pending.target, at, pending.choices.clone(), None)?;
+        Err(Error::Unresolved {
+            worktree,
+            faults: vec!["it was gone, and is laid out anew".to_owned()],
+        })
+    }
+
     /// What a person made of the worktree of the patch that waits.
-    fn decided(&self, pending: &Pending) -> Result<ResolvedPatch> {
-        let series = &self.project.series;
-        let at = series
-            .position(&pending.patch)
-            .map_err(|_| Error::BumpStale)?;
-        let patch = &series.patches[at];
+    fn decided(&self, pending: &Pending) -> Result<Decided> {
+        let at = self.position(pending)?;
+        let patch = &self.project.series.patches[at];
         let bench = Workbench::open(&desk(self.workspace()).worktree())?;
         let old = self.old(bench.repo(), pending.target.tree)?;
-        let (snapshot, listing) = pending.decided(
-            self.workspace(),
-            &bench,
-            patch,
-            old.around(bench.repo(), at)?,
-        )?;
-        Ok(ResolvedPatch {
-            name: patch.name.clone(),
-            tree: self.store.insert(&snapshot, &listing)?,
-        })
+        let change = old.around(bench.repo(), at)?;
+        pending.decided(self.workspace(), &bench, patch, change)
+    }
+
+    /// Whether nothing in the worktree would be lost with it.
+    fn is_kept(&self, pending: &Pending) -> Result<bool> {
+        let worktree = desk(self.workspace()).worktree();
+        if !worktree.exists() {
+            return Ok(true);
+        }
+        let found = Listing::of_dir(&worktree)?.tree_id()?;
+        if [pending.laid_out, pending.onto].contains(&found) {
+            return Ok(true);
+        }
+        match self.decided(pending) {
+            Ok(decided) => decided.remember(self.workspace()),
+            Err(Error::Unresolved { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn go_back(&self, pending: Pending, discard: bool) -> Result<(String, Utf8PathBuf)> {
@@ -370,18 +427,14 @@ impl Bump {
         } = &pending;
         let old = self.old(&repo, target.tree)?;
         let rebased = self.rebase(&repo, &old, target.tree, choices)?;
-        let waits = names.iter().position(|name| *name == pending.patch);
-        let before = &rebased.fates[..waits.unwrap_or_default()];
+        let before = &rebased.fates[..self.position(&pending)?];
         let Some(at) = before.iter().rposition(Fate::is_decided) else {
             return Err(Error::NothingDecided(pending.patch));
         };
-        let worktree = desk(self.workspace()).worktree();
-        let found = Listing::of_dir(&worktree)?;
-        let edited = found.tree_id()? != pending.laid_out;
-        if edited && !discard && self.decided(&pending).is_err() {
+        if !discard && !self.is_kept(&pending)? {
             return Err(Error::BumpEdited {
                 patch: pending.patch,
-                worktree,
+                worktree: desk(self.workspace()).worktree(),
             });
         }
         let Pending {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use camino::Utf8PathBuf;
 use fs_err as fs;
-use git2::Oid;
+use git2::{Oid, Repository};
 use serde::{Deserialize, Serialize};
 
 use super::target::Target;
@@ -14,8 +14,8 @@ use crate::place::workspace::Workspace;
 use crate::project::fingerprint;
 use crate::read::hex;
 use crate::tree::{Listing, Snapshot};
-use crate::work::memory::Memory;
-use crate::work::merge::{MARKERS, Merged, merge};
+use crate::work::memory::{Decision, Memory};
+use crate::work::merge::{Clashes, MARKERS, Merged, merge};
 use crate::work::workbench::{BRANCH, Desk, Workbench};
 
 /// `target/bump/state.toml`.
@@ -135,14 +135,14 @@ impl Pending {
         Ok(pending)
     }
 
-    /// What the person made of the worktree; a conflict that is decided is remembered.
+    /// What the person made of the worktree.
     pub(super) fn decided(
         &self,
         workspace: &Workspace,
         bench: &Workbench,
         patch: &Patch,
         (parent, patched): (Oid, Oid),
-    ) -> Result<(Snapshot, Listing)> {
+    ) -> Result<Decided> {
         let (snapshot, listing) = bench.files()?;
         let before = Listing::of_tree(bench.repo(), self.onto)?;
         let faults = self.faults(bench, patch, (&snapshot, &listing), &before)?;
@@ -155,18 +155,51 @@ impl Pending {
         let nothing = Memory::default();
         let repo = bench.repo();
         let merged = merge(repo, &nothing, &patch.name, parent, patched, self.onto)?;
-        if let Merged::Clashes(clashes) = merged {
-            let memory = Memory::of(workspace);
-            for clash in clashes.each {
-                let file = snapshot.0.get(&clash.conflict.path);
-                let text = file.map(|file| String::from_utf8(file.bytes.clone()).ok());
-                // Binary files are decided anew each time.
-                if let Some(after) = text.map_or(Some(None), |text| text.map(Some)) {
-                    memory.keep(&clash.key, &clash.decision(&patch.name, after))?;
-                }
+        let decisions = match merged {
+            Merged::Clashes(clashes) => {
+                self.decisions(repo, patch, &clashes, &snapshot, &listing)?
             }
+            Merged::Tree(_) => None,
+        };
+        Ok(Decided {
+            snapshot,
+            listing,
+            decisions,
+        })
+    }
+
+    /// What is to be remembered. Nothing if the person changed more than the files in conflict: to use a part of a
+    /// decision again would lose the rest.
+    fn decisions(
+        &self,
+        repo: &Repository,
+        patch: &Patch,
+        clashes: &Clashes,
+        snapshot: &Snapshot,
+        listing: &Listing,
+    ) -> Result<Option<Vec<(String, Decision)>>> {
+        let in_conflict: BTreeSet<_> = clashes.each.iter().map(|one| &one.conflict.path).collect();
+        let difference = Listing::of_tree(repo, clashes.tree)?.difference(listing);
+        if !difference
+            .paths()
+            .iter()
+            .all(|path| in_conflict.contains(path))
+        {
+            return Ok(None);
         }
-        Ok((snapshot, listing))
+        let mut decisions = Vec::new();
+        for clash in &clashes.each {
+            let file = snapshot.0.get(&clash.conflict.path);
+            let text = file
+                .map(|file| String::from_utf8(file.bytes.clone()))
+                .transpose();
+            // A file that is no text is decided anew each time.
+            let Ok(after) = text else {
+                return Ok(None);
+            };
+            decisions.push((clash.key.clone(), clash.decision(&patch.name, after)));
+        }
+        Ok(Some(decisions))
     }
 
     fn faults(
@@ -209,6 +242,25 @@ impl Pending {
             )
         }));
         Ok(faults)
+    }
+}
+
+/// What a person made of a worktree.
+pub(super) struct Decided {
+    pub(super) snapshot: Snapshot,
+    pub(super) listing: Listing,
+    /// What is to be remembered of it, and under which names; none if that would be a part of it only.
+    decisions: Option<Vec<(String, Decision)>>,
+}
+
+impl Decided {
+    /// Keeps it for the next time; whether all of it could be kept.
+    pub(super) fn remember(&self, workspace: &Workspace) -> Result<bool> {
+        let memory = Memory::of(workspace);
+        for (key, decision) in self.decisions.iter().flatten() {
+            memory.keep(key, decision)?;
+        }
+        Ok(self.decisions.is_some())
     }
 }
 
