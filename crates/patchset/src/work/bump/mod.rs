@@ -5,6 +5,7 @@ mod fate;
 mod history;
 mod pending;
 mod pin;
+mod rebase;
 mod report;
 mod target;
 
@@ -15,7 +16,6 @@ use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::model::manifest::Manifest;
-use crate::model::patch::Patch;
 use crate::place::disk;
 use crate::place::journal::{self, Changes};
 use crate::place::vendor::Vendor;
@@ -27,13 +27,12 @@ use crate::state::{self, State};
 use crate::tree::{File, Listing, Mode};
 use crate::watch;
 use crate::work::hunks;
-use crate::work::merge::{Merged, merge};
 use crate::work::renames::{Old, Renames};
 use crate::work::rewrite::{Rewritten, added_by};
 use crate::work::workbench::Workbench;
 
-use fate::fate;
 use pending::{Choices, Decided, Pending, ResolvedPatch, Stop, desk};
+use rebase::{Rebased, point_at_alike, rebase};
 use target::Target;
 
 pub use crate::work::hunks::Hunk;
@@ -43,9 +42,8 @@ pub use pending::{Waiting, waiting};
 pub use report::{FileChange, FileReport, PatchReport, PinName, Report};
 pub use target::Options;
 
-/// The folder of the summaries, in the project: they are committed. The whole reports quote upstream, and are not.
+/// The folder of the summaries, in the project. They are committed.
 const SUMMARIES: &str = "docs/pin-moves";
-const REPORTS: &str = "target/pin-moves";
 
 /// How a bump ended.
 #[derive(Debug, Clone)]
@@ -177,28 +175,6 @@ enum Ending {
     GoOn,
 }
 
-/// The series on the new base.
-struct Rebased {
-    fates: Vec<Fate>,
-    /// Whether a patch fits only if those that do not are decided in their favour.
-    depends: Vec<bool>,
-    /// The tree after each patch; after one that does not fit, as if it had been decided in its favour.
-    trees: Vec<Oid>,
-    /// The first patch that does not fit.
-    stopped: Option<usize>,
-}
-
-impl Rebased {
-    /// Name and tree of each patch that is still one, up to the first that does not fit.
-    fn left(&self, names: &[String]) -> Vec<(String, Oid)> {
-        let count = self.stopped.unwrap_or(self.fates.len());
-        let each = names.iter().zip(&self.trees).zip(&self.fates).take(count);
-        each.filter(|(_, fate)| !fate.is_empty())
-            .map(|((name, tree), _)| (name.clone(), *tree))
-            .collect()
-    }
-}
-
 impl Bump {
     fn begin(workspace: &Workspace, offline: bool, progress: Progress<'_>) -> Result<Self> {
         let (vendor, project) = Project::open_to_change(workspace, progress)?;
@@ -245,8 +221,8 @@ impl Bump {
         progress(Event::Working("putting the patches onto the new pin"));
         let repo = self.store.overlay()?;
         let old = self.old(&repo, target.tree)?;
-        let mut rebased = self.rebase(&repo, &old, target.tree, &choices)?;
-        self.point_at_alike(&repo, target.tree, &mut rebased.fates)?;
+        let mut rebased = rebase(&repo, &self.project, &old, target.tree, &choices)?;
+        point_at_alike(&repo, (self.base, target.tree), &mut rebased.fates)?;
         let report = self.report(&repo, &old, target, &rebased)?;
 
         let file = self.workspace().root().join(report.file());
@@ -276,100 +252,6 @@ impl Bump {
             }
         };
         Ok((report, outcome))
-    }
-
-    /// Adds to the conflicts of files that are gone which file is like them, but not enough to be called the same.
-    fn point_at_alike(&self, repo: &Repository, new: Oid, fates: &mut [Fate]) -> Result<()> {
-        const PERCENT: u16 = 20;
-        let new_tree = repo.find_tree(new)?;
-        let mut alike = None;
-        for fate in fates {
-            let Fate::Conflict(files) = fate else {
-                continue;
-            };
-            for file in files {
-                if new_tree.get_path(file.path.as_ref()).is_ok() {
-                    continue;
-                }
-                if alike.is_none() {
-                    alike = Some(Renames::alike(repo, self.base, new, PERCENT)?);
-                }
-                let path = alike.as_ref().map(|alike| alike.new_path(&file.path));
-                if let Some(path) = path.filter(|path| *path != file.path) {
-                    file.reason += &format!("; {path} is most like it");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts every patch onto the new base. After one that does not fit the others are tried too, as if it had been
-    /// decided in its favour.
-    fn rebase(
-        &self,
-        repo: &Repository,
-        old: &Old,
-        base: Oid,
-        choices: &Choices,
-    ) -> Result<Rebased> {
-        let mut rebased = Rebased {
-            fates: Vec::new(),
-            depends: Vec::new(),
-            trees: Vec::new(),
-            stopped: None,
-        };
-        let mut onto = base;
-        // The same without what does not fit.
-        let mut without: Option<Oid> = None;
-        for (at, patch) in self.project.series.patches.iter().enumerate() {
-            let (parent, patched) = old.around(repo, at)?;
-            let resolved = choices.resolved(&patch.name);
-            let memory = choices.memory(self.workspace(), &patch.name);
-            let put = |onto| merge(repo, &memory, &patch.name, parent, patched, onto);
-            let mut upstream = onto;
-            let (tree, fate) = if let Some(tree) = resolved {
-                (tree, Fate::Resolved(When::Now))
-            } else {
-                match put(onto)? {
-                    Merged::Tree(tree) => {
-                        let fate = match same_name(repo, patch, onto, tree)? {
-                            Some(conflict) => Fate::Conflict(vec![conflict]),
-                            None => fate(repo, (parent, patched), (onto, tree), &old.renames)?,
-                        };
-                        (tree, fate)
-                    }
-                    Merged::Clashes(clashes) if clashes.are_decided() => {
-                        (clashes.tree, Fate::Resolved(When::Before))
-                    }
-                    Merged::Clashes(clashes) => {
-                        upstream = clashes.without;
-                        (clashes.tree, Fate::Conflict(clashes.conflicts()))
-                    }
-                }
-            };
-            let fate = match fate {
-                Fate::Resolved(_) if tree == onto => Fate::Emptied,
-                fate => fate,
-            };
-            let mut depends = false;
-            if let Some(tree) = without {
-                without = Some(match put(tree)? {
-                    Merged::Tree(tree) => tree,
-                    Merged::Clashes(clashes) => {
-                        depends = !clashes.are_decided();
-                        clashes.without
-                    }
-                });
-            } else if matches!(fate, Fate::Conflict(_)) {
-                rebased.stopped = Some(at);
-                without = Some(upstream);
-            }
-            rebased.depends.push(depends);
-            rebased.fates.push(fate);
-            rebased.trees.push(tree);
-            onto = tree;
-        }
-        Ok(rebased)
     }
 
     /// The place of the patch that waits.
@@ -426,7 +308,7 @@ impl Bump {
             target, choices, ..
         } = &pending;
         let old = self.old(&repo, target.tree)?;
-        let rebased = self.rebase(&repo, &old, target.tree, choices)?;
+        let rebased = rebase(&repo, &self.project, &old, target.tree, choices)?;
         let before = &rebased.fates[..self.position(&pending)?];
         let Some(at) = before.iter().rposition(Fate::is_decided) else {
             return Err(Error::NothingDecided(pending.patch));
@@ -463,7 +345,7 @@ impl Bump {
             let repo = bench.repo();
             // Once more, for the objects to lie in the worktree's own repository.
             let old = self.old(repo, target.tree)?;
-            let rebased = self.rebase(repo, &old, target.tree, &choices)?;
+            let rebased = rebase(repo, &self.project, &old, target.tree, &choices)?;
             let mut onto = rebased.left(&self.project.series.names());
             onto.retain(|(name, _)| patches[..at].iter().any(|patch| patch.name == *name));
             let stop = Stop {
@@ -606,21 +488,4 @@ impl Bump {
         }
         Ok(changes)
     }
-}
-
-/// The file of a patch that differs from one of upstream's by case only: not every file system can hold both.
-fn same_name(repo: &Repository, patch: &Patch, onto: Oid, tree: Oid) -> Result<Option<Conflict>> {
-    let names = |tree| match Listing::of_tree(repo, tree) {
-        Err(Error::UnsafePath { path, why, .. }) => Ok(Some((path, why))),
-        found => found.map(|_| None),
-    };
-    if patch.header.adds().next().is_none() || names(onto)?.is_some() {
-        return Ok(None);
-    }
-    Ok(names(tree)?.map(|(path, why)| Conflict {
-        path,
-        reason: format!("{why}, and the patch adds one of the two"),
-        places: Vec::new(),
-        decided: false,
-    }))
 }

@@ -4,7 +4,6 @@ use std::fmt::{self, Write as _};
 
 use git2::Oid;
 
-use super::REPORTS;
 use super::fate::{Fate, Moved, When};
 use crate::model::manifest::Pin;
 use crate::watch::{Change, Watched};
@@ -464,6 +463,9 @@ fn in_a_word(fate: &Fate) -> String {
         Fate::Conflict(files) => format!("**conflict** in {}", count(files.len(), "file")),
     }
 }
+
+/// The folder of the whole reports, in the project. They quote upstream, and are not committed.
+const REPORTS: &str = "target/pin-moves";
 
 /// The most lines of each kind in a summary: with what stands between them two screens of 40 lines.
 const MOST_PATCHES: usize = 20;
