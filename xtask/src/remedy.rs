@@ -59,7 +59,7 @@ fn of(error: &Error) -> Option<&'static str> {
             "finish it (`cargo xtask bump-pin --continue`), copy what you need, or lose it with `cargo xtask bump-pin --back --discard`"
         }
         Error::NoBump => "`cargo xtask bump-pin <version|tag|commit>` begins one",
-        Error::BumpStale => {
+        Error::BumpStale | Error::BumpCleared => {
             "run `cargo xtask bump-pin --abort` and begin anew; what was decided is remembered"
         }
         Error::Unresolved { .. } => "then run `cargo xtask bump-pin --continue`",

@@ -239,6 +239,10 @@ pub enum Error {
         worktree: Utf8PathBuf,
     },
 
+    /// The cache was cleared while a bump waited.
+    #[error("the files of the new pin are no longer in target/overlay")]
+    BumpCleared,
+
     /// The project changed while a bump waited.
     #[error(
         "mlx.toml, mlx.lock or patches/ changed since the bump stopped, so it would undo that change"

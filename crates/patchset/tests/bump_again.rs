@@ -388,9 +388,11 @@ fn a_worktree_that_is_gone_is_laid_out_anew() {
     let upstream = Upstream::new();
     let new = clashing("int line_1 = 1;");
     upstream.release("1.1.0", &[("src/k.cpp", &new)]);
-    let project = Project::new(&upstream, &[WIDEN]);
+    let project = Project::new(&upstream, &[WIDEN, AFTER]);
     let (_, worktree) = waits(start(&project, "1.1.0").1);
     let file = worktree.join("src/k.cpp");
+    fs::write(&file, decide(&new, "30")).unwrap();
+    waits(resume(&project).1);
     let marked = fs::read_to_string(&file).unwrap();
     fs::remove_dir_all(&worktree).unwrap();
     let error = bump::resume(&project.workspace, false, QUIET).unwrap_err();
@@ -401,6 +403,29 @@ fn a_worktree_that_is_gone_is_laid_out_anew() {
         "{error}"
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), marked);
-    fs::write(&file, decide(&new, "30")).unwrap();
+    fs::write(&file, decide(&decide(&new, "30"), "35")).unwrap();
+    is_done(&resume(&project).1);
+}
+
+#[test]
+fn a_cache_that_was_cleared_is_named_and_the_bump_begins_anew() {
+    let upstream = Upstream::new();
+    let new = clashing("int line_1 = 1;");
+    upstream.release("1.1.0", &[("src/k.cpp", &new)]);
+    let project = Project::new(&upstream, &[WIDEN, AFTER]);
+    let (_, worktree) = waits(start(&project, "1.1.0").1);
+    fs::write(worktree.join("src/k.cpp"), decide(&new, "30")).unwrap();
+    waits(resume(&project).1);
+    fs::remove_dir_all(project.workspace.cache()).unwrap();
+    // The pinned files are fetched first, as for any command.
+    let fetch = patchset::fetch::Options::default();
+    patchset::fetch::fetch(&project.workspace, &fetch, QUIET).unwrap();
+    let error = bump::resume(&project.workspace, false, QUIET).unwrap_err();
+    assert!(matches!(error, Error::BumpCleared), "{error}");
+    bump::abort(&project.workspace, QUIET).unwrap();
+    let (name, worktree) = waits(start(&project, "1.1.0").1);
+    assert_eq!(name, "after", "the decision is forgotten");
+    let both = decide(&decide(&new, "30"), "35");
+    fs::write(worktree.join("src/k.cpp"), &both).unwrap();
     is_done(&resume(&project).1);
 }

@@ -70,6 +70,31 @@ fn a_bump_that_goes_through() {
     );
 }
 
+/// Many commits have the version of the last release.
+#[test]
+fn a_commit_between_releases_is_called_by_its_id() {
+    let project = Project::new();
+    project.write(
+        &format!("upstream/{FILE}"),
+        &text().replace("int line_2 ", "int second "),
+    );
+    project.git(
+        "upstream",
+        &["commit", "--quiet", "--all", "-m", "On the way"],
+    );
+    let commit = project.git("upstream", &["rev-parse", "HEAD"]);
+    let run = project.xtask(&["bump-pin", &commit]).exits(0);
+    assert!(
+        run.out
+            .contains(&format!("# MLX v1.0.0 to {}", &commit[..7])),
+        "{}",
+        run.out
+    );
+    let run = project.xtask(&["status"]).exits(0);
+    let title = format!("MLX 1.0.0, commit {}: stale", &commit[..7]);
+    assert!(run.out.starts_with(&title), "{}", run.out);
+}
+
 #[test]
 fn a_conflict_is_resolved_or_given_up() {
     let project = Project::new();

@@ -199,7 +199,19 @@ impl Bump {
         if pending.project != fingerprint(workspace)? {
             return Err(Error::BumpStale);
         }
+        let trees = pending.choices.resolved.iter().map(|one| one.tree);
+        let mut trees = trees.chain([pending.target.tree]);
+        if trees.any(|tree| !bump.has(tree)) {
+            return Err(Error::BumpCleared);
+        }
         Ok((bump, pending))
+    }
+
+    /// Whether the cache or the worktree has a tree.
+    fn has(&self, tree: Oid) -> bool {
+        let bench = Workbench::open(&desk(self.workspace()).worktree());
+        self.store.repo().find_tree(tree).is_ok()
+            || bench.is_ok_and(|bench| bench.repo().find_tree(tree).is_ok())
     }
 
     fn workspace(&self) -> &Workspace {
