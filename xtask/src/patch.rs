@@ -39,7 +39,13 @@ enum Command {
         discard: bool,
     },
     /// Turn the commits of the worktree back into patches/ and mlx.lock
-    Export,
+    ///
+    /// A later patch that no longer fits is laid out there as a conflict, to be resolved before the next export.
+    Export {
+        /// Take later patches of which nothing is left out of the series
+        #[arg(long)]
+        drop_empty: bool,
+    },
     /// List the patches
     List,
     /// Check headers, series, lock, budget, canonical form and the format of added lines
@@ -61,8 +67,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             drop(line);
             print_opened(&opened);
         }
-        Command::Export => {
-            let exported = edit::export(&workspace, progress)?;
+        Command::Export { drop_empty } => {
+            let exported = edit::export(&workspace, drop_empty, progress)?;
             drop(line);
             if exported.changed.is_empty() {
                 println!(

@@ -15,7 +15,8 @@ impl Line {
     /// Shows one event. Sources that failed are worth a line that stays.
     pub(crate) fn show(&self, event: Event<'_>) {
         match event {
-            Event::Waiting => self.0.set("waiting for another run to finish"),
+            // It may take long, and is told where no line can change, too.
+            Event::Waiting(for_whom) => self.0.keep(for_whom),
             Event::Trying(what) | Event::Working(what) => self.0.set(what),
             Event::Output(line) => self.0.detail(line),
             Event::Skipped(source) => self.0.keep(&format!("skipped {source}")),

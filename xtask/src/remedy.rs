@@ -17,6 +17,9 @@ fn of(error: &Error) -> Option<&'static str> {
             "mlx.toml" => {
                 "mend that line, or take the committed file back with `git checkout mlx.toml`"
             }
+            "state.toml" => {
+                "give it up with `cargo xtask bump-pin --abort`, or lay the patches out anew with `cargo xtask patch edit --discard`"
+            }
             _ => return None,
         },
         Error::Sources { .. } | Error::Input { .. } => {
@@ -49,10 +52,16 @@ fn of(error: &Error) -> Option<&'static str> {
             "`--source` takes it from a folder, an archive or another repository"
         }
         Error::BumpPending { .. } => {
-            "finish it with `cargo xtask bump-pin --continue` or give it up with `cargo xtask bump-pin --abort`"
+            "finish it with `cargo xtask bump-pin --continue` or give it up with `cargo xtask bump-pin --abort`; what was decided is remembered"
+        }
+        Error::NothingDecided(_) => "`cargo xtask bump-pin --abort` gives the whole bump up",
+        Error::BumpEdited { .. } => {
+            "finish it (`cargo xtask bump-pin --continue`), copy what you need, or lose it with `cargo xtask bump-pin --back --discard`"
         }
         Error::NoBump => "`cargo xtask bump-pin <version|tag|commit>` begins one",
-        Error::BumpStale => "run `cargo xtask bump-pin --abort` and begin anew",
+        Error::BumpStale | Error::BumpCleared => {
+            "run `cargo xtask bump-pin --abort` and begin anew; what was decided is remembered"
+        }
         Error::Unresolved { .. } => "then run `cargo xtask bump-pin --continue`",
         Error::NoEdit => "`cargo xtask patch edit` does that",
         Error::EditOpen(_) => {
@@ -62,10 +71,10 @@ fn of(error: &Error) -> Option<&'static str> {
             "keep your commits as files with `git format-patch`, then run `cargo xtask patch edit --discard`"
         }
         Error::LaterEmpty(_) => {
-            "lay out all patches with `cargo xtask patch edit --discard` and drop it there"
+            "`cargo xtask patch export --drop-empty` takes it out of the series"
         }
         Error::LaterConflict { .. } => {
-            "lay out all patches with `cargo xtask patch edit` and rebase there"
+            "resolve the files there, `git add` them, run `git cherry-pick --continue` there (`--skip` drops the patch), then `cargo xtask patch export`"
         }
         _ => return None,
     })

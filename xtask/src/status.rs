@@ -4,6 +4,7 @@ use cli::println;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use patchset::Workspace;
+use patchset::bump::Waiting;
 use patchset::state::{PatchState, Status, status};
 
 use crate::progress::Line;
@@ -19,7 +20,8 @@ pub struct Args {
     ///
     /// state (absent, pristine, applied, partly-applied, stale, tampered), version, source, base_tree, final_tree
     /// (computed from the files; null where there are none), lock_tree, changed_lines, budget_lines, patches (each
-    /// with name, state, changed_lines), edited (paths, where the state is tampered)
+    /// with name, state, changed_lines), edited (paths, if the state is tampered), pin (the version, and the commit of a
+    /// pin that is no release), bump (null, or patch, to, worktree and stale of a bump that waits)
     #[arg(long)]
     json: bool,
 }
@@ -34,10 +36,33 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&status)?);
         return Ok(());
     }
-    println!("MLX {}: {state}", status.version);
+    println!("MLX {}: {state}", status.pin);
     println!("{}", pin_table(&status));
     println!("{}", patch_table(&status));
+    if let Some(bump) = &status.bump {
+        let go_on = match bump.stale {
+            true => "",
+            false => "`cargo xtask bump-pin --continue`, or ",
+        };
+        println!("\n{}", waiting(bump));
+        println!("then {go_on}`cargo xtask bump-pin --abort`");
+    }
     Ok(())
+}
+
+/// A bump that waits, in words.
+pub(crate) fn waiting(bump: &Waiting) -> String {
+    let Waiting {
+        patch,
+        to,
+        worktree,
+        stale,
+    } = bump;
+    let stale = match stale {
+        true => "; the project has changed since, so it cannot go on",
+        false => "",
+    };
+    format!("a bump to MLX {to} waits: decide on {patch} in {worktree}{stale}")
 }
 
 fn pin_table(status: &Status) -> Table {

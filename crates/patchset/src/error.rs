@@ -226,6 +226,23 @@ pub enum Error {
     #[error("no bump waits")]
     NoBump,
 
+    /// A bump cannot be taken a step back.
+    #[error("nothing was decided before {0}, the patch that waits")]
+    NothingDecided(String),
+
+    /// The worktree of a bump holds work that a step back would lose.
+    #[error("{worktree} holds work on {patch} that would be lost")]
+    BumpEdited {
+        /// The patch that waits.
+        patch: String,
+        /// Where the work lies.
+        worktree: Utf8PathBuf,
+    },
+
+    /// The cache was cleared while a bump waited.
+    #[error("the files of the new pin are no longer in target/overlay")]
+    BumpCleared,
+
     /// The project changed while a bump waited.
     #[error(
         "mlx.toml, mlx.lock or patches/ changed since the bump stopped, so it would undo that change"
@@ -264,12 +281,14 @@ pub enum Error {
     LaterEmpty(String),
 
     /// A patch that comes after the edited one no longer fits.
-    #[error("target/patches/worktree: {patch}, which comes later, no longer fits in {}", .paths.join(", "))]
+    #[error("{patch}, which comes later, no longer fits in {}; the conflict is laid out in {worktree}", .paths.join(", "))]
     LaterConflict {
         /// The patch.
         patch: String,
         /// The files in which it does not fit.
         paths: Vec<String>,
+        /// Where to resolve it.
+        worktree: Utf8PathBuf,
     },
 
     /// The worktree of a bump is not ready.

@@ -4,8 +4,8 @@
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Another run holds the lock; this one waits for it.
-    Waiting,
+    /// Others hold the lock, and this run waits for it: who and since when, in words.
+    Waiting(&'a str),
     /// This source is tried now.
     Trying(&'a str),
     /// A line of progress from a program (`git`, `cargo`).

@@ -1,7 +1,5 @@
 //! The project: the pin, the patches and the lock, read together. Whoever needs them opens it here.
 
-use std::fs::File;
-
 use fs_err as fs;
 use git2::{ObjectType, Oid};
 
@@ -9,6 +7,7 @@ use crate::error::Result;
 use crate::model::lock::Lock;
 use crate::model::manifest::Manifest;
 use crate::model::series::Series;
+use crate::place::holder::Held;
 use crate::place::vendor::Vendor;
 use crate::place::workspace::Workspace;
 use crate::progress::Progress;
@@ -50,7 +49,7 @@ pub struct Project {
     pub series: Series,
     /// `mlx.lock` as it lies there.
     pub(crate) locked: Option<Lock>,
-    _held: Option<File>,
+    _held: Option<Held>,
 }
 
 impl Project {
@@ -73,7 +72,7 @@ impl Project {
         Ok((vendor, Self::read(workspace, None)?))
     }
 
-    fn read(workspace: &Workspace, held: Option<File>) -> Result<Self> {
+    fn read(workspace: &Workspace, held: Option<Held>) -> Result<Self> {
         let Parts {
             manifest,
             series,
@@ -118,8 +117,16 @@ impl Project {
 ///
 /// # Errors
 /// The lock's file cannot be opened or locked; a change that a killed run decided cannot be finished.
-pub fn hold(workspace: &Workspace, progress: Progress<'_>) -> Result<Option<File>> {
+pub fn hold(workspace: &Workspace, progress: Progress<'_>) -> Result<Option<Held>> {
     Vendor::lock_to_read(workspace, progress)
+}
+
+/// The run that changes the project now, with since when, in words; `None` if it can be read at once.
+///
+/// # Errors
+/// The lock's file cannot be opened.
+pub fn changed_by(workspace: &Workspace) -> Result<Option<String>> {
+    Vendor::holder(workspace)
 }
 
 /// Stands for the three files: work that began on others would undo a change of them.

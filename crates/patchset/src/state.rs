@@ -18,6 +18,7 @@ use crate::progress::Progress;
 use crate::project::Project;
 use crate::sources::store::Store;
 use crate::tree::{Difference, Listing};
+use crate::work::bump::{self, Waiting};
 
 /// The state of `vendor/mlx`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -321,6 +322,8 @@ pub struct Status {
     pub state: &'static str,
     /// The pinned version.
     pub version: String,
+    /// The version, and the commit of a pin that is no release.
+    pub pin: String,
     /// Who brought the pinned tree, in words; null where nothing was fetched.
     pub source: Option<String>,
     /// The tree id before the first patch.
@@ -337,6 +340,8 @@ pub struct Status {
     pub patches: Vec<PatchStatus>,
     /// The files that were edited by hand; empty unless the state is `tampered`.
     pub edited: Vec<String>,
+    /// The bump that waits for a person; null if none does.
+    pub bump: Option<Waiting>,
 }
 
 /// One patch of a [`Status`].
@@ -374,6 +379,7 @@ pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, S
     let status = Status {
         state: found.state.name(),
         version: manifest.mlx.version.clone(),
+        pin: manifest.mlx.title(),
         source: Store::open_existing(workspace).and_then(|store| store.source_of(lock.base_tree)),
         base_tree: lock.base_tree.to_string(),
         final_tree: found.tree.map(|tree| tree.to_string()),
@@ -385,6 +391,7 @@ pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, S
             State::Tampered(edits) => edits.paths(),
             _ => Vec::new(),
         },
+        bump: bump::waiting(workspace)?,
     };
     Ok((found.state, status))
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use fs_err as fs;
-use patchset::bump::{self, Fate, Options, Outcome, Report};
+use patchset::bump::{self, Fate, Options, Outcome, Report, When};
 use patchset::progress::QUIET;
 use patchset::watch::Change as Watch;
 use patchset::{Error, Manifest};
@@ -63,10 +63,7 @@ fn a_new_release_is_found_by_version_tag_commit_and_address() {
             },
         )
         .unwrap();
-        assert!(
-            matches!(outcome, Outcome::Done { .. }),
-            "{wanted}: {outcome:?}"
-        );
+        assert!(matches!(outcome, Outcome::Done), "{wanted}: {outcome:?}");
         assert_eq!(report.patches[0].fate, Fate::Clean, "{wanted}");
         let manifest = Manifest::load(&project.workspace.manifest_path()).unwrap();
         assert_eq!(
@@ -128,7 +125,8 @@ fn a_patch_that_moved_names_the_lines_that_moved_it() {
         .into_iter()
         .find(|(path, _)| path == "docs/pin-moves/1.0.0-to-1.1.0.md")
         .unwrap();
-    assert_eq!(String::from_utf8(kept).unwrap(), text);
+    assert_eq!(String::from_utf8(kept).unwrap(), report.summary());
+    assert_eq!(project.read(&report.file()), text);
 }
 
 #[test]
@@ -150,7 +148,7 @@ fn an_absorbed_patch_is_dropped_only_when_asked_for() {
     let before = project.files();
     let (report, outcome) = start(&project, &to("1.1.0")).unwrap();
     assert!(
-        matches!(&outcome, Outcome::Absorbed(names) if names == &["widen"]),
+        matches!(&outcome, Outcome::Absorbed { names, .. } if names == &["widen"]),
         "{outcome:?}"
     );
     assert!(report.to_markdown().contains("### widen: absorbed"));
@@ -164,7 +162,7 @@ fn an_absorbed_patch_is_dropped_only_when_asked_for() {
         },
     )
     .unwrap();
-    assert!(matches!(outcome, Outcome::Done { .. }));
+    assert!(matches!(outcome, Outcome::Done));
     assert_eq!(project.read("patches/series"), "# The order.\nadd\n");
     assert!(!project.root().join("patches/widen.patch").exists());
     assert!(project.applied("src/k.cpp").contains("long line_30"));
@@ -202,7 +200,7 @@ fn a_file_that_upstream_adds_too_is_a_conflict_unless_it_is_the_same() {
     };
     assert!(matches!(
         start(&project, &options).unwrap().1,
-        Outcome::Done { .. }
+        Outcome::Done
     ));
     assert!(!project.root().join("patches/files").exists());
     assert_eq!(project.patch_names(), Vec::<String>::new());
@@ -216,7 +214,7 @@ fn a_file_that_upstream_adds_as_it_is_leaves_the_patch() {
     let adds = &[("src/new.h", "int n;\n"), ("src/own.h", "int o;\n")];
     let project = Project::new(&upstream, &[Change { adds, ..WIDEN }]);
     let (report, outcome) = start(&project, &to("1.1.0")).unwrap();
-    assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
     let Fate::Moved(files) = &report.patches[0].fate else {
         panic!("{:?}", report.patches[0].fate)
     };
@@ -329,7 +327,7 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
         panic!("{outcome:?}")
     };
     assert_eq!(patch, "widen");
-    assert_eq!(report.patches[1].fate, Fate::NotTried);
+    assert_eq!(report.patches[1].fate, Fate::Clean, "it was not tried");
     assert_eq!(project.files(), before);
     let text = report.to_markdown();
     assert!(
@@ -355,7 +353,7 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
     // Markers, a stray file and a lost file are each named.
     fs::write(worktree.join("k.orig"), "").unwrap();
     fs::remove_file(worktree.join("src/other.cpp")).unwrap();
-    let error = bump::resume(&project.workspace, QUIET)
+    let error = bump::resume(&project.workspace, false, QUIET)
         .unwrap_err()
         .to_string();
     for part in [
@@ -370,14 +368,14 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
     let resolved = kernel().replace("int line_30 = 30;", "long long line_30 = 30;");
     fs::write(&file, resolved).unwrap();
 
-    let (report, outcome) = bump::resume(&project.workspace, QUIET).unwrap();
-    assert!(matches!(outcome, Outcome::Done { .. }));
-    assert_eq!(report.patches[0].fate, Fate::Resolved);
+    let (report, outcome) = bump::resume(&project.workspace, false, QUIET).unwrap();
+    assert!(matches!(outcome, Outcome::Done));
+    assert_eq!(report.patches[0].fate, Fate::Resolved(When::Now));
     assert!(!project.root().join("target/bump").exists());
     let text = project.applied("src/k.cpp");
     assert!(text.contains("long long line_30") && text.contains("long line_35"));
     assert!(matches!(
-        bump::resume(&project.workspace, QUIET),
+        bump::resume(&project.workspace, false, QUIET),
         Err(Error::NoBump)
     ));
 }
@@ -403,9 +401,9 @@ fn a_second_conflict_waits_too() {
         assert_eq!(patch, name);
         decided = decided.replace(&format!("short line_{line}"), &format!("long line_{line}"));
         fs::write(worktree.join("src/k.cpp"), &decided).unwrap();
-        waiting = bump::resume(&project.workspace, QUIET).unwrap().1;
+        waiting = bump::resume(&project.workspace, false, QUIET).unwrap().1;
     }
-    assert!(matches!(waiting, Outcome::Done { .. }));
+    assert!(matches!(waiting, Outcome::Done));
     assert_eq!(project.applied("src/k.cpp"), decided);
     assert_eq!(project.applied("src/new.h"), "int n;\n");
 }
@@ -435,7 +433,7 @@ fn a_project_that_changed_while_a_bump_waited_is_not_overwritten() {
     let series = project.workspace.patches().join("series");
     fs::write(&series, "# Another comment.\nwiden\n").unwrap();
     assert!(matches!(
-        bump::resume(&project.workspace, QUIET),
+        bump::resume(&project.workspace, false, QUIET),
         Err(Error::BumpStale)
     ));
 }
@@ -539,7 +537,7 @@ fn a_shallow_source_does_and_says_that_history_is_missing() {
         },
     )
     .unwrap();
-    assert!(matches!(outcome, Outcome::Done { .. }));
+    assert!(matches!(outcome, Outcome::Done));
     assert!(report.to_markdown().contains("Commits: not known"));
 }
 

@@ -167,7 +167,7 @@ impl World {
         };
         let (report, outcome) = bump::start(&self.project.workspace, &options, QUIET).unwrap();
         match outcome {
-            Outcome::Done { .. } => {
+            Outcome::Done => {
                 let absorbed = report
                     .patches
                     .iter()
@@ -261,7 +261,7 @@ fn mailed(world: &World, case: &Case) -> Option<Oid> {
 fn comes_back(project: &Project) -> Result<(), TestCaseError> {
     let before = project.files();
     edit::open(&project.workspace, None, false, QUIET).unwrap();
-    let exported = edit::export(&project.workspace, QUIET).unwrap();
+    let exported = edit::export(&project.workspace, false, QUIET).unwrap();
     prop_assert_eq!(exported.changed, Vec::<String>::new());
     prop_assert_eq!(project.files(), before);
     let faults = check::patches(&project.workspace, None, QUIET).faults;

@@ -25,7 +25,7 @@ fn open(project: &Project, name: Option<&str>) -> Utf8PathBuf {
 }
 
 fn export(project: &Project) -> Result<Exported, Error> {
-    edit::export(&project.workspace, QUIET)
+    edit::export(&project.workspace, false, QUIET)
 }
 
 /// The error of an export that wrote nothing.
@@ -250,31 +250,103 @@ fn what_is_no_series_of_patches_is_refused() {
     }
 }
 
-#[test]
-fn a_later_patch_that_no_longer_fits_is_named() {
-    let upstream = Upstream::new();
-    let after = Change {
-        name: "after",
-        edits: &[("src/k.cpp", "int line_31 = 31;", "long line_31 = 31;")],
+const fn later(
+    name: &'static str,
+    edits: &'static [(&'static str, &'static str, &'static str)],
+) -> Change<'static> {
+    Change {
+        name,
+        edits,
         adds: &[],
-    };
-    let project = Project::new(&upstream, &[WIDEN, after]);
-    let worktree = open(&project, Some("widen"));
-    replace(
-        &worktree,
-        "src/k.cpp",
-        "int line_31 = 31;",
-        "short line_31 = 31;",
-    );
+    }
+}
+
+/// Three later patches: one fits, one clashes with the edit, one comes after it.
+const LATER: [Change<'_>; 4] = [
+    WIDEN,
+    later(
+        "fits",
+        &[("src/k.cpp", "int line_2 = 2;", "long line_2 = 2;")],
+    ),
+    later(
+        "clashes",
+        &[("src/k.cpp", "int line_31 = 31;", "long line_31 = 31;")],
+    ),
+    later(
+        "last",
+        &[("src/k.cpp", "int line_10 = 10;", "long line_10 = 10;")],
+    ),
+];
+
+fn amend(worktree: &Utf8Path, from: &str, to: &str) {
+    replace(worktree, "src/k.cpp", from, to);
     git(
-        &worktree,
+        worktree,
         &["commit", "--quiet", "--all", "--amend", "--no-edit"],
     );
+}
+
+#[test]
+fn a_later_patch_that_no_longer_fits_is_laid_out_as_a_conflict() {
+    let upstream = Upstream::new();
+    for skip in [false, true] {
+        let project = Project::new(&upstream, &LATER);
+        let worktree = open(&project, Some("widen"));
+        amend(&worktree, "int line_31 = 31;", "short line_31 = 31;");
+        let error = refused(&project);
+        assert!(
+            error.contains("clashes, which comes later, no longer fits in src/k.cpp"),
+            "{error}"
+        );
+        let text = fs::read_to_string(worktree.join("src/k.cpp")).unwrap();
+        assert!(
+            text.contains("<<<<<<< the edited patches\n") && text.contains("long line_2 "),
+            "{text}"
+        );
+        // It waits for that, and nothing is lost meanwhile.
+        assert!(refused(&project).contains("cherry-pick is under way"));
+        let again = edit::open(&project.workspace, None, false, QUIET);
+        assert!(matches!(again, Err(Error::EditOpen(_))));
+        let expected = if skip {
+            git(&worktree, &["cherry-pick", "--skip"]);
+            vec!["widen", "fits", "last"]
+        } else {
+            let resolved = fs::read_to_string(worktree.join("src/k.cpp")).unwrap();
+            let start = resolved.find("<<<<<<<").unwrap();
+            let end = resolved.find(">>>>>>> clashes\n").unwrap() + ">>>>>>> clashes\n".len();
+            let resolved = format!(
+                "{}long long line_31 = 31;\n{}",
+                &resolved[..start],
+                &resolved[end..]
+            );
+            fs::write(worktree.join("src/k.cpp"), resolved).unwrap();
+            git(&worktree, &["add", "src/k.cpp"]);
+            git(&worktree, &["cherry-pick", "--continue"]);
+            vec!["widen", "fits", "clashes", "last"]
+        };
+        assert_eq!(export(&project).unwrap().patches, expected);
+        assert_eq!(project.patch_names(), expected);
+        let text = project.applied("src/k.cpp");
+        assert_eq!(text.contains("long long line_31"), !skip);
+        assert!(text.contains("long line_10"), "{text}");
+        assert_eq!(export(&project).unwrap().changed, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_later_patch_of_which_nothing_is_left_goes_when_told() {
+    let upstream = Upstream::new();
+    let project = Project::new(&upstream, &LATER);
+    let worktree = open(&project, Some("widen"));
+    amend(&worktree, "int line_2 = 2;", "long line_2 = 2;");
     let error = refused(&project);
     assert!(
-        error.contains("after, which comes later, no longer fits in src/k.cpp"),
+        error.contains("nothing is left of fits, which comes later"),
         "{error}"
     );
+    let exported = edit::export(&project.workspace, true, QUIET).unwrap();
+    assert_eq!(exported.patches, ["widen", "clashes", "last"]);
+    assert_eq!(export(&project).unwrap().changed, Vec::<String>::new());
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn the_branch_holds_the_change_with_its_files_and_the_test_and_nothing_else() {
     let mlx = bundle.folder.join("mlx");
     assert_eq!(
         git(&mlx, &["log", "--format=%s"]),
-        "PLACEHOLDER\nPLACEHOLDER\nMLX\n"
+        "PLACEHOLDER\nPLACEHOLDER\nRelease 1.0.0\n"
     );
     assert_eq!(git(&mlx, &["branch", "--show-current"]), "wider\n");
     assert_eq!(
@@ -255,10 +255,93 @@ fn on_upstreams_main_the_branch_begins_there() {
     );
     assert!(git(&mlx, &["show", "HEAD:src/k.cpp"]).contains("new_on_main"));
     let checklist = fs::read_to_string(bundle.folder.join("CHECKLIST.md")).unwrap();
-    assert!(
-        checklist.contains(&format!("on tree `{main}`")),
-        "{checklist}"
+    assert!(checklist.contains(&format!("tree `{main}`")), "{checklist}");
+}
+
+/// The branch can be pushed to a fork: its parent is upstream's commit, and its commits are of today.
+#[test]
+fn the_branch_can_be_pushed_to_a_fork() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    for main in [false, true] {
+        let bundle = if main {
+            let text = kernel().replace("int line_5 = 5;", "int line_5 = 5;\nint new_on_main;");
+            on_main(&upstream, &project, &text).unwrap()
+        } else {
+            bundle(&project)
+        };
+        let mlx = bundle.folder.join("mlx");
+        let folder = tempfile::tempdir().unwrap();
+        let fork = camino::Utf8Path::from_path(folder.path()).unwrap();
+        git(fork, &["clone", "--quiet", "--bare", &upstream.url(), "."]);
+        let address = format!("file://{fork}");
+        git(&mlx, &["push", "--quiet", &address, "wider"]);
+        let head = if main { "main" } else { "v1.0.0" };
+        let parent = upstream.repo.revparse_single(head).unwrap().id();
+        assert_eq!(
+            git(fork, &["merge-base", "wider", head]).trim(),
+            parent.to_string()
+        );
+        assert_eq!(
+            git(fork, &["rev-list", "--count", &format!("{head}..wider")]),
+            "2\n"
+        );
+        let date: i64 = git(fork, &["log", "-1", "--format=%at", "wider"])
+            .trim()
+            .parse()
+            .unwrap();
+        let now = std::time::SystemTime::now();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        assert!(now.abs_diff(date.unsigned_abs()) < 600, "{date}");
+        let mails = bundle.folder.join("mails");
+        let mail = mails.read_dir_utf8().unwrap().next().unwrap().unwrap();
+        let text = fs::read_to_string(mail.path()).unwrap();
+        assert!(!text.contains("1970"), "{text}");
+    }
+}
+
+#[test]
+fn a_change_that_no_test_can_show_says_why() {
+    let upstream = Upstream::new();
+    let project = project(&upstream);
+    let recipe = project.root().join("upstream/widen/bundle.toml");
+    let test = RECIPE.find("[test]").unwrap();
+    let without = format!(
+        "no-test = \"it is a matter of compiling\"\n{}",
+        &RECIPE[..test]
     );
+    fs::write(&recipe, &without).unwrap();
+    let made = bundle(&project);
+    assert_eq!(
+        git(&made.folder.join("mlx"), &["log", "--format=%s"]),
+        "PLACEHOLDER\nRelease 1.0.0\n"
+    );
+    let text = fs::read_to_string(made.folder.join("CHECKLIST.md")).unwrap();
+    assert!(
+        text.contains("- [x] no test in upstream's layout: it is a matter of compiling\n")
+            && !text.contains("unittest"),
+        "{text}"
+    );
+    assert!(
+        !missing(&made).contains("message-test"),
+        "{}",
+        missing(&made)
+    );
+    for both in [
+        RECIPE.replace("branch", "no-test = \"x\"\nbranch"),
+        RECIPE[..test].to_owned(),
+    ] {
+        fs::write(&recipe, both).unwrap();
+        let options = Options {
+            patch: "widen".to_owned(),
+            ..Options::default()
+        };
+        let error = upstream::bundle(&project.workspace, &options, QUIET).unwrap_err();
+        assert!(
+            error.to_string().contains("either [test] or `no-test`"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -9,11 +9,12 @@ use std::panic;
 
 use anyhow::{Context, Result, anyhow, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use patchset::Workspace;
+use patchset::{Workspace, project};
 use serde::{Deserialize, Serialize};
 
 use super::log::{self, Log};
 use crate::host::Host;
+use crate::progress::Line;
 
 /// One run of CMake: configure, build, install.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +46,9 @@ pub fn run(args: Args) -> Result<()> {
     let run: Run = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a CMake run of this program", args.request))?;
     // As the parent does: where that one is killed, no other run may swap the tree under CMake.
-    let _held = patchset::project::hold(&Workspace::at(&run.workspace), &|_| {})?;
+    let line = Line::new();
+    let _held = project::hold(&Workspace::at(&run.workspace), &|event| line.show(event))?;
+    drop(line);
     // The panic's text goes into the error below; a backtrace of the crate's inside helps nobody.
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(|| {

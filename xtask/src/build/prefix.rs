@@ -1,13 +1,13 @@
 //! From a source tree to an installed prefix with its stamp.
 
 use std::collections::BTreeMap;
-use std::fs::TryLockError;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err::{File, OpenOptions};
 use mlx_prefix::{BUILDS, Error, Prefix, Stamp, sums};
+use patchset::place::holder::{Held, Kind};
 
 use super::backend::{self, Configuration, Options};
 use super::cmake;
@@ -263,8 +263,8 @@ fn new_stamp(
     Ok(installed.stamp)
 }
 
-/// One build at a time in a folder; the lock ends with the file, also when the process is killed.
-pub(crate) fn lock(dir: &Utf8Path) -> Result<File> {
+/// One build at a time in a folder; the lock ends with the process, also when it is killed.
+pub(crate) fn lock(dir: &Utf8Path) -> Result<Held> {
     let path = dir.join(LOCK);
     // To be read as well: it is the standard input of the build's child.
     let file = OpenOptions::new()
@@ -273,41 +273,29 @@ pub(crate) fn lock(dir: &Utf8Path) -> Result<File> {
         .create(true)
         .truncate(false)
         .open(&path)?;
-    wait(dir, file.file().try_lock(), || file.file().lock())?;
-    Ok(file)
+    take(file, &path, Kind::Alone)
 }
 
 /// Keeps builds from changing a prefix until the lock is dropped. A prefix that was copied elsewhere is nobody's to
 /// build, and has no lock; whoever may read one may hold it.
-pub(crate) fn hold(root: &Utf8Path, prefix: &Utf8Path) -> Result<Option<File>> {
+pub(crate) fn hold(root: &Utf8Path, prefix: &Utf8Path) -> Result<Option<Held>> {
     let dir = prefix.parent().unwrap_or(prefix);
     let builds = root.join(BUILDS).canonicalize_utf8().ok();
     if dir.parent() != builds.as_deref() {
         return Ok(None);
     }
-    let file = match File::open(dir.join(LOCK)) {
+    let path = dir.join(LOCK);
+    let file = match File::open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
-    wait(dir, file.file().try_lock_shared(), || {
-        file.file().lock_shared()
-    })?;
-    Ok(Some(file))
+    take(file, &path, Kind::Shared).map(Some)
 }
 
-/// Says that a lock is not free before it waits for it.
-fn wait(
-    dir: &Utf8Path,
-    tried: Result<(), TryLockError>,
-    lock: impl Fn() -> io::Result<()>,
-) -> Result<()> {
-    let locked = match tried {
-        Err(TryLockError::WouldBlock) => {
-            eprintln!("waiting for another build in {dir}");
-            lock()
-        }
-        Err(TryLockError::Error(error)) => Err(error),
-        Ok(()) => Ok(()),
-    };
-    locked.with_context(|| format!("cannot lock {}", dir.join(LOCK)))
+/// Prints for whom it waits, if it does.
+fn take(file: File, path: &Utf8Path, kind: Kind) -> Result<Held> {
+    let held = Held::take(file.into_parts().0, path, kind, |waits| {
+        eprintln!("{waits}")
+    });
+    held.with_context(|| format!("cannot lock {path}"))
 }

@@ -17,6 +17,7 @@ use patchset::{Manifest, Workspace};
 use super::finding::{Finding, Status};
 use crate::host::Host;
 use crate::requirements;
+use crate::status::waiting;
 
 /// MiB that a build takes, with its prefix and the tests that link it; and what it should find.
 const DISK_NEEDED: u64 = 1024;
@@ -30,6 +31,13 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         target(&workspace),
         policy(host),
     ];
+    // A run that changes the project may take long, and what it has not finished is no fault.
+    if let Ok(Some(run)) = patchset::project::changed_by(&workspace) {
+        let found = format!("the project is being changed by {run}");
+        let remedy = "wait until it ends, or end it; then run this again";
+        findings.push(Finding::warning("lock-held", found, remedy));
+        return findings;
+    }
     // A change that a killed run decided is finished first; what keeps it from that, the tree's check tells.
     drop(patchset::project::hold(&workspace, QUIET));
     let Parts {
@@ -56,6 +64,7 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         }
     };
     let lock = lock.ok().flatten();
+    findings.extend(bump(&workspace));
     findings.extend(sources(host, &workspace, &manifest, lock.as_ref()));
     findings.push(match broken {
         // Whether the tree is the right one, only a sound lock can say.
@@ -68,6 +77,23 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         None => tree(&workspace, series.is_ok()),
     });
     findings
+}
+
+/// A bump that waits for a person; nothing if none does.
+fn bump(workspace: &Workspace) -> Option<Finding> {
+    let id = "bump";
+    let abort = "`cargo xtask bump-pin --abort`";
+    match patchset::bump::waiting(workspace) {
+        Ok(None) => None,
+        Ok(Some(bump)) => {
+            let remedy = match bump.stale {
+                true => format!("{abort}, and begin anew"),
+                false => format!("`cargo xtask bump-pin --continue`, or {abort}"),
+            };
+            Some(Finding::warning(id, waiting(&bump), remedy))
+        }
+        Err(error) => Some(Finding::warning(id, error.to_string(), abort)),
+    }
 }
 
 fn disk(host: &Host, workspace: &Workspace) -> Finding {
@@ -185,13 +211,13 @@ fn sources(
     if let Some(source) = here {
         let found = format!(
             "MLX {} is here, from {}; no network is needed for it",
-            manifest.mlx.version,
+            manifest.mlx.title(),
             source.trim()
         );
         return vec![Finding::ok(id, found)];
     }
     let offline = host.var("CARGO_NET_OFFLINE") == Some("true");
-    let version = &manifest.mlx.version;
+    let version = &manifest.mlx.title();
     let mut findings = vec![if offline {
         let found = format!(
             "MLX {version} is not fetched yet; with CARGO_NET_OFFLINE=true a network is not asked"

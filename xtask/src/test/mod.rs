@@ -243,6 +243,10 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
                 .env("PYTHON", "python3");
             steps.push(Step::new(name, models).needs("build"));
         }
+        if full {
+            let fixes = command("ci/upstream-fixes.sh");
+            steps.push(Step::new("fixes for upstream", fixes).needs("build"));
+        }
         steps.push(
             Step::new(
                 "patched sources",

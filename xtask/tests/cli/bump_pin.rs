@@ -13,6 +13,9 @@ fn a_wrong_command_line_is_usage() {
         &["bump-pin", "1.1.0", "--abort"],
         &["bump-pin", "--continue", "--abort"],
         &["bump-pin", "--continue", "--dry-run"],
+        &["bump-pin", "--continue", "--back"],
+        &["bump-pin", "1.1.0", "--back"],
+        &["bump-pin", "--continue", "--discard"],
         &["bump-pin", "1.1.0", "--no-such-flag"],
     ] {
         project.xtask(args).shows_usage();
@@ -34,15 +37,18 @@ fn a_bump_that_goes_through() {
     project.release("1.1.0", &text().replace("int line_2 ", "int second "));
     let run = project.xtask(&["bump-pin", "1.1.0", "--dry-run"]).exits(0);
     assert!(
-        run.out.contains("| widen | clean |") && run.out.contains("nothing was written"),
+        run.out.contains("| widen | clean |") && run.out.contains("the project was not changed"),
         "{}",
         run.out
     );
     assert_eq!(project.files(), before);
 
     let run = project.xtask(&["bump-pin", "1.1.0"]).exits(0);
-    let report = project.read("checkout/docs/pin-moves/1.0.0-to-1.1.0.md");
-    assert!(run.out.starts_with(&report), "{}", run.out);
+    let kept = project.read("checkout/docs/pin-moves/1.0.0-to-1.1.0.md");
+    let report = project.read("checkout/target/pin-moves/1.0.0-to-1.1.0.md");
+    assert!(report.starts_with(&kept) && report.len() > kept.len());
+    let summary = run.out.split("\nthe whole report: ").next().unwrap();
+    assert_eq!(summary, kept);
     assert!(
         run.out.contains("next: `cargo xtask apply-overlay`"),
         "{}",
@@ -64,6 +70,31 @@ fn a_bump_that_goes_through() {
     );
 }
 
+/// Many commits have the version of the last release.
+#[test]
+fn a_commit_between_releases_is_called_by_its_id() {
+    let project = Project::new();
+    project.write(
+        &format!("upstream/{FILE}"),
+        &text().replace("int line_2 ", "int second "),
+    );
+    project.git(
+        "upstream",
+        &["commit", "--quiet", "--all", "-m", "On the way"],
+    );
+    let commit = project.git("upstream", &["rev-parse", "HEAD"]);
+    let run = project.xtask(&["bump-pin", &commit]).exits(0);
+    assert!(
+        run.out
+            .contains(&format!("# MLX v1.0.0 to {}", &commit[..7])),
+        "{}",
+        run.out
+    );
+    let run = project.xtask(&["status"]).exits(0);
+    let title = format!("MLX 1.0.0, commit {}: stale", &commit[..7]);
+    assert!(run.out.starts_with(&title), "{}", run.out);
+}
+
 #[test]
 fn a_conflict_is_resolved_or_given_up() {
     let project = Project::new();
@@ -79,7 +110,11 @@ fn a_conflict_is_resolved_or_given_up() {
     let run = project
         .xtask(&["bump-pin", "1.1.0", "--dry-run"])
         .fails_with(&["this was a dry run"]);
-    assert!(run.out.contains("### widen: conflict"), "{}", run.out);
+    assert!(
+        run.out.contains("| widen | **conflict** in 1 file |"),
+        "{}",
+        run.out
+    );
     let way_on = [
         "cargo xtask bump-pin --continue",
         "cargo xtask bump-pin --abort",
@@ -93,9 +128,21 @@ fn a_conflict_is_resolved_or_given_up() {
         .xtask(&["bump-pin", "--continue"])
         .fails_with(&[FILE, "a conflict marker is left"]);
     assert_eq!(project.files(), before);
+    project
+        .xtask(&["bump-pin", "--back"])
+        .fails_with(&["nothing was decided before widen", "--abort"]);
+    let waits = "a bump to MLX 1.1.0 waits: decide on widen in ";
+    let run = project.xtask(&["status"]).exits(0);
+    assert!(run.out.contains(waits), "{}", run.out);
+    let run = project.xtask(&["status", "--json"]).exits(0);
+    assert!(run.out.contains("\"patch\": \"widen\""), "{}", run.out);
+    let run = project.xtask(&["doctor"]);
+    assert!(run.out.contains(waits), "{}", run.out);
 
     project.xtask(&["bump-pin", "--abort"]).exits(0);
     assert!(!project.path(WORKTREE).exists());
+    let run = project.xtask(&["status"]).exits(0);
+    assert!(!run.out.contains("a bump"), "{}", run.out);
     assert_eq!(project.files(), before);
 
     project.xtask(&["bump-pin", "1.1.0"]).exits(1);
@@ -121,8 +168,8 @@ fn an_absorbed_patch_goes_only_when_told() {
     project.release("1.1.0", &text().replace("int line_30", "long line_30"));
     let run = project
         .xtask(&["bump-pin", "1.1.0"])
-        .fails_with(&["upstream has absorbed widen", "--drop-absorbed"]);
-    assert!(run.out.contains("### widen: absorbed"), "{}", run.out);
+        .fails_with(&["nothing is left of widen", "--drop-absorbed"]);
+    assert!(run.out.contains("| widen | **absorbed**"), "{}", run.out);
     assert_eq!(project.files(), before);
     project
         .xtask(&["bump-pin", "1.1.0", "--drop-absorbed"])

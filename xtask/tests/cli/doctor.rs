@@ -1,5 +1,7 @@
 //! What doctor says of a checkout whose own files were broken, and that its remedies mend it.
 
+use patchset::place::holder::{Held, Kind};
+
 use crate::support::{Project, Run};
 
 impl Project {
@@ -75,4 +77,47 @@ fn a_change_that_was_cut_short_is_finished_before_it_is_looked_at() {
     assert_eq!(project.finding("tree").unwrap()["status"], "ok");
     assert_eq!(project.read("checkout/mlx.lock"), lock);
     assert!(!project.path("checkout/vendor/.journal").exists());
+}
+
+/// A run that holds the lock of `vendor/`, as this test does: who waits is told for whom, and the doctor does not wait.
+#[test]
+fn who_waits_for_a_lock_is_told_for_whom() {
+    let project = Project::committed();
+    let path = project.path("checkout/vendor/.mlx-lock");
+    let file = fs_err::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    let file = file.into_parts().0;
+    let held = Held::take(file, &path, Kind::Alone, |_| panic!("it is free")).unwrap();
+    let this = format!("(process {}, since ", std::process::id());
+    let finding = project.finding("lock-held").unwrap();
+    assert_eq!(finding["status"], "warning");
+    assert!(
+        finding["found"].as_str().unwrap().contains(&this),
+        "{finding}"
+    );
+    assert_eq!(project.finding("tree"), None);
+    std::thread::scope(|scope| {
+        let runs = [
+            &["status"][..],
+            &["apply-overlay"],
+            &["env", "--consumer", "cmake"],
+        ];
+        let runs = runs.map(|args| scope.spawn(|| project.xtask(args)));
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let all_wait = runs.iter().all(|run| !run.is_finished());
+        drop(held);
+        for run in runs {
+            let run = run.join().unwrap();
+            let line = run.err.lines().next().unwrap_or_default();
+            assert!(
+                line.starts_with("waiting for `") && line.contains(&this),
+                "{run:#?}"
+            );
+        }
+        assert!(all_wait, "one of them did not wait");
+    });
+    assert_eq!(project.finding("lock-held"), None);
 }

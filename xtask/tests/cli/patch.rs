@@ -1,6 +1,6 @@
 //! `cargo xtask patch`.
 
-use crate::support::{FILE, Project};
+use crate::support::{FILE, HEADER, Project, text};
 
 #[test]
 fn a_wrong_command_line_is_usage() {
@@ -68,6 +68,62 @@ fn edit_and_export_take_a_change_into_the_patch() {
             .read("checkout/patches/widen.patch")
             .contains("+long long line_30")
     );
+}
+
+/// A second patch on the line after the first one's, which the edit of the first takes.
+#[test]
+fn a_later_patch_that_no_longer_fits_is_resolved_in_the_worktree() {
+    let project = Project::new();
+    let worktree = "checkout/target/patches/worktree";
+    let file = format!("{worktree}/{FILE}");
+    project.xtask(&["patch", "edit"]).exits(0);
+    project.replace(&file, "int line_31", "long line_31");
+    let message = format!("wider\n\n{HEADER}");
+    project.git(worktree, &["commit", "--quiet", "--all", "-m", &message]);
+    project.xtask(&["patch", "export"]).exits(0);
+
+    project.xtask(&["patch", "edit", "widen"]).exits(0);
+    project.replace(&file, "int line_31", "short line_31");
+    project.git(
+        worktree,
+        &["commit", "--quiet", "--all", "--amend", "--no-edit"],
+    );
+    let before = project.files();
+    project.xtask(&["patch", "export"]).fails_with(&[
+        "wider, which comes later, no longer fits in src/k.cpp",
+        "git cherry-pick --continue",
+        "cargo xtask patch export",
+    ]);
+    assert_eq!(project.files(), before);
+    let resolved = text()
+        .replace("int line_30", "long line_30")
+        .replace("int line_31", "long long line_31");
+    project.write(&file, &resolved);
+    project.git(worktree, &["add", FILE]);
+    project.git(
+        worktree,
+        &["-c", "core.editor=true", "cherry-pick", "--continue"],
+    );
+    let run = project.xtask(&["patch", "export"]).exits(0);
+    assert!(run.out.contains("patches/wider.patch"), "{}", run.out);
+    project.xtask(&["apply-overlay"]).exits(0);
+    assert_eq!(
+        project.read(&format!("checkout/vendor/mlx/{FILE}")),
+        resolved
+    );
+
+    // Of which nothing is left.
+    project.xtask(&["patch", "edit", "widen"]).exits(0);
+    project.replace(&file, "short line_31", "long long line_31");
+    project.git(
+        worktree,
+        &["commit", "--quiet", "--all", "--amend", "--no-edit"],
+    );
+    project
+        .xtask(&["patch", "export"])
+        .fails_with(&["nothing is left of wider", "--drop-empty"]);
+    project.xtask(&["patch", "export", "--drop-empty"]).exits(0);
+    assert_eq!(project.read("checkout/patches/series"), "widen\n");
 }
 
 #[test]

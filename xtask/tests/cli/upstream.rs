@@ -74,6 +74,7 @@ fn a_bundle_is_made_and_fails_until_all_is_there() {
         "description.md is still a placeholder",
         "git does not know who you are",
         "there is no tables/m3.tsv",
+        "--main-of",
     ]);
     assert!(
         run.out

@@ -239,6 +239,21 @@ impl Pin {
             .clone()
     }
 
+    /// The version, and the commit of a pin that is no release: many commits share the version of the last one.
+    pub fn title(&self) -> String {
+        let Self { version, tag, .. } = self;
+        if tag.as_deref().map(|tag| tag.trim_start_matches('v')) == Some(version) {
+            return version.clone();
+        }
+        let name = self.name();
+        let is_hex = name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match tag {
+            None if name == *version => format!("{version}, no release"),
+            None if is_hex => format!("{version}, commit {}", &name[..name.len().min(7)]),
+            _ => format!("{version}, {name}"),
+        }
+    }
+
     /// The whole commit id, where it is known.
     pub fn full_commit(&self) -> Option<Oid> {
         self.commit

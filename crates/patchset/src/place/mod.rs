@@ -2,6 +2,7 @@
 
 pub(crate) mod disk;
 pub(crate) mod exchange;
+pub mod holder;
 pub(crate) mod journal;
 pub(crate) mod step;
 pub(crate) mod vendor;

@@ -6,7 +6,6 @@
 //! - `.mlx-lock` held by the run that changes any of these
 //! - `mlx-edits-<n>/` edited files that `--discard-edits` took out
 
-use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -15,6 +14,7 @@ use git2::Oid;
 
 use crate::error::Result;
 use crate::place::disk;
+use crate::place::holder::{self, Held, Kind};
 use crate::place::workspace::Workspace;
 use crate::place::{exchange, journal};
 use crate::progress::{Event, Progress};
@@ -26,7 +26,7 @@ const LOCK: &str = ".mlx-lock";
 /// `vendor/` while this run alone may change it. The lock goes with the process, however it ends.
 pub(crate) struct Vendor {
     folder: Utf8PathBuf,
-    _lock: File,
+    _lock: Held,
 }
 
 impl Vendor {
@@ -42,17 +42,10 @@ impl Vendor {
             .open(&path)?
             .into_parts()
             .0;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                progress(Event::Waiting);
-                file.lock()?;
-            }
-            Err(TryLockError::Error(error)) => return Err(error.into()),
-        }
+        let waits = |for_whom: &str| progress(Event::Waiting(for_whom));
         let vendor = Self {
             folder,
-            _lock: file,
+            _lock: Held::take(file, &path, Kind::Alone, waits)?,
         };
         vendor.recover()?;
         journal::recover(workspace)?;
@@ -64,7 +57,7 @@ impl Vendor {
     pub(crate) fn lock_to_read(
         workspace: &Workspace,
         progress: Progress<'_>,
-    ) -> Result<Option<File>> {
+    ) -> Result<Option<Held>> {
         loop {
             let held = Self::share(workspace, progress)?;
             if !journal::waits(workspace) {
@@ -75,21 +68,20 @@ impl Vendor {
         }
     }
 
-    fn share(workspace: &Workspace, progress: Progress<'_>) -> Result<Option<File>> {
-        let file = match fs::File::open(workspace.vendor().join(LOCK)) {
+    fn share(workspace: &Workspace, progress: Progress<'_>) -> Result<Option<Held>> {
+        let path = workspace.vendor().join(LOCK);
+        let file = match fs::File::open(&path) {
             Ok(file) => file.into_parts().0,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        match file.try_lock_shared() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                progress(Event::Waiting);
-                file.lock_shared()?;
-            }
-            Err(TryLockError::Error(error)) => return Err(error.into()),
-        }
-        Ok(Some(file))
+        let waits = |for_whom: &str| progress(Event::Waiting(for_whom));
+        Ok(Some(Held::take(file, &path, Kind::Shared, waits)?))
+    }
+
+    /// The run that changes the project now, in words; `None` if it can be read at once.
+    pub(crate) fn holder(workspace: &Workspace) -> Result<Option<String>> {
+        Ok(holder::of(&workspace.vendor().join(LOCK), Kind::Shared)?)
     }
 
     /// The tree.

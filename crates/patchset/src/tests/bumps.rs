@@ -19,6 +19,9 @@ use crate::{Error, Workspace};
 const FOLDER: &str = "OVERLAY_TEST_BUMP";
 const CHILD: &str = "tests::bumps::killed_at_any_step_of_a_bump_that_goes_through";
 
+/// What the child does: begins a bump, goes on with one or goes a step back.
+const HOW: &str = "OVERLAY_TEST_BUMP_HOW";
+
 /// Every file that a bump may change.
 type Project = BTreeMap<String, Vec<u8>>;
 
@@ -31,9 +34,15 @@ struct Moved {
 impl Moved {
     /// Upstream's next version, with this edit of `a.txt`.
     fn new(from: &str, to: &str) -> Self {
+        Self::with(&[(from, to)])
+    }
+
+    fn with(edits: &[(&str, &str)]) -> Self {
         let fixture = Fixture::new();
         let mut next = upstream();
-        edit(&mut next, "a.txt", from, to);
+        for (from, to) in edits {
+            edit(&mut next, "a.txt", from, to);
+        }
         let version = "#define MLX_VERSION_MAJOR 1\n#define MLX_VERSION_MINOR 1\n#define MLX_VERSION_PATCH 0\n";
         let file = File {
             mode: Mode::Regular,
@@ -76,9 +85,14 @@ impl Moved {
 
     /// Bumps in a process of its own, which dies at a step.
     fn killed_at(&self, step: u64) -> bool {
+        self.killed("start", step)
+    }
+
+    fn killed(&self, how: &str, step: u64) -> bool {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", CHILD])
+            .env(HOW, how)
             .env(FOLDER, self.fixture.workspace.root())
             .env(step::VARIABLE, step.to_string())
             .stdout(std::process::Stdio::null());
@@ -106,7 +120,11 @@ fn options(workspace: &Workspace) -> Options {
 fn killed_at_any_step_of_a_bump_that_goes_through() {
     if let Ok(folder) = std::env::var(FOLDER) {
         let workspace = Workspace::at(Utf8PathBuf::from(folder));
-        bump::start(&workspace, &options(&workspace), QUIET).unwrap();
+        match std::env::var(HOW).as_deref() {
+            Ok("continue") => drop(bump::resume(&workspace, false, QUIET).unwrap()),
+            Ok("back") => drop(bump::back(&workspace, false, QUIET).unwrap()),
+            _ => drop(bump::start(&workspace, &options(&workspace), QUIET).unwrap()),
+        }
         return;
     }
     let moved = Moved::new("line 1\n", "line 0\nline 1\n");
@@ -156,4 +174,124 @@ fn killed_at_any_step_of_a_bump_that_ends_in_a_conflict() {
         }
     }
     assert!(moved.project() == old);
+}
+
+/// What waits, if anything does: the patch, and the text in its worktree.
+fn waits(moved: &Moved) -> Option<(String, String)> {
+    let waiting = bump::waiting(&moved.fixture.workspace).unwrap()?;
+    let text = fs::read_to_string(waiting.worktree.join("a.txt")).unwrap();
+    Some((waiting.patch, text))
+}
+
+/// Decides on the patch that waits: its line `number` becomes `text`.
+fn decide(moved: &Moved, number: u32, text: &str) {
+    let waiting = bump::waiting(&moved.fixture.workspace).unwrap().unwrap();
+    let file = waiting.worktree.join("a.txt");
+    let marked = fs::read_to_string(&file).unwrap();
+    if let Some(start) = marked.find("<<<<<<< ") {
+        let end = marked.find(">>>>>>> ").unwrap();
+        let end = end + marked[end..].find('\n').unwrap() + 1;
+        assert!(
+            marked[start..end].contains(&format!("line {number}")),
+            "{marked}"
+        );
+        fs::write(
+            &file,
+            format!("{}{text}{}", &marked[..start], &marked[end..]),
+        )
+        .unwrap();
+    }
+}
+
+/// Kills at every step what `how` does to a bump that stands at `before`. The next runs go on from before it or after it,
+/// and come to the same.
+fn killed_at_every_step(moved: &Moved, how: &str, before: &Utf8PathBuf) {
+    let root = moved.fixture.workspace.root();
+    let restore = || {
+        fs::remove_dir_all(root).unwrap();
+        copy(before, root);
+    };
+    let old = moved.project();
+    let stood = waits(moved);
+    assert!(!moved.killed(how, u64::MAX), "it does not go through");
+    let (new, stands) = (moved.project(), waits(moved));
+    assert!(old != new || stood != stands, "it does nothing");
+    let (mut undone, mut done) = (0, 0);
+    let mut step = 0;
+    loop {
+        // After the decision only rubbish is removed, file by file.
+        step += if done < 5 { 1 } else { 10 };
+        restore();
+        let killed = moved.killed(how, step);
+        moved.recover();
+        let is_over = stands.is_none() && moved.project() == new;
+        let is_there = is_over || waits(moved).is_some();
+        assert!(is_there, "step {step}: the bump is lost");
+        // Clears what is left beside it, as any bump does first.
+        if let Err(error) = bump::start(&moved.fixture.workspace, &moved.options, QUIET) {
+            assert!(
+                matches!(error, Error::BumpPending { .. } | Error::Source { .. }),
+                "step {step}: {error}"
+            );
+        }
+        let (project, waiting) = (moved.project(), waits(moved));
+        if (&project, &waiting) == (&new, &stands) {
+            done += 1;
+        } else {
+            assert_eq!((&project, &waiting), (&old, &stood), "step {step}");
+            assert!(killed);
+            undone += 1;
+        }
+        let mut beside: Vec<_> = fs::read_dir(root.join("target"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        beside.retain(|name| name.starts_with("bump"));
+        let expected: &[&str] = if waiting.is_some() { &["bump"] } else { &[] };
+        assert_eq!(beside, expected, "step {step}: something is left");
+        if !killed {
+            break;
+        }
+    }
+    assert!(undone > 3 && done > 1, "{undone} before it, {done} after");
+}
+
+fn copy(from: &camino::Utf8Path, to: &camino::Utf8Path) {
+    for entry in walkdir::WalkDir::new(from) {
+        let entry = entry.unwrap();
+        let path = camino::Utf8Path::from_path(entry.path()).unwrap();
+        let to = to.join(path.strip_prefix(from).unwrap());
+        if entry.file_type().is_dir() {
+            fs::create_dir_all(to).unwrap();
+        } else {
+            crate::place::disk::copy_with_time(path, &to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_step_of_going_on_and_back() {
+    let clash = [
+        ("line 3\n", "line 3, another\n"),
+        ("line 15\n", "line 15, another\n"),
+    ];
+    let moved = Moved::with(&clash);
+    let workspace = &moved.fixture.workspace;
+    let saved = |name: &str| {
+        let folder = moved.fixture.root().join(name);
+        copy(workspace.root(), &folder);
+        folder
+    };
+    bump::start(workspace, &moved.options, QUIET).unwrap();
+    decide(&moved, 3, "line three, another\n");
+    // To the next conflict, to the step before it, and to the end.
+    killed_at_every_step(&moved, "continue", &saved("first"));
+    assert_eq!(waits(&moved).unwrap().0, "two");
+    killed_at_every_step(&moved, "back", &saved("second"));
+    assert_eq!(waits(&moved).unwrap().0, "one");
+    bump::resume(workspace, false, QUIET).unwrap();
+    decide(&moved, 15, "line fifteen\n");
+    killed_at_every_step(&moved, "continue", &saved("third"));
+    assert_eq!(waits(&moved), None);
+    assert!(workspace.patches().join("two.patch").exists());
 }

@@ -13,3 +13,4 @@ mod real;
 mod sources;
 mod states;
 mod trouble;
+mod watched;

@@ -89,7 +89,9 @@ fn an_open_project_is_shared_by_readers_and_holds_off_changes() {
                 ..Options::default()
             };
             let progress = |event: Event<'_>| {
-                if matches!(event, Event::Waiting) {
+                if let Event::Waiting(for_whom) = event {
+                    let this = format!("(process {}, since ", std::process::id());
+                    assert!(for_whom.contains(&this), "{for_whom}");
                     waiting.send(()).unwrap();
                 }
             };

@@ -21,7 +21,7 @@ use crate::progress::QUIET;
 use crate::sources::store::Store;
 use crate::sources::{Request, fetch};
 use crate::tree::{Listing, Mode};
-use crate::{Error, Workspace, inputs};
+use crate::{Error, Workspace, inputs, upstream};
 
 /// This repository.
 pub(crate) fn repository() -> Workspace {
@@ -29,7 +29,7 @@ pub(crate) fn repository() -> Workspace {
 }
 
 /// A checkout of this repository's pin and patches, with the pinned tree in its store.
-fn checkout() -> (TempDir, Workspace) {
+pub(crate) fn checkout() -> (TempDir, Workspace) {
     static FETCHED: LazyLock<(TempDir, Workspace)> = LazyLock::new(|| {
         let (folder, workspace) = empty_checkout();
         let pin = from_carriers(&repository_manifest().mlx);
@@ -113,6 +113,38 @@ fn every_known_tree_is_reproduced_from_its_carrier() {
             "v0.32.4"
         ]
     );
+}
+
+/// Every change that is meant for upstream: its branch is made, its evidence is there, and a person's words are not.
+#[test]
+fn every_recipe_makes_a_bundle() {
+    let (_folder, workspace) = checkout();
+    copy_dir(
+        &repository().root().join("upstream"),
+        &workspace.root().join("upstream"),
+    );
+    let mut count = 0;
+    for entry in workspace.root().join("upstream").read_dir_utf8().unwrap() {
+        let entry = entry.unwrap();
+        if !entry.path().is_dir() {
+            continue;
+        }
+        let options = upstream::Options {
+            patch: entry.file_name().to_owned(),
+            ..upstream::Options::default()
+        };
+        let bundle = upstream::bundle(&workspace, &options, QUIET).unwrap();
+        for point in &bundle.points {
+            let is_ours = point.what.contains("evidence") || point.what.contains("a test in");
+            assert!(
+                !is_ours || point.missing.is_none(),
+                "{}: {point:?}",
+                options.patch
+            );
+        }
+        count += 1;
+    }
+    assert!(count >= 5, "{count}");
 }
 
 #[test]
@@ -308,7 +340,7 @@ fn every_tile_the_host_can_choose_is_instantiated() {
     )
     .unwrap();
     let cap = 8;
-    // As qmv_wide in quantized.cpp chooses for affine; limits end at 32 rows.
+    // As qmv_wide in quantized.cpp chooses for affine and many outputs; limits end at 32 rows.
     for rows in 2..=64_usize {
         let tile = rows.div_ceil(rows.div_ceil(cap));
         let line = format!(
@@ -322,7 +354,7 @@ fn every_tile_the_host_can_choose_is_instantiated() {
     }
     let host =
         fs::read_to_string(workspace.tree().join("mlx/backend/metal/quantized.cpp")).unwrap();
-    assert!(host.contains(&format!("mode == \"affine\" ? {cap} : 5")));
+    assert!(host.contains(&format!("mode == \"affine\" && N > 2048 ? {cap} : 5")));
 }
 
 /// Kills runs on the real tree at moments spread over their whole length.

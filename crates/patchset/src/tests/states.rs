@@ -289,6 +289,7 @@ fn status_has_the_documented_fields() {
     let expected = serde_json::json!({
         "state": "applied",
         "version": "1.0.0",
+        "pin": "1.0.0",
         "source": "the fixture",
         "base_tree": fixture.base.to_string(),
         "final_tree": lock.final_tree.to_string(),
@@ -300,6 +301,7 @@ fn status_has_the_documented_fields() {
             { "name": "two", "state": "applied", "changed_lines": 1 },
         ],
         "edited": [],
+        "bump": null,
     });
     assert_eq!(serde_json::to_value(&status).unwrap(), expected);
 }

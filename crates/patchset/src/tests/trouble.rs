@@ -19,7 +19,9 @@ fn a_second_run_waits_and_says_so() {
         // The sender goes with the run: one that does not wait ends the test instead of blocking it.
         let run = scope.spawn(move || {
             let progress = |event: Event<'_>| {
-                if matches!(event, Event::Waiting) {
+                if let Event::Waiting(for_whom) = event {
+                    let this = format!("(process {}, since ", std::process::id());
+                    assert!(for_whom.contains(&this), "{for_whom}");
                     waiting.send(()).unwrap();
                 }
             };

@@ -79,6 +79,59 @@ pub(crate) fn definitions(kind: Kind, name: &str, text: &str) -> Result<Vec<Defi
         .collect())
 }
 
+/// Everything that a text defines outside of other definitions, and the tokens of each.
+#[cfg(test)]
+pub(crate) fn all(text: &str) -> Vec<(String, Vec<String>)> {
+    const STATEMENTS: [&str; 8] = [
+        "if",
+        "for",
+        "while",
+        "switch",
+        "catch",
+        "constexpr",
+        "decltype",
+        "__attribute__",
+    ];
+    let source = Source {
+        text,
+        tokens: c_tokens::split(text).tokens,
+    };
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < source.tokens.len() {
+        let name = source.at(at);
+        let found_here = if source.at(at) == "define" && source.is_directive(at) {
+            let end = (at..source.tokens.len()).find(|&at| source.at(at) == "\n");
+            let name = source.at(at + 1).to_owned();
+            end.map(|end| (name, end))
+        } else if source.is_directive(at) || !is_name(name) || STATEMENTS.contains(&name) {
+            None
+        } else if at > 0 && matches!(source.at(at - 1), "struct" | "class") {
+            let open = (at..source.tokens.len())
+                .find(|&at| matches!(source.at(at), "{" | ";" | "(" | ">"));
+            let open = open.filter(|&open| source.at(open) == "{");
+            open.and_then(|open| Some((name.to_owned(), source.closing(open)?)))
+        } else if source.at(at + 1) == "(" {
+            let mut first = at;
+            while first >= 2 && source.at(first - 1) == "::" && is_name(source.at(first - 2)) {
+                first -= 2;
+            }
+            let name = (first..=at).map(|at| source.at(at)).collect();
+            let open = source.body(at + 1);
+            open.and_then(|open| Some((name, source.closing(open)?)))
+        } else {
+            None
+        };
+        if let Some((name, end)) = found_here {
+            let tokens = (at..=end).map(|at| source.at(at).to_owned());
+            found.push((name, tokens.collect()));
+            at = end;
+        }
+        at += 1;
+    }
+    found
+}
+
 /// A range of tokens.
 type Range = std::ops::Range<usize>;
 

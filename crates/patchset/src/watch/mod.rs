@@ -8,10 +8,14 @@ use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::model::manifest::Watch;
+use crate::tree::Listing;
+use crate::work::renames::Renames;
 use definitions::{Definition, definitions, names, text_of};
 
 pub use definitions::Kind;
-pub(crate) use sums::{Sums, sums};
+#[cfg(test)]
+pub(crate) use definitions::all;
+pub(crate) use sums::{Sums, follow, sums};
 
 /// What became of a watched name between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,37 +35,79 @@ pub enum Change {
 /// A watched name and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
-    /// The file, in MLX's tree.
+    /// The file, in MLX's old tree.
     pub file: String,
+    /// Its path in the new tree, if upstream renamed it.
+    pub renamed_to: Option<String>,
     /// What it is.
     pub kind: Kind,
     /// Its name.
     pub name: String,
     /// What became of it.
     pub change: Change,
+    /// A file that upstream added or changed and that defines the name, if its own file no longer does.
+    pub now_in: Option<String>,
 }
 
 /// Compares every watched name in two trees.
 ///
 /// # Errors
 /// Objects that are missing, and definitions whose brackets do not close.
-pub fn compare(repo: &Repository, old: Oid, new: Oid, list: &[Watch]) -> Result<Vec<Watched>> {
+pub(crate) fn compare(
+    repo: &Repository,
+    old: Oid,
+    new: Oid,
+    list: &[Watch],
+    renames: &Renames,
+) -> Result<Vec<Watched>> {
     let mut watched = Vec::new();
     for entry in list {
+        let path = renames.new_path(&entry.file);
         let before = text_of(repo, old, &entry.file)?;
-        let after = text_of(repo, new, &entry.file)?;
+        let after = text_of(repo, new, path)?;
         for (kind, name) in names(entry) {
             let change = change(kind, name, before.as_deref(), after.as_deref())
                 .map_err(|message| Error::source(entry.file.as_str(), message))?;
+            let now_in = match change {
+                Change::Gone => elsewhere(repo, (old, new), kind, name)?,
+                _ => None,
+            };
             watched.push(Watched {
                 file: entry.file.clone(),
+                renamed_to: (path != entry.file).then(|| path.to_owned()),
                 kind,
                 name: name.to_owned(),
                 change,
+                now_in,
             });
         }
     }
     Ok(watched)
+}
+
+/// The first of upstream's files that are new or changed that defines a name.
+fn elsewhere(
+    repo: &Repository,
+    (old, new): (Oid, Oid),
+    kind: Kind,
+    name: &str,
+) -> Result<Option<String>> {
+    let last = name.rsplit("::").next().unwrap_or(name);
+    let (old, new) = (Listing::of_tree(repo, old)?, Listing::of_tree(repo, new)?);
+    for (path, entry) in &new.0 {
+        let is_code = [".h", ".cpp", ".metal"]
+            .iter()
+            .any(|end| path.ends_with(end));
+        if !is_code || old.0.get(path) == Some(entry) {
+            continue;
+        }
+        let blob = repo.find_blob(entry.blob)?;
+        let text = String::from_utf8_lossy(blob.content());
+        if text.contains(last) && definitions(kind, name, &text).is_ok_and(|all| !all.is_empty()) {
+            return Ok(Some(path.clone()));
+        }
+    }
+    Ok(None)
 }
 
 fn change(kind: Kind, name: &str, old: Option<&str>, new: Option<&str>) -> Result<Change, String> {

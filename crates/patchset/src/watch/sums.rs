@@ -13,6 +13,7 @@ use crate::model::manifest::Watch;
 use crate::place::disk;
 use crate::place::workspace::Workspace;
 use crate::read;
+use crate::work::renames::Renames;
 
 const FILE: &str = "watched.toml";
 const PREAMBLE: &str = "\
@@ -42,10 +43,14 @@ impl Sums {
         read::toml(&file)
     }
 
-    pub(crate) fn save(&self, workspace: &Workspace) -> Result<()> {
+    fn to_text(&self) -> Result<String> {
         let text = toml::to_string(self).map_err(|error| Error::source(FILE, error))?;
+        Ok(format!("{PREAMBLE}{text}"))
+    }
+
+    pub(crate) fn save(&self, workspace: &Workspace) -> Result<()> {
         let file = workspace.patches().join(FILE);
-        disk::replace(&file, format!("{PREAMBLE}{text}").as_bytes())
+        disk::replace(&file, self.to_text()?.as_bytes())
     }
 
     /// Each file of the list with definitions that are others now, are gone or are new.
@@ -68,6 +73,21 @@ impl Sums {
             })
             .collect()
     }
+}
+
+/// The file's text with the paths that upstream's files have now; `None` if that changes nothing.
+pub(crate) fn follow(workspace: &Workspace, renames: &Renames) -> Result<Option<String>> {
+    if !workspace.patches().join(FILE).exists() {
+        return Ok(None);
+    }
+    let old = Sums::load(workspace)?;
+    let followed = old.definitions.iter();
+    let followed = followed.map(|(file, sums)| (renames.new_path(file).to_owned(), sums.clone()));
+    let new = Sums {
+        version: old.version.clone(),
+        definitions: followed.collect(),
+    };
+    (new != old).then(|| new.to_text()).transpose()
 }
 
 /// The sums of the watched definitions in a tree. A name without a definition has none.

@@ -17,8 +17,9 @@ use crate::progress::Progress;
 use crate::project::{Project, fingerprint};
 use crate::read::hex;
 use crate::sources::store::Store;
-use crate::work::merge::{Merged, merge};
-use crate::work::rewrite::Rewritten;
+use crate::work::memory::Memory;
+use crate::work::merge::{Clashes, Merged, merge};
+use crate::work::rewrite::{Rewritten, added_by, with_adds};
 use crate::work::workbench::{BRANCH, Desk, Workbench};
 
 /// What a new commit's message begins with.
@@ -49,6 +50,9 @@ struct State {
     /// Patches that come after the one to edit; they are put onto it again by the export.
     #[serde(default)]
     later: Vec<String>,
+    /// Those of them that an export which was cut short may have made commits of.
+    #[serde(default)]
+    laid_out: Vec<String>,
 }
 
 /// A worktree to edit in.
@@ -100,41 +104,42 @@ pub fn open(
     if !discard {
         refuse_to_lose_work(&desk)?;
     }
-    desk.clear()?;
-
-    let worktree = desk.worktree();
-    let bench = Workbench::create(&worktree, &store)?;
-    let resolved = series.resolve(bench.repo(), base)?;
-    let pristine = bench.commit("MLX as it is pinned\n", base, None)?;
-    let mut head = pristine;
-    for (patch, tree) in series.patches.iter().zip(&resolved.trees).take(count) {
-        head = bench.commit(&message(&patch.name, &patch.header), *tree, Some(head))?;
-    }
-    bench.check_out(BRANCH, head)?;
-    bench.set_template(TEMPLATE)?;
     let later = names[count..].to_vec();
-    let state = State {
-        project: fingerprint(workspace)?,
-        pristine,
-        head,
-        later: later.clone(),
-    };
-    desk.save(&state)?;
+    desk.renew(|worktree| {
+        let bench = Workbench::create(worktree, &store)?;
+        let resolved = series.resolve(bench.repo(), base)?;
+        let pristine = bench.commit("MLX as it is pinned\n", base, None)?;
+        let mut head = pristine;
+        for (patch, tree) in series.patches.iter().zip(&resolved.trees).take(count) {
+            head = bench.commit(&message(&patch.name, &patch.header), *tree, Some(head))?;
+        }
+        bench.check_out(BRANCH, head)?;
+        bench.set_template(TEMPLATE)?;
+        Ok(State {
+            project: fingerprint(workspace)?,
+            pristine,
+            head,
+            later: later.clone(),
+            laid_out: Vec::new(),
+        })
+    })?;
     Ok(Opened {
-        worktree,
+        worktree: desk.worktree(),
         patches: names[..count].to_vec(),
         later,
     })
 }
 
-/// Turns the commits of the worktree into `patches/`, and the lock with them.
+/// Turns the commits of the worktree into `patches/`, and the lock with them. A later patch that no longer fits is laid
+/// out in the worktree as a conflict. With `drop_empty`, later patches of which nothing is left go.
 ///
 /// # Errors
 /// Nothing is laid out; `patches/` changed since; uncommitted changes; a merge or an empty commit; a message without a
-/// header; an added binary; a later patch that no longer fits. Nothing is written then.
-pub fn export(workspace: &Workspace, progress: Progress<'_>) -> Result<Exported> {
+/// header; an added binary; a later patch that no longer fits. `patches/` is not written then.
+pub fn export(workspace: &Workspace, drop_empty: bool, progress: Progress<'_>) -> Result<Exported> {
     let (_vendor, project) = Project::open_to_change(workspace, progress)?;
     let desk = desk(workspace);
+    desk.recover()?;
     let mut state: State = desk.load()?.ok_or(Error::NoEdit)?;
     if state.project != fingerprint(workspace)? {
         return Err(Error::EditStale);
@@ -142,6 +147,9 @@ pub fn export(workspace: &Workspace, progress: Progress<'_>) -> Result<Exported>
     let lock = project.lock()?;
     let store = Store::open(workspace)?;
     let base = project.fetch_base(&store, false, progress)?;
+    if !desk.worktree().join(".git").exists() {
+        return Err(Error::NoEdit);
+    }
     let bench = Workbench::open(&desk.worktree())?;
     let repo = bench.repo();
     refuse_unfinished(repo)?;
@@ -152,8 +160,43 @@ pub fn export(workspace: &Workspace, progress: Progress<'_>) -> Result<Exported>
         edited.add_commit(repo, commit)?;
     }
     let resolved = project.series.resolve(repo, base)?;
-    for name in &state.later {
-        edited.add_later(repo, &project.series, &resolved, name)?;
+    let mut put = Vec::new();
+    for (at, name) in state.later.iter().enumerate() {
+        let is_commit = edited.0.has_patch(name);
+        if is_commit && state.laid_out.contains(name) {
+            continue;
+        }
+        match edited.add_later(repo, &project.series, &resolved, name)? {
+            Later::Fits => put.push((name.clone(), edited.0.tree())),
+            Later::Empty if drop_empty => {}
+            Later::Empty => return Err(Error::LaterEmpty(name.clone())),
+            Later::Clashes(clashes) => {
+                let (before, after) = resolved.around(project.series.position(name)?);
+                let begun = Begun {
+                    series: &project.series,
+                    put: &put,
+                    name,
+                    change: (before, after),
+                };
+                let worktree = desk.worktree();
+                let (patch, later) = (name.clone(), state.later[at + 1..].to_vec());
+                state.laid_out = state.later[..=at].to_vec();
+                desk.save(&state)?;
+                lay_out(&bench, &begun)?;
+                // From here on they are the person's.
+                (state.later, state.laid_out) = (later, Vec::new());
+                desk.save(&state)?;
+                return Err(Error::LaterConflict {
+                    patch,
+                    paths: clashes
+                        .conflicts()
+                        .into_iter()
+                        .map(|one| one.path)
+                        .collect(),
+                    worktree,
+                });
+            }
+        }
     }
     let patches = edited.0.names();
     let pin = &project.manifest.mlx;
@@ -163,6 +206,7 @@ pub fn export(workspace: &Workspace, progress: Progress<'_>) -> Result<Exported>
     if !changes.is_empty() {
         journal::commit(workspace, &changes)?;
     }
+    state.later.retain(|name| patches.contains(name));
     state.project = fingerprint(workspace)?;
     state.head = commits.last().map_or(state.pristine, Commit::id);
     desk.save(&state)?;
@@ -170,6 +214,33 @@ pub fn export(workspace: &Workspace, progress: Progress<'_>) -> Result<Exported>
         patches,
         changed: changes.into_keys().collect(),
     })
+}
+
+/// A later patch that does not fit, and those before it that do.
+struct Begun<'a> {
+    series: &'a Series,
+    /// Name and tree.
+    put: &'a [(String, Oid)],
+    name: &'a str,
+    /// The trees before and after it in the old series.
+    change: (Oid, Oid),
+}
+
+/// Adds commits for the later patches that fit, and begins the next one as a cherry-pick.
+fn lay_out(bench: &Workbench, begun: &Begun<'_>) -> Result<()> {
+    let message = |name: &str| {
+        let patch = &begun.series.patches[begun.series.position(name)?];
+        Ok::<_, Error>(message(name, &patch.header))
+    };
+    let mut head = bench.repo().head()?.peel_to_commit()?.id();
+    for (name, tree) in begun.put {
+        head = bench.commit(&message(name)?, *tree, Some(head))?;
+    }
+    let (before, after) = begun.change;
+    let parent = bench.commit("The patches before this one, as they were\n", before, None)?;
+    let theirs = bench.commit(&message(begun.name)?, after, Some(parent))?;
+    bench.advance(head)?;
+    bench.cherry_pick(theirs, "the edited patches", begun.name, "as it was")
 }
 
 fn message(name: &str, header: &Header) -> String {
@@ -252,6 +323,14 @@ fn refuse_unfinished(repo: &Repository) -> Result<()> {
     )))
 }
 
+/// What becomes of a later patch.
+enum Later {
+    Fits,
+    /// Nothing is left of it.
+    Empty,
+    Clashes(Clashes),
+}
+
 /// The series as the commits have it.
 struct Edited(Rewritten);
 
@@ -279,7 +358,7 @@ impl Edited {
             Ok(adds) => adds,
             Err(reason) => return fail(reason),
         };
-        let header = keep_order(header, adds);
+        let header = with_adds(&header, adds);
         self.0.push(repo, name, &header, tree)
     }
 
@@ -320,7 +399,7 @@ impl Edited {
         old: &Series,
         resolved: &Resolved,
         name: &str,
-    ) -> Result<()> {
+    ) -> Result<Later> {
         let at = old.position(name).map_err(|_| Error::EditStale)?;
         if self.0.has_patch(name) {
             return Err(Error::Edit(format!(
@@ -328,34 +407,14 @@ impl Edited {
             )));
         }
         let (before, after) = resolved.around(at);
-        let tree = match merge(repo, name, before, after, self.0.tree())? {
-            Merged::Tree(tree) if tree == self.0.tree() => {
-                return Err(Error::LaterEmpty(name.to_owned()));
-            }
+        let nothing = Memory::default();
+        let tree = match merge(repo, &nothing, name, before, after, self.0.tree())? {
+            Merged::Tree(tree) if tree == self.0.tree() => return Ok(Later::Empty),
             Merged::Tree(tree) => tree,
-            Merged::Conflicts(conflicts) => {
-                return Err(Error::LaterConflict {
-                    patch: name.to_owned(),
-                    paths: conflicts
-                        .into_iter()
-                        .map(|conflict| conflict.path)
-                        .collect(),
-                });
-            }
+            Merged::Clashes(clashes) => return Ok(Later::Clashes(clashes)),
         };
-        self.0.push(repo, name, &old.patches[at].header, tree)
+        let header = added_by(repo, &old.patches[at].header, self.0.tree(), tree)?;
+        self.0.push(repo, name, &header, tree)?;
+        Ok(Later::Fits)
     }
-}
-
-/// The header with these added files; in the order that it had, new ones last.
-fn keep_order(header: Header, mut adds: Vec<String>) -> Header {
-    let known: Vec<_> = header.adds().map(str::to_owned).collect();
-    let place = |path: &String| {
-        known
-            .iter()
-            .position(|known| known == path)
-            .unwrap_or(known.len())
-    };
-    adds.sort_by(|one, other| place(one).cmp(&place(other)).then_with(|| one.cmp(other)));
-    header.with_adds(adds)
 }

@@ -1,8 +1,10 @@
 //! Puts one patch onto another base: a 3-way merge on trees, and the places where it does not go.
 
-use git2::{IndexEntry, MergeFileOptions, MergeOptions, Oid, Repository};
+use git2::{FileFavor, Index, IndexEntry, MergeFileOptions, MergeOptions, Oid, Repository};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::tree::{Mode, path};
+use crate::work::memory::{Decision, Memory};
 
 /// How the lines of a conflict begin: our side, the ancestor, the end.
 pub(crate) const MARKERS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
@@ -16,6 +18,8 @@ pub struct Conflict {
     pub reason: String,
     /// Each place in which both sides changed the same lines.
     pub places: Vec<Place>,
+    /// Whether it was decided in an earlier bump.
+    pub decided: bool,
 }
 
 /// A place in which upstream and a patch change the same lines.
@@ -30,12 +34,45 @@ pub struct Place {
 /// A merge that came out, or the places where it did not.
 pub(crate) enum Merged {
     Tree(Oid),
-    Conflicts(Vec<Conflict>),
+    Clashes(Clashes),
 }
 
-/// The change from `parent` to `patched`, made to `onto`: what a cherry-pick does, on trees.
+/// Files in which both sides want something else.
+pub(crate) struct Clashes {
+    pub(crate) each: Vec<Clash>,
+    /// The merge with each of them as it was decided before, or else in the patch's favour.
+    pub(crate) tree: Oid,
+    /// The same in upstream's favour.
+    pub(crate) without: Oid,
+}
+
+/// One of them.
+pub(crate) struct Clash {
+    pub(crate) conflict: Conflict,
+    /// The name under which its decision is remembered.
+    pub(crate) key: String,
+    /// The text with markers.
+    marked: Option<String>,
+    /// What was decided before: the text, or none if the file goes.
+    pub(crate) decided: Option<Option<String>>,
+}
+
+impl Clashes {
+    /// Whether a person decided all of them before.
+    pub(crate) fn are_decided(&self) -> bool {
+        self.each.iter().all(|clash| clash.decided.is_some())
+    }
+
+    pub(crate) fn conflicts(self) -> Vec<Conflict> {
+        self.each.into_iter().map(|clash| clash.conflict).collect()
+    }
+}
+
+/// The change from `parent` to `patched`, made to `onto`: what a cherry-pick does, on trees. A file that upstream renamed
+/// has its new path in all three.
 pub(crate) fn merge(
     repo: &Repository,
+    memory: &Memory,
     name: &str,
     parent: Oid,
     patched: Oid,
@@ -46,73 +83,189 @@ pub(crate) fn merge(
         &tree(parent)?,
         &tree(onto)?,
         &tree(patched)?,
-        Some(&MergeOptions::new()),
+        Some(MergeOptions::new().find_renames(false)),
     )?;
     if !index.has_conflicts() {
         return Ok(Merged::Tree(index.write_tree_to(repo)?));
     }
-    let mut conflicts = Vec::new();
-    for conflict in index.conflicts()? {
-        let conflict = conflict?;
-        let sides = [&conflict.ancestor, &conflict.our, &conflict.their];
-        let path = sides
-            .iter()
-            .find_map(|side| side.as_ref())
-            .map(|entry| entry.path.clone())
-            .unwrap_or_default();
-        let (reason, places) = match sides.map(Option::as_ref) {
-            [Some(ancestor), Some(ours), Some(theirs)] => {
-                clash(repo, name, ancestor, ours, theirs)?
-            }
-            [Some(_), None, Some(_)] => (
-                "upstream removed or renamed the file that the patch edits".to_owned(),
-                Vec::new(),
-            ),
-            [None, Some(_), Some(_)] => (
-                "upstream has a file of its own where the patch adds one".to_owned(),
-                Vec::new(),
-            ),
-            _ => (
-                "upstream and the patch moved it to different places".to_owned(),
-                Vec::new(),
-            ),
-        };
-        conflicts.push(Conflict {
-            path: String::from_utf8_lossy(&path).into_owned(),
-            reason,
-            places,
+    let conflicts = index.conflicts()?.collect::<Result<Vec<_>, _>>()?;
+    let mut each = Vec::new();
+    let (mut settled, mut without) = (Vec::new(), Vec::new());
+    for conflict in conflicts {
+        let sides = [&conflict.ancestor, &conflict.our, &conflict.their].map(Option::as_ref);
+        let clash = clash(repo, memory, name, sides)?;
+        let entry = settle(repo, &clash, sides)?;
+        without.extend(if clash.decided.is_some() {
+            entry.as_ref().map(settled_as)
+        } else {
+            sides[1].map(settled_as)
         });
+        settled.extend(entry);
+        each.push(clash);
     }
-    Ok(Merged::Conflicts(conflicts))
+    for clash in &each {
+        index.conflict_remove(clash.conflict.path.as_ref())?;
+    }
+    let mut with = |entries: &[IndexEntry]| {
+        for clash in &each {
+            index.remove_path(clash.conflict.path.as_ref())?;
+        }
+        entries
+            .iter()
+            .try_for_each(|entry| add(&mut index, entry))?;
+        Ok::<_, Error>(index.write_tree_to(repo)?)
+    };
+    let (without, tree) = (with(&without)?, with(&settled)?);
+    Ok(Merged::Clashes(Clashes {
+        each,
+        tree,
+        without,
+    }))
 }
 
-fn clash(
+/// The sides of a conflict: the old pin's file, the new pin's, the patch's.
+type Sides<'a> = [Option<&'a IndexEntry>; 3];
+
+fn clash(repo: &Repository, memory: &Memory, name: &str, sides: Sides<'_>) -> Result<Clash> {
+    let path = sides.iter().flatten().next().map(|entry| &entry.path);
+    let path = String::from_utf8_lossy(path.map_or(&[], Vec::as_slice)).into_owned();
+    let mut marked = None;
+    let mut places = Vec::new();
+    let reason = match sides {
+        [Some(ancestor), Some(ours), Some(_)] if is_link(ours) != is_link(ancestor) => {
+            "upstream made a link of the file that the patch edits".to_owned()
+        }
+        [Some(ancestor), Some(ours), Some(theirs)] => {
+            let text = merge_text(repo, name, [ancestor, ours, theirs], None)?;
+            places = self::places(&String::from_utf8_lossy(&text));
+            marked = String::from_utf8(text).ok().filter(|_| !places.is_empty());
+            let crlf = |entry: &IndexEntry| {
+                Ok::<_, git2::Error>(has_crlf(repo.find_blob(entry.id)?.content()))
+            };
+            if crlf(ours)? && !crlf(ancestor)? {
+                "upstream's file has Windows line ends now, so every line differs".to_owned()
+            } else {
+                let (count, these) = (
+                    places.len(),
+                    if places.len() == 1 { "place" } else { "places" },
+                );
+                format!("upstream and the patch change the same lines in {count} {these}")
+            }
+        }
+        [Some(_), None, Some(_)] => "upstream removed the file that the patch edits".to_owned(),
+        [None, Some(_), Some(_)] => {
+            "upstream has a file of its own where the patch adds one".to_owned()
+        }
+        [_, None, Some(_)] => "upstream has a folder where the patch adds a file".to_owned(),
+        _ => "upstream has a file where the patch has a folder".to_owned(),
+    };
+    // As for git's rerere, the same lines in conflict are the same conflict, whatever stands around them.
+    let parts: Vec<_> = if marked.is_some() {
+        let lines = |place: &Place| [place.upstream.clone(), place.patch.clone()];
+        places.iter().flat_map(lines).collect()
+    } else {
+        let id = |side: Option<&IndexEntry>| side.map_or(String::new(), |side| side.id.to_string());
+        sides.map(id).to_vec()
+    };
+    let parts = parts.iter().map(String::as_str);
+    let key = Memory::key([name, &path].into_iter().chain(parts))?;
+    let decided = memory
+        .recall(&key)
+        .and_then(|decision| match (&marked, &decision.after) {
+            (Some(marked), Some(_)) => decision.replay(marked).map(Some),
+            _ => Some(decision.after),
+        });
+    let conflict = Conflict {
+        path,
+        reason,
+        places,
+        decided: decided.is_some(),
+    };
+    Ok(Clash {
+        conflict,
+        key,
+        marked,
+        decided,
+    })
+}
+
+/// The file as it was decided before, or else as the patch wants it.
+fn settle(repo: &Repository, clash: &Clash, sides: Sides<'_>) -> Result<Option<IndexEntry>> {
+    let text = match (&clash.decided, sides) {
+        (Some(None), _) => return Ok(None),
+        (Some(Some(text)), _) => Some(text.clone().into_bytes()),
+        (None, [Some(ancestor), Some(ours), Some(theirs)]) if !clash.conflict.places.is_empty() => {
+            let favour = Some(FileFavor::Theirs);
+            Some(merge_text(repo, "", [ancestor, ours, theirs], favour)?)
+        }
+        (None, _) => None,
+    };
+    let [ancestor, ours, theirs] = sides;
+    let Some(wanted) = theirs.or(ours) else {
+        return Ok(None);
+    };
+    let id = text.map_or(Ok(wanted.id), |text| repo.blob(&text))?;
+    // The patch changes no mode; if upstream did, that stays.
+    let kept = ancestor.is_some().then_some(ours).flatten();
+    let mode = kept
+        .filter(|ours| !is_link(ours))
+        .map_or(wanted.mode, |ours| ours.mode);
+    Ok(Some(IndexEntry {
+        id,
+        mode,
+        ..settled_as(wanted)
+    }))
+}
+
+/// The entry of one side, in conflict no more.
+fn settled_as(side: &IndexEntry) -> IndexEntry {
+    IndexEntry {
+        flags: 0,
+        flags_extended: 0,
+        path: side.path.clone(),
+        ..*side
+    }
+}
+
+impl Clash {
+    /// The decision that a person made of it.
+    pub(crate) fn decision(&self, patch: &str, after: Option<String>) -> Decision {
+        Decision {
+            patch: patch.to_owned(),
+            path: self.conflict.path.clone(),
+            before: self.marked.clone(),
+            after,
+        }
+    }
+}
+
+fn add(index: &mut Index, entry: &IndexEntry) -> Result<()> {
+    path::check(&String::from_utf8_lossy(&entry.path), "a merge")?;
+    Ok(index.add(entry)?)
+}
+
+fn is_link(entry: &IndexEntry) -> bool {
+    Mode::from_git(entry.mode.cast_signed()) == Some(Mode::Link)
+}
+
+/// The merged text, with markers in diff3 style unless a side is favoured.
+fn merge_text(
     repo: &Repository,
     name: &str,
-    ancestor: &IndexEntry,
-    ours: &IndexEntry,
-    theirs: &IndexEntry,
-) -> Result<(String, Vec<Place>)> {
-    let crlf =
-        |entry: &IndexEntry| Ok::<_, git2::Error>(has_crlf(repo.find_blob(entry.id)?.content()));
+    [ancestor, ours, theirs]: [&IndexEntry; 3],
+    favour: Option<FileFavor>,
+) -> Result<Vec<u8>> {
     let mut options = MergeFileOptions::new();
     options
         .style_diff3(true)
         .ancestor_label("the old pin")
         .our_label("the new pin")
         .their_label(name);
+    if let Some(favour) = favour {
+        options.favor(favour);
+    }
     let merged = repo.merge_file_from_index(ancestor, ours, theirs, Some(&mut options))?;
-    let places = places(&String::from_utf8_lossy(merged.content()));
-    let reason = if crlf(ours)? && !crlf(ancestor)? {
-        "upstream's file has Windows line ends now, so every line differs".to_owned()
-    } else {
-        let (count, these) = (
-            places.len(),
-            if places.len() == 1 { "place" } else { "places" },
-        );
-        format!("upstream and the patch change the same lines in {count} {these}")
-    };
-    Ok((reason, places))
+    Ok(merged.content().to_vec())
 }
 
 fn has_crlf(bytes: &[u8]) -> bool {

@@ -5,6 +5,8 @@ pub mod edit;
 pub mod upstream;
 
 pub(crate) mod hunks;
+pub(crate) mod memory;
 pub(crate) mod merge;
+pub(crate) mod renames;
 mod rewrite;
 mod workbench;

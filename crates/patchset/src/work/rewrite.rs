@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fs_err as fs;
-use git2::{Oid, Repository};
+use git2::{Delta, DiffDelta, Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::model::lock::{Confirmed, Lock};
@@ -138,6 +138,36 @@ impl Rewritten {
         changes.extend(dropped.map(|name| (format!("patches/{name}.patch"), None)));
         Ok(changes)
     }
+}
+
+/// The header of a patch between two trees: it adds the files that only the second has, in the order that it had, new
+/// ones last.
+pub(crate) fn added_by(
+    repo: &Repository,
+    header: &Header,
+    before: Oid,
+    after: Oid,
+) -> Result<Header> {
+    let (before, after) = (repo.find_tree(before)?, repo.find_tree(after)?);
+    let diff = repo.diff_tree_to_tree(Some(&before), Some(&after), None)?;
+    let added = diff.deltas().filter(|delta| delta.status() == Delta::Added);
+    let path = |delta: DiffDelta<'_>| {
+        String::from_utf8_lossy(delta.new_file().path_bytes().unwrap_or_default()).into_owned()
+    };
+    Ok(with_adds(header, added.map(path).collect()))
+}
+
+/// The header with these added files; in the order that it had, new ones last.
+pub(crate) fn with_adds(header: &Header, mut adds: Vec<String>) -> Header {
+    let known: Vec<_> = header.adds().map(str::to_owned).collect();
+    let place = |path: &String| {
+        known
+            .iter()
+            .position(|known| known == path)
+            .unwrap_or(known.len())
+    };
+    adds.sort_by(|one, other| place(one).cmp(&place(other)).then_with(|| one.cmp(other)));
+    header.clone().with_adds(adds)
 }
 
 /// Adds a file unless it holds this text already.

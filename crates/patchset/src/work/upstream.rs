@@ -1,5 +1,5 @@
-//! Makes of a patch what upstream wants to see: a branch on the pinned MLX with a commit for the change and one for its
-//! test, the same as mails, and a checklist that says what is still missing.
+//! Makes of a patch what upstream wants to see: a branch on one of upstream's commits with a commit for the change and
+//! one for its test, the same as mails, and a checklist that says what is still missing.
 //!
 //! The words are a person's: upstream forbids machine-written descriptions and commit messages. They begin as
 //! placeholders, and a bundle with one is not ready. Nothing here pushes.
@@ -20,6 +20,7 @@ use crate::read;
 use crate::sources;
 use crate::sources::store::Store;
 use crate::tree::path;
+use crate::work::memory::Memory;
 use crate::work::merge::{Merged, merge};
 use crate::work::workbench::{Who, Workbench};
 
@@ -73,7 +74,9 @@ struct Recipe {
     tables: Vec<Table>,
     #[serde(default)]
     evidence: Vec<Evidence>,
-    test: Test,
+    test: Option<Test>,
+    /// Why upstream's tests cannot show it.
+    no_test: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -131,28 +134,49 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
         return Err(Error::source(name.as_str(), message));
     }
     let recipe: Recipe = read::toml(&recipe_folder.join("bundle.toml"))?;
+    if recipe.test.is_some() == recipe.no_test.is_some() {
+        let message = "expected either [test] or `no-test` with the reason why there is none";
+        return Err(Error::source(
+            format!("upstream/{name}/bundle.toml"),
+            message,
+        ));
+    }
 
     let store = Store::open(workspace)?;
     let pinned = project.fetch_base(&store, false, progress)?;
-    let onto = match &options.main_of {
-        Some(url) => sources::fetch_name(&store, url, "refs/heads/main", progress)?.1,
-        None => pinned,
+    let (begin, onto) = match &options.main_of {
+        Some(url) => {
+            let (commit, tree) = sources::fetch_name(&store, url, "refs/heads/main", progress)?;
+            (Some(commit), tree)
+        }
+        None => (pinned_commit(&project, &store, pinned), pinned),
     };
 
     let folder = workspace.root().join("target/upstream").join(name);
     disk::remove_tree(&folder)?;
     let bench = Workbench::create(&folder.join("mlx"), &store)?;
+    let base = match begin {
+        Some(commit) => {
+            bench.begin_at(commit)?;
+            commit
+        }
+        None => bench.commit("MLX\n", onto, None)?,
+    };
+    // What lies there now decides about the history.
+    let bench = Workbench::open(&folder.join("mlx"))?;
     let repo = bench.repo();
     let (before, after) = project.series.resolve(repo, pinned)?.around(at);
     let change = put(repo, name, before, after, onto)?;
-    let body = fs::read_to_string(recipe_folder.join(&recipe.test.body))?;
-    let with_test = insert_test(repo, change, &recipe.test, &body)?;
 
     let who = Who::of_this_person(repo);
     let read = |file: &str| fs::read_to_string(recipe_folder.join(file));
-    let base = bench.commit("MLX\n", onto, None)?;
-    let first = bench.commit_as(&who, &read("message-change.txt")?, change, Some(base))?;
-    let last = bench.commit_as(&who, &read("message-test.txt")?, with_test, Some(first))?;
+    let mut last = bench.commit_as(&who, &read("message-change.txt")?, change, Some(base))?;
+    let mut tree = change;
+    if let Some(test) = &recipe.test {
+        let body = read(&test.body)?;
+        tree = insert_test(repo, change, test, &body)?;
+        last = bench.commit_as(&who, &read("message-test.txt")?, tree, Some(last))?;
+    }
     bench.check_out(&recipe.branch, last)?;
 
     write_mails(&folder, base)?;
@@ -175,15 +199,18 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
             "message-change.txt",
             "the commit message of the change, in a person's words",
         )?,
-        words(
-            &recipe_folder,
-            "message-test.txt",
-            "the commit message of the test, in a person's words",
-        )?,
         point(
             "commits in a person's name",
             (!who.is_known())
                 .then(|| "git does not know who you are; set user.name and user.email".to_owned()),
+        ),
+        point(
+            "a branch on a commit of upstream's, so that it can be pushed",
+            begin.is_none().then(|| {
+                "the pin's commit is not here, so it stands on one of its own; \
+                 --main-of <upstream's address> puts it on upstream's main"
+                    .to_owned()
+            }),
         ),
     ];
     if let Some(lineage) = &recipe.lineage {
@@ -193,9 +220,25 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
         options.clang_format.as_deref(),
         repo,
         onto,
-        with_test,
+        tree,
     )?);
-    points.push(test_point(&recipe.test));
+    match (&recipe.test, &recipe.no_test) {
+        (Some(test), _) => {
+            points.push(words(
+                &recipe_folder,
+                "message-test.txt",
+                "the commit message of the test, in a person's words",
+            )?);
+            points.push(test_point(test));
+        }
+        (None, reason) => points.push(point(
+            format!(
+                "no test in upstream's layout: {}",
+                reason.as_deref().unwrap_or_default()
+            ),
+            None,
+        )),
+    }
     for table in &recipe.tables {
         points.push(table_point(&recipe_folder, &folder, table)?);
     }
@@ -208,21 +251,31 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
     };
     fs::write(
         folder.join("CHECKLIST.md"),
-        checklist(&bundle, &recipe, onto),
+        checklist(&bundle, &recipe, (begin, onto)),
     )?;
     Ok(bundle)
 }
 
+/// The pinned commit, if a git source brought it.
+fn pinned_commit(project: &Project, store: &Store, tree: Oid) -> Option<Oid> {
+    let confirmed = project.locked.as_ref()?.confirmed.as_ref();
+    let known = confirmed.map(|confirmed| confirmed.commit);
+    let commit = known.or(project.manifest.mlx.full_commit())?;
+    let found = store.repo().find_commit(commit).ok()?;
+    (found.tree_id() == tree).then_some(commit)
+}
+
 /// The patch alone, without those before it in the series.
 fn put(repo: &Repository, name: &str, parent: Oid, patched: Oid, onto: Oid) -> Result<Oid> {
-    match merge(repo, name, parent, patched, onto)? {
+    match merge(repo, &Memory::default(), name, parent, patched, onto)? {
         Merged::Tree(tree) if tree == onto => Err(Error::patch(
             name,
             "the base has all of it already; there is nothing to propose",
         )),
         Merged::Tree(tree) => Ok(tree),
-        Merged::Conflicts(conflicts) => {
-            let paths: Vec<_> = conflicts
+        Merged::Clashes(clashes) => {
+            let paths: Vec<_> = clashes
+                .conflicts()
                 .into_iter()
                 .map(|conflict| conflict.path)
                 .collect();
@@ -402,14 +455,15 @@ fn keep(file: &Utf8Path, folder: &Utf8Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn checklist(bundle: &Bundle, recipe: &Recipe, base: Oid) -> String {
+fn checklist(bundle: &Bundle, recipe: &Recipe, (commit, tree): (Option<Oid>, Oid)) -> String {
     let ready = if bundle.missing().next().is_some() {
         "**Not ready.**"
     } else {
         "Ready for a person to send."
     };
+    let commit = commit.map_or(String::new(), |commit| format!("commit `{commit}`, "));
     let mut text = format!(
-        "# Checklist\n\n{ready} Branch `{}` in `mlx/`, on tree `{base}`.\n\n",
+        "# Checklist\n\n{ready} Branch `{}` in `mlx/`, on {commit}tree `{tree}`.\n\n",
         recipe.branch
     );
     for Point { what, missing } in &bundle.points {
@@ -418,13 +472,15 @@ fn checklist(bundle: &Bundle, recipe: &Recipe, base: Oid) -> String {
             Some(why) => text += &format!("- [ ] {what}: {why}\n"),
         }
     }
-    text += &format!(
-        "\nBy hand, since nothing here pushes, opens or answers anything:\n\n\
-         - [ ] `python -m unittest {}` on the base and on the branch, in `mlx/python/tests`, on an Apple GPU\n\
-         - [ ] `python3 python/tests/run.py` and `pre-commit run --all` on the branch\n\
+    text += "\nBy hand, since nothing here pushes, opens or answers anything:\n\n";
+    if let Some(test) = &recipe.test {
+        text += &format!(
+            "- [ ] `python -m unittest {}` on the base and on the branch, in `mlx/python/tests`, on an Apple GPU\n",
+            test.name
+        );
+    }
+    text += "- [ ] `python3 python/tests/run.py` and `pre-commit run --all` on the branch\n\
          - [ ] an issue at upstream that the change answers\n\
-         - [ ] a person who understands every line, and says so\n",
-        recipe.test.name
-    );
+         - [ ] a person who understands every line, and says so\n";
     text
 }

@@ -1,6 +1,8 @@
 //! A git repository below `target/` in which a person works on the pinned MLX with any tool. It borrows its objects from
 //! the cache, so it takes no time to make.
 
+use std::collections::BTreeSet;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
 use git2::build::CheckoutBuilder;
@@ -9,14 +11,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
-use crate::place::disk;
 use crate::place::workspace::Workspace;
+use crate::place::{disk, exchange};
 use crate::read;
 use crate::sources::store::Store;
 use crate::tree::{Listing, Snapshot};
 
 /// The branch that a person works on.
 pub(crate) const BRANCH: &str = "overlay";
+
+const WORKTREE: &str = "worktree";
+const STATE: &str = "state.toml";
 
 /// A folder below `target/` where a person decides something: a worktree, and what the next run has to know of it.
 pub(crate) struct Desk {
@@ -32,11 +37,11 @@ impl Desk {
     }
 
     pub(crate) fn worktree(&self) -> Utf8PathBuf {
-        self.folder.join("worktree")
+        self.folder.join(WORKTREE)
     }
 
     fn state(&self) -> Utf8PathBuf {
-        self.folder.join("state.toml")
+        self.folder.join(STATE)
     }
 
     /// What was saved; `None` if nothing waits here.
@@ -45,11 +50,40 @@ impl Desk {
         file.exists().then(|| read::toml(&file)).transpose()
     }
 
-    /// Saves the state. Something waits from now on, so the worktree comes first.
+    /// Whether something waits here, be it in a state that no longer reads.
+    pub(crate) fn is_laid_out(&self) -> bool {
+        self.state().exists()
+    }
+
+    /// Saves the state anew.
     pub(crate) fn save(&self, state: &impl Serialize) -> Result<()> {
-        let file = self.state();
-        let text = toml::to_string(state).map_err(|error| Error::source(file.as_str(), error))?;
-        disk::replace(&file, text.as_bytes())
+        write(&self.state(), state)
+    }
+
+    /// Puts another worktree and its state in the place of what is here, in one step.
+    pub(crate) fn renew<T: Serialize>(
+        &self,
+        make: impl FnOnce(&Utf8Path) -> Result<T>,
+    ) -> Result<()> {
+        self.recover()?;
+        let next = self.beside("next");
+        disk::create_dir_all(&next)?;
+        let state = make(&next.join(WORKTREE))?;
+        write(&next.join(STATE), &state)?;
+        exchange::put(&next, &self.folder, &self.beside("old"))?;
+        // What was here is only rubbish now.
+        let _ = disk::remove_tree(&next);
+        Ok(())
+    }
+
+    /// Clears what a killed run left beside it.
+    pub(crate) fn recover(&self) -> Result<()> {
+        exchange::recover(&self.folder, &self.beside("old"))?;
+        disk::remove_tree(&self.beside("next"))
+    }
+
+    fn beside(&self, what: &str) -> Utf8PathBuf {
+        self.folder.with_extension(what)
     }
 
     /// Removes all of it.
@@ -59,8 +93,14 @@ impl Desk {
         if state.exists() {
             disk::remove_file(&state)?;
         }
-        disk::remove_tree(&self.folder)
+        disk::remove_tree(&self.folder)?;
+        self.recover()
     }
+}
+
+fn write(file: &Utf8Path, state: &impl Serialize) -> Result<()> {
+    let text = toml::to_string(state).map_err(|error| Error::source(file.as_str(), error))?;
+    disk::replace(file, text.as_bytes())
 }
 
 /// A repository with a worktree.
@@ -107,10 +147,12 @@ impl Workbench {
 
     /// Makes a commit of a tree. Nobody's name and no time: the same trees give the same commits.
     pub(crate) fn commit(&self, message: &str, tree: Oid, parent: Option<Oid>) -> Result<Oid> {
-        self.commit_as(&Who::nobody(), message, tree, parent)
+        let nobody = Who::nobody();
+        let who = Signature::new(&nobody.name, &nobody.email, &Time::new(0, 0))?;
+        self.commit_by(&who, message, tree, parent)
     }
 
-    /// Makes a commit in a person's name.
+    /// Makes a commit in a person's name, now.
     pub(crate) fn commit_as(
         &self,
         who: &Who,
@@ -118,15 +160,23 @@ impl Workbench {
         tree: Oid,
         parent: Option<Oid>,
     ) -> Result<Oid> {
-        let who = Signature::new(&who.name, &who.email, &Time::new(0, 0))?;
+        let who = Signature::now(&who.name, &who.email)?;
+        self.commit_by(&who, message, tree, parent)
+    }
+
+    fn commit_by(
+        &self,
+        who: &Signature<'_>,
+        message: &str,
+        tree: Oid,
+        parent: Option<Oid>,
+    ) -> Result<Oid> {
         let tree = self.repo.find_tree(tree)?;
         let parent = parent
             .map(|parent| self.repo.find_commit(parent))
             .transpose()?;
         let parents: Vec<_> = parent.iter().collect();
-        Ok(self
-            .repo
-            .commit(None, &who, &who, message, &tree, &parents)?)
+        Ok(self.repo.commit(None, who, who, message, &tree, &parents)?)
     }
 
     /// Puts a branch at a commit and its files into the folder.
@@ -137,6 +187,20 @@ impl Workbench {
         Ok(self
             .repo
             .checkout_head(Some(CheckoutBuilder::new().force()))?)
+    }
+
+    /// Moves what is checked out on to a commit.
+    pub(crate) fn advance(&self, commit: Oid) -> Result<()> {
+        let head = self.repo.head()?;
+        match head.shorthand() {
+            Ok(branch) if head.is_branch() => self.check_out(branch, commit),
+            _ => {
+                self.repo.set_head_detached(commit)?;
+                Ok(self
+                    .repo
+                    .checkout_head(Some(CheckoutBuilder::new().force()))?)
+            }
+        }
     }
 
     /// Begins a cherry-pick, and leaves its conflicts in the index and, with markers in diff3 style, in the files.
@@ -158,6 +222,58 @@ impl Workbench {
         let mut options = CherrypickOptions::new();
         options.checkout_builder(checkout);
         Ok(self.repo.cherrypick(&commit, Some(&mut options))?)
+    }
+
+    /// Takes a commit whose parents are not here for the first of the history, as a shallow clone does.
+    pub(crate) fn begin_at(&self, commit: Oid) -> Result<()> {
+        Ok(fs::write(
+            self.folder.join(".git/shallow"),
+            format!("{commit}\n"),
+        )?)
+    }
+
+    /// The paths that git would commit as they are, conflicts aside.
+    pub(crate) fn staged(&self) -> Result<BTreeSet<String>> {
+        const STAGE: u16 = 0x3000;
+        let index = self.repo.index()?;
+        let settled = index.iter().filter(|entry| entry.flags & STAGE == 0);
+        Ok(settled
+            .map(|entry| String::from_utf8_lossy(&entry.path).into_owned())
+            .collect())
+    }
+
+    /// Gives the files in the folder the contents that they have in a tree. Those that it has not are removed.
+    pub(crate) fn put_files(&self, tree: Oid) -> Result<()> {
+        let (_, found) = self.files()?;
+        let wanted = Snapshot::of_tree(&self.repo, tree)?;
+        let listing = wanted.listing()?;
+        for path in found.0.keys() {
+            if listing.0.get(path) != found.0.get(path) {
+                fs::remove_file(self.folder.join(path))?;
+            }
+        }
+        for (path, file) in &wanted.0 {
+            if listing.0.get(path) != found.0.get(path) {
+                disk::write_tree(
+                    &self.folder,
+                    &Snapshot([(path.clone(), file.clone())].into()),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives one file this content, or removes it.
+    pub(crate) fn put_file(&self, path: &str, text: Option<&str>) -> Result<()> {
+        let file = self.folder.join(path);
+        match text {
+            Some(text) => {
+                file.parent().map_or(Ok(()), disk::create_dir_all)?;
+                Ok(fs::write(file, text)?)
+            }
+            None if fs::symlink_metadata(&file).is_ok() => Ok(fs::remove_file(file)?),
+            None => Ok(()),
+        }
     }
 
     /// Gives new commits a text to begin with.

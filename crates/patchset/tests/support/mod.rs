@@ -57,6 +57,9 @@ pub(crate) fn git(folder: &Utf8Path, args: &[&str]) -> String {
 
 pub(crate) type Files<'a> = &'a [(&'a str, &'a str)];
 
+/// A file's old path, its new one, and what becomes of its text.
+pub(crate) type Renamed<'a> = (&'a str, &'a str, &'a dyn Fn(String) -> String);
+
 /// An upstream repository in a temporary folder.
 pub(crate) struct Upstream {
     pub(crate) folder: tempfile::TempDir,
@@ -127,6 +130,39 @@ impl Upstream {
         self.repo
             .commit(Some("HEAD"), &who, &who, message, &tree, &parents)
             .unwrap()
+    }
+
+    /// Changes the files of the next release as `change` says, and tags it.
+    pub(crate) fn release_with(
+        &self,
+        version: &str,
+        change: impl FnOnce(&Repository, &mut git2::Index),
+    ) -> Oid {
+        let parent = self.repo.head().unwrap().peel_to_commit().unwrap();
+        let mut index = git2::Index::new().unwrap();
+        index.read_tree(&parent.tree().unwrap()).unwrap();
+        change(&self.repo, &mut index);
+        let tree = index.write_tree_to(&self.repo).unwrap();
+        let tree = self.repo.find_tree(tree).unwrap();
+        let who = parent.author();
+        self.repo
+            .commit(Some("HEAD"), &who, &who, "Change", &tree, &[&parent])
+            .unwrap();
+        self.release(version, &[])
+    }
+
+    /// Renames files in the next release, with their text changed.
+    pub(crate) fn release_renamed(&self, version: &str, files: &[Renamed<'_>]) -> Oid {
+        self.release_with(version, |repo, index| {
+            for (from, to, change) in files {
+                let old = index.get_path(from.as_ref(), 0).unwrap();
+                let text = repo.find_blob(old.id).unwrap().content().to_vec();
+                let text = change(String::from_utf8(text).unwrap());
+                index.remove_path(from.as_ref()).unwrap();
+                let blob = repo.blob(text.as_bytes()).unwrap();
+                index.add(&entry(to, old.mode, blob)).unwrap();
+            }
+        })
     }
 
     pub(crate) fn tree(&self, commit: Oid) -> Oid {

@@ -5,6 +5,7 @@ use git2::{Oid, Repository};
 use crate::error::Result;
 use crate::work::hunks::{Hunk, between};
 use crate::work::merge::Conflict;
+use crate::work::renames::Renames;
 
 /// What became of a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,18 +17,41 @@ pub enum Fate {
     /// Upstream has all of it: nothing is left of the patch.
     Absorbed,
     /// A person resolved it.
-    Resolved,
+    Resolved(When),
+    /// A person resolved it, and nothing is left of the patch: upstream's files as they are.
+    Emptied,
     /// It does not fit.
     Conflict(Vec<Conflict>),
-    /// A patch before it does not fit, so it was not tried.
-    NotTried,
+}
+
+impl Fate {
+    /// Whether a person decided it.
+    pub fn is_decided(&self) -> bool {
+        matches!(self, Self::Resolved(_) | Self::Emptied)
+    }
+
+    /// Whether nothing is left of the patch.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Absorbed | Self::Emptied)
+    }
+}
+
+/// When a person resolved a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// In this bump.
+    Now,
+    /// In an earlier one; the same lines met again.
+    Before,
 }
 
 /// What moved a patch in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// The file.
+    /// The file, at the new pin.
     pub path: String,
+    /// Its path at the old pin, if upstream renamed it.
+    pub renamed_from: Option<String>,
     /// Each hunk that is at another line or has other lines around it.
     pub hunks: Vec<MovedHunk>,
     /// Hunks that the patch has no longer, or not whole: upstream has their lines.
@@ -47,8 +71,13 @@ pub struct MovedHunk {
     pub context: Vec<String>,
 }
 
-/// Compares the patch before (`old.0` to `old.1`) and after (`new.0` to `new.1`).
-pub(super) fn fate(repo: &Repository, old: (Oid, Oid), new: (Oid, Oid)) -> Result<Fate> {
+/// Compares the patch before (`old.0` to `old.1`, with the new pin's paths) and after (`new.0` to `new.1`).
+pub(super) fn fate(
+    repo: &Repository,
+    old: (Oid, Oid),
+    new: (Oid, Oid),
+    renames: &Renames,
+) -> Result<Fate> {
     if new.0 == new.1 {
         return Ok(Fate::Absorbed);
     }
@@ -56,17 +85,22 @@ pub(super) fn fate(repo: &Repository, old: (Oid, Oid), new: (Oid, Oid)) -> Resul
         between(repo, old.0, old.1, 3)?,
         between(repo, new.0, new.1, 3)?,
     );
-    if was == is {
+    let is_renamed = |path: &String| renames.old_path(path).is_some();
+    if was == is && !was.keys().any(is_renamed) {
         return Ok(Fate::Clean);
     }
     let upstream = between(repo, old.0, new.0, 0)?;
     let none = Vec::new();
     let moved = was
         .iter()
-        .filter(|(path, hunks)| is.get(*path) != Some(hunks))
+        .filter(|(path, hunks)| is.get(*path) != Some(hunks) || is_renamed(path))
         .map(|(path, hunks)| {
             let after = is.get(path).unwrap_or(&none);
-            moved(path, hunks, after, upstream.get(path).unwrap_or(&none))
+            let upstream = upstream.get(path).unwrap_or(&none);
+            Moved {
+                renamed_from: renames.old_path(path).map(str::to_owned),
+                ..moved(path, hunks, after, upstream)
+            }
         })
         .collect();
     Ok(Fate::Moved(moved))
@@ -104,6 +138,7 @@ fn moved(path: &str, was: &[Hunk], is: &[Hunk], upstream: &[Hunk]) -> Moved {
         .collect();
     Moved {
         path: path.to_owned(),
+        renamed_from: None,
         hunks,
         absorbed,
         upstream,

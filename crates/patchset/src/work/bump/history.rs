@@ -1,5 +1,7 @@
 //! Upstream's commits between two pins, where the source has them.
 
+use std::collections::BTreeSet;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use git2::{Oid, Repository, Sort};
 
@@ -18,7 +20,7 @@ pub(super) fn commits(
     folder: &str,
     old: Oid,
     new: Oid,
-    paths: &[String],
+    paths: &BTreeSet<&str>,
 ) -> Result<Option<Vec<String>>> {
     let Ok(repo) = Repository::open(Utf8Path::new(folder)) else {
         return Ok(None);
@@ -38,10 +40,11 @@ pub(super) fn commits(
         let commit = repo.find_commit(id?)?;
         let tree = commit.tree()?;
         let blob = |tree: &git2::Tree<'_>, path: &str| {
-            tree.get_path(path.as_ref()).ok().map(|entry| entry.id())
+            let entry = tree.get_path(path.as_ref()).ok()?;
+            Some((entry.id(), entry.filemode()))
         };
         // A merge that takes a file from one side did not touch it.
-        let touches = |path: &String| {
+        let touches = |path: &&str| {
             commit.parents().all(|parent| {
                 parent
                     .tree()

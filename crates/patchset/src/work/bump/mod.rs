@@ -5,16 +5,18 @@ mod fate;
 mod history;
 mod pending;
 mod pin;
+mod rebase;
 mod report;
 mod target;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use camino::Utf8PathBuf;
 use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
-use crate::model::series::Resolved;
+use crate::model::manifest::Manifest;
+use crate::place::disk;
 use crate::place::journal::{self, Changes};
 use crate::place::vendor::Vendor;
 use crate::place::workspace::Workspace;
@@ -22,38 +24,41 @@ use crate::progress::{Event, Progress};
 use crate::project::{Project, fingerprint};
 use crate::sources::store::Store;
 use crate::state::{self, State};
-use crate::tree::{File, Mode};
+use crate::tree::{File, Listing, Mode};
 use crate::watch;
 use crate::work::hunks;
-use crate::work::merge::{Merged, merge};
-use crate::work::rewrite::Rewritten;
+use crate::work::renames::{Old, Renames};
+use crate::work::rewrite::{Rewritten, added_by};
 use crate::work::workbench::Workbench;
 
-use fate::fate;
-use pending::{Pending, Stop, desk};
+use pending::{Choices, Decided, Pending, ResolvedPatch, Stop, desk};
+use rebase::{Rebased, point_at_alike, rebase};
 use target::Target;
 
 pub use crate::work::hunks::Hunk;
 pub use crate::work::merge::{Conflict, Place};
-pub use fate::{Fate, Moved, MovedHunk};
+pub use fate::{Fate, Moved, MovedHunk, When};
+pub use pending::{Waiting, waiting};
 pub use report::{FileChange, FileReport, PatchReport, PinName, Report};
 pub use target::Options;
 
-/// The folder of the reports, in the project.
-const REPORTS: &str = "docs/pin-moves";
+/// The folder of the summaries, in the project. They are committed.
+const SUMMARIES: &str = "docs/pin-moves";
 
 /// How a bump ended.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// Pin, lock and patches are changed.
-    Done {
-        /// Where the report lies, in the project.
-        report: Utf8PathBuf,
-    },
+    Done,
     /// It would go through.
     DryRun,
-    /// Upstream has these patches; nothing was written, since dropping them was not asked for.
-    Absorbed(Vec<String>),
+    /// Nothing is left of these patches; nothing was written, since dropping them was not asked for.
+    Absorbed {
+        /// The patches.
+        names: Vec<String>,
+        /// Whether the bump waits: it stopped before, and goes on from there.
+        waits: bool,
+    },
     /// This patch does not fit; nothing was written.
     Conflict {
         /// The patch.
@@ -90,38 +95,61 @@ pub fn start(
             worktree: desk(workspace).worktree(),
         });
     }
-    let target = target::find(&bump.project, &bump.store, options, progress)?;
-    bump.go(
-        &target,
-        Vec::new(),
-        options.drop_absorbed,
-        options.dry_run,
-        progress,
-    )
+    let mut target = target::find(&bump.project, &bump.store, options, progress)?;
+    target.follow(&Renames::between(
+        bump.store.repo(),
+        bump.base,
+        target.tree,
+    )?)?;
+    let choices = Choices {
+        drop_absorbed: options.drop_absorbed,
+        ..Choices::default()
+    };
+    let ending = if options.dry_run {
+        Ending::DryRun
+    } else {
+        Ending::Begin
+    };
+    bump.go(&target, choices, ending, progress)
 }
 
-/// Takes what a person decided in the worktree, and goes on.
+/// Takes what a person decided in the worktree, and goes on. `drop_absorbed` takes patches of which nothing is left out
+/// of the series.
 ///
 /// # Errors
 /// No bump waits; the project changed since it stopped; markers or stray files are left in the worktree.
-pub fn resume(workspace: &Workspace, progress: Progress<'_>) -> Result<(Report, Outcome)> {
-    let bump = Bump::begin(workspace, true, progress)?;
-    let mut pending = Pending::load(workspace)?.ok_or(Error::NoBump)?;
-    if pending.project != fingerprint(workspace)? {
-        return Err(Error::BumpStale);
-    }
-    let series = &bump.project.series;
-    let at = series
-        .position(&pending.patch)
-        .map_err(|_| Error::BumpStale)?;
-    pending.take(workspace, &bump.store, &series.patches[at])?;
-    bump.go(
-        &pending.target,
-        pending.resolved,
-        pending.drop_absorbed,
-        false,
-        progress,
-    )
+pub fn resume(
+    workspace: &Workspace,
+    drop_absorbed: bool,
+    progress: Progress<'_>,
+) -> Result<(Report, Outcome)> {
+    let (bump, mut pending) = Bump::again(workspace, progress)?;
+    bump.lay_out_again(&pending)?;
+    let decided = bump.decided(&pending)?;
+    decided.remember(workspace)?;
+    pending.choices.resolved.push(ResolvedPatch {
+        tree: bump.store.insert(&decided.snapshot, &decided.listing)?,
+        name: pending.patch,
+    });
+    pending.choices.drop_absorbed |= drop_absorbed;
+    bump.go(&pending.target, pending.choices, Ending::GoOn, progress)
+}
+
+/// Takes back the last decision, be it of this bump or of an earlier one: its patch waits again, with what was decided
+/// in its files. Gives that patch and its worktree.
+///
+/// What lies in the worktree now is remembered if it is decided, as far as that goes. Else it must not be edited, unless
+/// `discard` says that it may go.
+///
+/// # Errors
+/// No bump waits, or nothing was decided in it; the project changed since it stopped.
+pub fn back(
+    workspace: &Workspace,
+    discard: bool,
+    progress: Progress<'_>,
+) -> Result<(String, Utf8PathBuf)> {
+    let (bump, pending) = Bump::again(workspace, progress)?;
+    bump.go_back(pending, discard)
 }
 
 /// Gives up a bump that waits for a person. The project was not touched, so only the worktree goes.
@@ -130,17 +158,21 @@ pub fn resume(workspace: &Workspace, progress: Progress<'_>) -> Result<(Report, 
 /// No bump waits.
 pub fn abort(workspace: &Workspace, progress: Progress<'_>) -> Result<()> {
     let _vendor = Vendor::lock(workspace, progress)?;
-    Pending::load(workspace)?.ok_or(Error::NoBump)?;
-    desk(workspace).clear()
+    let desk = desk(workspace);
+    desk.recover()?;
+    // Whatever its state says; one that does not read must not stay for ever.
+    if !desk.is_laid_out() {
+        return Err(Error::NoBump);
+    }
+    desk.clear()
 }
 
-/// The series on the new base, as far as it went.
-struct Rebased {
-    fates: Vec<Fate>,
-    /// Name and tree of each patch that is still one.
-    trees: Vec<(String, Oid)>,
-    /// The patch that does not fit.
-    stopped: Option<usize>,
+/// What a bump does when it comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    DryRun,
+    Begin,
+    GoOn,
 }
 
 impl Bump {
@@ -160,166 +192,247 @@ impl Bump {
         })
     }
 
+    /// The bump that waits.
+    fn again(workspace: &Workspace, progress: Progress<'_>) -> Result<(Self, Pending)> {
+        let bump = Self::begin(workspace, true, progress)?;
+        let pending = Pending::load(workspace)?.ok_or(Error::NoBump)?;
+        if pending.project != fingerprint(workspace)? {
+            return Err(Error::BumpStale);
+        }
+        let trees = pending.choices.resolved.iter().map(|one| one.tree);
+        let mut trees = trees.chain([pending.target.tree]);
+        if trees.any(|tree| !bump.has(tree)) {
+            return Err(Error::BumpCleared);
+        }
+        Ok((bump, pending))
+    }
+
+    /// Whether the cache or the worktree has a tree.
+    fn has(&self, tree: Oid) -> bool {
+        let bench = Workbench::open(&desk(self.workspace()).worktree());
+        self.store.repo().find_tree(tree).is_ok()
+            || bench.is_ok_and(|bench| bench.repo().find_tree(tree).is_ok())
+    }
+
+    fn workspace(&self) -> &Workspace {
+        &self.project.workspace
+    }
+
+    /// The series on the old base, with the new pin's paths.
+    fn old(&self, repo: &Repository, new: Oid) -> Result<Old> {
+        Old::new(repo, &self.project.series, self.base, new)
+    }
+
     fn go(
         &self,
         target: &Target,
-        by_hand: Vec<pending::ResolvedPatch>,
-        drop_absorbed: bool,
-        dry_run: bool,
+        choices: Choices,
+        ending: Ending,
         progress: Progress<'_>,
     ) -> Result<(Report, Outcome)> {
         progress(Event::Working("putting the patches onto the new pin"));
         let repo = self.store.overlay()?;
-        let old = self.project.series.resolve(&repo, self.base)?;
-        let rebased = self.rebase(&repo, &old, target.tree, &by_hand)?;
-        let report = self.report(&repo, target, &rebased)?;
+        let old = self.old(&repo, target.tree)?;
+        let mut rebased = rebase(&repo, &self.project, &old, target.tree, &choices)?;
+        point_at_alike(&repo, (self.base, target.tree), &mut rebased.fates)?;
+        let report = self.report(&repo, &old, target, &rebased)?;
 
-        let absorbed: Vec<_> = report.absorbed().map(|patch| patch.name.clone()).collect();
+        let file = self.workspace().root().join(report.file());
+        file.parent().map_or(Ok(()), disk::create_dir_all)?;
+        disk::replace(&file, report.to_markdown().as_bytes())?;
+        let empty: Vec<_> = report.empty().map(|patch| patch.name.clone()).collect();
         let outcome = if let Some(at) = rebased.stopped {
             let patch = self.project.series.patches[at].name.clone();
-            let worktree = if dry_run {
-                None
-            } else {
-                Some(self.wait(target, at, by_hand, drop_absorbed)?)
+            let worktree = match ending {
+                Ending::DryRun => None,
+                _ => Some(self.wait(target, at, choices, None)?),
             };
             Outcome::Conflict { patch, worktree }
-        } else if !absorbed.is_empty() && !drop_absorbed {
-            Outcome::Absorbed(absorbed)
+        } else if !empty.is_empty() && !choices.drop_absorbed {
+            Outcome::Absorbed {
+                names: empty,
+                waits: ending == Ending::GoOn,
+            }
         } else {
-            let changes = self.changes(&repo, target, &rebased, &report)?;
-            if dry_run {
+            let changes = self.changes(&repo, target, &old.renames, &rebased, &report)?;
+            if ending == Ending::DryRun {
                 Outcome::DryRun
             } else {
-                journal::commit(&self.project.workspace, &changes)?;
-                desk(&self.project.workspace).clear()?;
-                Outcome::Done {
-                    report: Utf8PathBuf::from(REPORTS).join(report.file_name()),
-                }
+                journal::commit(self.workspace(), &changes)?;
+                desk(self.workspace()).clear()?;
+                Outcome::Done
             }
         };
         Ok((report, outcome))
     }
 
-    fn rebase(
-        &self,
-        repo: &Repository,
-        old: &Resolved,
-        base: Oid,
-        by_hand: &[pending::ResolvedPatch],
-    ) -> Result<Rebased> {
-        let mut rebased = Rebased {
-            fates: Vec::new(),
-            trees: Vec::new(),
-            stopped: None,
-        };
-        let (mut parent, mut onto) = (old.base, base);
-        for (at, (patch, patched)) in self
-            .project
-            .series
-            .patches
-            .iter()
-            .zip(&old.trees)
-            .enumerate()
-        {
-            let resolved = by_hand.iter().find(|resolved| resolved.name == patch.name);
-            let (tree, fate) = match resolved {
-                Some(resolved) if resolved.tree == onto => (onto, Fate::Absorbed),
-                Some(resolved) => (resolved.tree, Fate::Resolved),
-                None => match merge(repo, &patch.name, parent, *patched, onto)? {
-                    Merged::Tree(tree) => (tree, fate(repo, (parent, *patched), (onto, tree))?),
-                    Merged::Conflicts(conflicts) => {
-                        rebased.stopped = Some(at);
-                        rebased.fates.push(Fate::Conflict(conflicts));
-                        rebased
-                            .fates
-                            .resize(self.project.series.patches.len(), Fate::NotTried);
-                        return Ok(rebased);
-                    }
-                },
-            };
-            if fate != Fate::Absorbed {
-                rebased.trees.push((patch.name.clone(), tree));
-            }
-            rebased.fates.push(fate);
-            (parent, onto) = (*patched, tree);
-        }
-        Ok(rebased)
+    /// The place of the patch that waits.
+    fn position(&self, pending: &Pending) -> Result<usize> {
+        let found = self.project.series.position(&pending.patch);
+        found.map_err(|_| Error::BumpStale)
     }
 
-    /// Lays out the worktree for the patch that does not fit.
+    /// Makes a worktree anew that someone deleted.
+    fn lay_out_again(&self, pending: &Pending) -> Result<()> {
+        let worktree = desk(self.workspace()).worktree();
+        if worktree.join(".git").exists() {
+            return Ok(());
+        }
+        let at = self.position(pending)?;
+        let worktree = self.wait(&pending.target, at, pending.choices.clone(), None)?;
+        Err(Error::Unresolved {
+            worktree,
+            faults: vec!["it was gone, and is laid out anew".to_owned()],
+        })
+    }
+
+    /// What a person made of the worktree of the patch that waits.
+    fn decided(&self, pending: &Pending) -> Result<Decided> {
+        let at = self.position(pending)?;
+        let patch = &self.project.series.patches[at];
+        let bench = Workbench::open(&desk(self.workspace()).worktree())?;
+        let old = self.old(bench.repo(), pending.target.tree)?;
+        let change = old.around(bench.repo(), at)?;
+        pending.decided(self.workspace(), &bench, patch, change)
+    }
+
+    /// Whether nothing in the worktree would be lost with it.
+    fn is_kept(&self, pending: &Pending) -> Result<bool> {
+        let worktree = desk(self.workspace()).worktree();
+        if !worktree.exists() {
+            return Ok(true);
+        }
+        let found = Listing::of_dir(&worktree)?.tree_id()?;
+        if [pending.laid_out, pending.onto].contains(&found) {
+            return Ok(true);
+        }
+        match self.decided(pending) {
+            Ok(decided) => decided.remember(self.workspace()),
+            Err(Error::Unresolved { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn go_back(&self, pending: Pending, discard: bool) -> Result<(String, Utf8PathBuf)> {
+        let names = self.project.series.names();
+        let repo = self.store.overlay()?;
+        let Pending {
+            target, choices, ..
+        } = &pending;
+        let old = self.old(&repo, target.tree)?;
+        let rebased = rebase(&repo, &self.project, &old, target.tree, choices)?;
+        let before = &rebased.fates[..self.position(&pending)?];
+        let Some(at) = before.iter().rposition(Fate::is_decided) else {
+            return Err(Error::NothingDecided(pending.patch));
+        };
+        if !discard && !self.is_kept(&pending)? {
+            return Err(Error::BumpEdited {
+                patch: pending.patch,
+                worktree: desk(self.workspace()).worktree(),
+            });
+        }
+        let Pending {
+            target,
+            mut choices,
+            ..
+        } = pending;
+        choices.resolved.retain(|one| one.name != names[at]);
+        choices.again.push(names[at].clone());
+        let worktree = self.wait(&target, at, choices, Some(rebased.trees[at]))?;
+        Ok((names[at].clone(), worktree))
+    }
+
+    /// Lays out the worktree for the patch that does not fit, with these files if a person decided on them before.
     fn wait(
         &self,
         target: &Target,
         at: usize,
-        resolved: Vec<pending::ResolvedPatch>,
-        drop_absorbed: bool,
+        choices: Choices,
+        decided: Option<Oid>,
     ) -> Result<Utf8PathBuf> {
-        let desk = desk(&self.project.workspace);
-        desk.clear()?;
-        let worktree = desk.worktree();
-        let bench = Workbench::create(&worktree, &self.store)?;
-        // Once more, for the objects to lie in the worktree's own repository.
-        let old = self.project.series.resolve(bench.repo(), self.base)?;
-        let rebased = self.rebase(bench.repo(), &old, target.tree, &resolved)?;
+        let desk = desk(self.workspace());
         let patches = &self.project.series.patches;
-        pending::lay_out(
-            &bench,
-            &Stop {
+        desk.renew(|worktree| {
+            let bench = Workbench::create(worktree, &self.store)?;
+            let repo = bench.repo();
+            // Once more, for the objects to lie in the worktree's own repository.
+            let old = self.old(repo, target.tree)?;
+            let rebased = rebase(repo, &self.project, &old, target.tree, &choices)?;
+            let mut onto = rebased.left(&self.project.series.names());
+            onto.retain(|(name, _)| patches[..at].iter().any(|patch| patch.name == *name));
+            let stop = Stop {
                 target,
                 patches,
-                old: &old,
+                change: old.around(repo, at)?,
                 at,
-                onto: &rebased.trees,
-            },
-        )?;
-        let pending = Pending {
-            project: fingerprint(&self.project.workspace)?,
-            drop_absorbed,
-            patch: patches[at].name.clone(),
-            onto: rebased.trees.last().map_or(target.tree, |(_, tree)| *tree),
-            target: target.clone(),
-            resolved,
-        };
-        desk.save(&pending)?;
-        Ok(worktree)
+                onto: &onto,
+                memory: &choices.memory(self.workspace(), &patches[at].name),
+            };
+            pending::lay_out(&bench, &stop)?;
+            if let Some(tree) = decided {
+                bench.put_files(tree)?;
+            }
+            Ok(Pending {
+                project: fingerprint(self.workspace())?,
+                patch: patches[at].name.clone(),
+                onto: onto.last().map_or(target.tree, |(_, tree)| *tree),
+                laid_out: Listing::of_dir(worktree)?.tree_id()?,
+                target: target.clone(),
+                choices,
+            })
+        })?;
+        Ok(desk.worktree())
     }
 
-    fn report(&self, repo: &Repository, target: &Target, rebased: &Rebased) -> Result<Report> {
-        let pin = target.pin()?;
-        let patches =
-            self.project
-                .series
-                .patches
-                .iter()
-                .zip(&rebased.fates)
-                .map(|(patch, fate)| PatchReport {
-                    name: patch.name.clone(),
-                    subject: patch.header.subject().to_owned(),
-                    fate: fate.clone(),
-                    drop_when: patch.header.field("Drop-When").join(" "),
-                });
-        let files = self.files(repo, target.tree)?;
-        let paths: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
+    fn report(
+        &self,
+        repo: &Repository,
+        old: &Old,
+        target: &Target,
+        rebased: &Rebased,
+    ) -> Result<Report> {
+        let Manifest { mlx, watch, .. } = &self.project.manifest;
+        let patches = self
+            .project
+            .series
+            .patches
+            .iter()
+            .zip(rebased.fates.iter().zip(&rebased.depends))
+            .map(|(patch, (fate, depends))| PatchReport {
+                name: patch.name.clone(),
+                subject: patch.header.subject().to_owned(),
+                fate: fate.clone(),
+                depends: *depends && !matches!(fate, Fate::Conflict(_)),
+                drop_when: patch.header.field("Drop-When").join(" "),
+            });
+        let files = self.files(repo, old, target.tree)?;
+        let patched = files.iter().map(|file| file.path.as_str());
+        let paths: BTreeSet<_> = patched
+            .chain(watch.iter().map(|entry| entry.file.as_str()))
+            .flat_map(|path| [path, old.renames.new_path(path)])
+            .collect();
         let commits = match &target.history {
             Some(folder) => history::commits(folder, self.base, target.tree, &paths)?,
             None => None,
         };
+        let last = rebased.trees.last().copied();
         Ok(Report {
-            from: PinName::new(&self.project.manifest.mlx, self.base),
-            to: PinName::new(&pin, target.tree),
-            source: target.source.clone(),
+            from: PinName::new(mlx, self.base),
+            to: PinName::new(&target.pin()?, target.tree),
+            source: target.source_for_others(),
+            unknown_to_others: target.only_here,
             patches: patches.collect(),
             files,
             commits,
-            watched: watch::compare(repo, self.base, target.tree, &self.project.manifest.watch)?,
+            watched: watch::compare(repo, self.base, target.tree, watch, &old.renames)?,
             final_tree: rebased
                 .stopped
                 .is_none()
-                .then(|| rebased.trees.last().map_or(target.tree, |(_, tree)| *tree)),
+                .then_some(last.unwrap_or(target.tree)),
         })
     }
 
-    fn files(&self, repo: &Repository, new: Oid) -> Result<Vec<FileReport>> {
+    fn files(&self, repo: &Repository, old: &Old, new: Oid) -> Result<Vec<FileReport>> {
         let mut edited: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for patch in &self.project.series.patches {
             for edit in &patch.edits {
@@ -329,16 +442,21 @@ impl Bump {
                     .push(patch.name.clone());
             }
         }
-        let changes = hunks::between(repo, self.base, new, 0)?;
-        let tree = repo.find_tree(new)?;
+        let base = old.base(repo)?;
+        let changes = hunks::between(repo, base, new, 0)?;
+        let (base, new) = (repo.find_tree(base)?, repo.find_tree(new)?);
         let files = edited.into_iter().map(|(path, patches)| {
-            let change = match hunks::counts(&changes, path) {
-                _ if tree.get_path(path.as_ref()).is_err() => FileChange::Gone,
+            let now = old.renames.new_path(path);
+            let mode = |tree: &git2::Tree<'_>| Some(tree.get_path(now.as_ref()).ok()?.filemode());
+            let change = match hunks::counts(&changes, now) {
+                _ if mode(&new).is_none() => FileChange::Gone,
+                (0, 0) if mode(&base) != mode(&new) => FileChange::Mode,
                 (0, 0) => FileChange::Same,
                 (added, removed) => FileChange::Edited { added, removed },
             };
             FileReport {
                 path: path.to_owned(),
+                renamed_to: (now != path).then(|| now.to_owned()),
                 patches,
                 change,
             }
@@ -351,34 +469,34 @@ impl Bump {
         &self,
         repo: &Repository,
         target: &Target,
+        renames: &Renames,
         rebased: &Rebased,
         report: &Report,
     ) -> Result<Changes> {
         let series = &self.project.series;
         let mut rewritten = Rewritten::new(target.tree);
-        for (name, tree) in &rebased.trees {
-            let header = &series.patches[series.position(name)?].header;
-            // A file that upstream has by now is edited, if anything, and no longer added.
-            let there = repo.find_tree(rewritten.tree())?;
-            let added = |path: &&str| there.get_path(path.as_ref()).is_err();
-            let adds = header.adds().filter(added).map(str::to_owned);
-            let header = header.clone().with_adds(adds);
-            rewritten.push(repo, name, &header, *tree)?;
+        for (name, tree) in rebased.left(&series.names()) {
+            let header = &series.patches[series.position(&name)?].header;
+            // What upstream has by now is no longer added; what a person added instead is.
+            let header = added_by(repo, header, rewritten.tree(), tree)?;
+            rewritten.push(repo, &name, &header, tree)?;
         }
         let confirmed = target.confirmed.clone();
         let mut changes = rewritten.changes(&self.project, repo, &target.pin()?, confirmed)?;
-        for (path, text) in [
-            ("mlx.toml".to_owned(), target.manifest.clone()),
-            (
-                format!("{REPORTS}/{}", report.file_name()),
-                report.to_markdown(),
-            ),
-        ] {
+        let mut write = |path: String, text: String| {
             let file = File {
                 mode: Mode::Regular,
                 bytes: text.into_bytes(),
             };
             changes.insert(path, Some(file));
+        };
+        write("mlx.toml".to_owned(), target.manifest.clone());
+        write(
+            format!("{SUMMARIES}/{}", report.file_name()),
+            report.summary(),
+        );
+        if let Some(text) = watch::follow(self.workspace(), renames)? {
+            write("patches/watched.toml".to_owned(), text);
         }
         Ok(changes)
     }

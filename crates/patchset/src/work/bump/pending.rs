@@ -1,18 +1,21 @@
 //! A bump that stopped at a conflict: what was decided so far, and the worktree in which a person decides the rest.
 
+use std::collections::BTreeSet;
+
+use camino::Utf8PathBuf;
 use fs_err as fs;
-use git2::Oid;
+use git2::{Oid, Repository};
 use serde::{Deserialize, Serialize};
 
 use super::target::Target;
 use crate::error::{Error, Result};
 use crate::model::patch::Patch;
-use crate::model::series::Resolved;
 use crate::place::workspace::Workspace;
+use crate::project::fingerprint;
 use crate::read::hex;
-use crate::sources::store::Store;
-use crate::tree::Listing;
-use crate::work::merge::MARKERS;
+use crate::tree::{Listing, Snapshot};
+use crate::work::memory::{Decision, Memory};
+use crate::work::merge::{Clashes, MARKERS, Merged, merge};
 use crate::work::workbench::{BRANCH, Desk, Workbench};
 
 /// `target/bump/state.toml`.
@@ -21,18 +24,49 @@ use crate::work::workbench::{BRANCH, Desk, Workbench};
 pub(super) struct Pending {
     /// The project's files when the bump began.
     pub(super) project: String,
-    /// Whether absorbed patches are to be dropped.
-    pub(super) drop_absorbed: bool,
     /// The patch that waits for a person.
     pub(super) patch: String,
     /// The tree that the patch is put onto.
     #[serde(with = "hex")]
     pub(super) onto: Oid,
+    /// The worktree as it was laid out.
+    #[serde(with = "hex")]
+    pub(super) laid_out: Oid,
     /// The new pin.
     pub(super) target: Target,
+    /// What was decided.
+    pub(super) choices: Choices,
+}
+
+/// What a person decided in this bump.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Choices {
+    /// Whether patches of which nothing is left are to be dropped.
+    pub(super) drop_absorbed: bool,
+    /// Patches that a person wants to decide again, whatever was decided in earlier bumps.
+    #[serde(default)]
+    pub(super) again: Vec<String>,
     /// What a person resolved so far.
     #[serde(default)]
     pub(super) resolved: Vec<ResolvedPatch>,
+}
+
+impl Choices {
+    /// The tree that a person made of a patch.
+    pub(super) fn resolved(&self, patch: &str) -> Option<Oid> {
+        let found = self.resolved.iter().find(|one| one.name == patch);
+        found.map(|one| one.tree)
+    }
+
+    /// What earlier decisions count for a patch.
+    pub(super) fn memory(&self, workspace: &Workspace, patch: &str) -> Memory {
+        if self.again.iter().any(|name| name == patch) {
+            Memory::default()
+        } else {
+            Memory::of(workspace)
+        }
+    }
 }
 
 /// A patch that a person put onto the new base.
@@ -50,39 +84,142 @@ pub(super) fn desk(workspace: &Workspace) -> Desk {
     Desk::below_target(workspace, "bump")
 }
 
+/// A bump that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// The patch that does not fit.
+    pub patch: String,
+    /// The MLX that the pin is to move to.
+    pub to: String,
+    /// Where to decide.
+    pub worktree: Utf8PathBuf,
+    /// Whether the project changed since, so that the bump cannot go on.
+    pub stale: bool,
+}
+
+/// The bump that waits, if there is one. Changes nothing.
+///
+/// # Errors
+/// Its state does not read.
+pub fn waiting(workspace: &Workspace) -> Result<Option<Waiting>> {
+    let Some(pending) = Pending::read(workspace)? else {
+        return Ok(None);
+    };
+    Ok(Some(Waiting {
+        to: pending.target.pin()?.title(),
+        patch: pending.patch,
+        worktree: desk(workspace).worktree(),
+        stale: fingerprint(workspace).ok() != Some(pending.project),
+    }))
+}
+
 impl Pending {
-    /// The bump that waits, if there is one.
-    pub(super) fn load(workspace: &Workspace) -> Result<Option<Self>> {
-        let desk = desk(workspace);
-        let Some(pending) = desk.load::<Self>()? else {
-            return Ok(None);
+    fn read(workspace: &Workspace) -> Result<Option<Self>> {
+        let pending = desk(workspace).load::<Self>()?;
+        // It went through, and was killed before it could tidy up.
+        let over = |pending: &Self| {
+            fs::read_to_string(workspace.manifest_path())
+                .is_ok_and(|text| text == pending.target.manifest)
         };
-        if fs::read_to_string(workspace.manifest_path())? == pending.target.manifest {
-            // It went through, and was killed before it could tidy up.
-            desk.clear()?;
-            return Ok(None);
-        }
-        Ok(Some(pending))
+        Ok(pending.filter(|pending| !over(pending)))
     }
 
-    /// Takes what the person made of the worktree.
-    pub(super) fn take(
-        &mut self,
+    /// The bump that waits, if there is one; rests of one that is over are cleared.
+    pub(super) fn load(workspace: &Workspace) -> Result<Option<Self>> {
+        let desk = desk(workspace);
+        desk.recover()?;
+        let pending = Self::read(workspace)?;
+        if pending.is_none() {
+            desk.clear()?;
+        }
+        Ok(pending)
+    }
+
+    /// What the person made of the worktree.
+    pub(super) fn decided(
+        &self,
         workspace: &Workspace,
-        store: &Store,
+        bench: &Workbench,
         patch: &Patch,
-    ) -> Result<()> {
-        let bench = Workbench::open(&desk(workspace).worktree())?;
+        (parent, patched): (Oid, Oid),
+    ) -> Result<Decided> {
         let (snapshot, listing) = bench.files()?;
         let before = Listing::of_tree(bench.repo(), self.onto)?;
+        let faults = self.faults(bench, patch, (&snapshot, &listing), &before)?;
+        if !faults.is_empty() {
+            return Err(Error::Unresolved {
+                worktree: desk(workspace).worktree(),
+                faults,
+            });
+        }
+        let nothing = Memory::default();
+        let repo = bench.repo();
+        let merged = merge(repo, &nothing, &patch.name, parent, patched, self.onto)?;
+        let decisions = match merged {
+            Merged::Clashes(clashes) => {
+                self.decisions(repo, patch, &clashes, &snapshot, &listing)?
+            }
+            Merged::Tree(_) => None,
+        };
+        Ok(Decided {
+            snapshot,
+            listing,
+            decisions,
+        })
+    }
+
+    /// What is to be remembered. Nothing if the person changed more than the files in conflict: to use a part of a
+    /// decision again would lose the rest.
+    fn decisions(
+        &self,
+        repo: &Repository,
+        patch: &Patch,
+        clashes: &Clashes,
+        snapshot: &Snapshot,
+        listing: &Listing,
+    ) -> Result<Option<Vec<(String, Decision)>>> {
+        let in_conflict: BTreeSet<_> = clashes.each.iter().map(|one| &one.conflict.path).collect();
+        let difference = Listing::of_tree(repo, clashes.tree)?.difference(listing);
+        if !difference
+            .paths()
+            .iter()
+            .all(|path| in_conflict.contains(path))
+        {
+            return Ok(None);
+        }
+        let mut decisions = Vec::new();
+        for clash in &clashes.each {
+            let file = snapshot.0.get(&clash.conflict.path);
+            let text = file
+                .map(|file| String::from_utf8(file.bytes.clone()))
+                .transpose();
+            // A file that is no text is decided anew each time.
+            let Ok(after) = text else {
+                return Ok(None);
+            };
+            decisions.push((clash.key.clone(), clash.decision(&patch.name, after)));
+        }
+        Ok(Some(decisions))
+    }
+
+    fn faults(
+        &self,
+        bench: &Workbench,
+        patch: &Patch,
+        (snapshot, listing): (&Snapshot, &Listing),
+        before: &Listing,
+    ) -> Result<Vec<String>> {
+        let name = &patch.name;
+        let staged = bench.staged()?;
+        let adds: BTreeSet<_> = patch.header.adds().collect();
         let mut faults = Vec::new();
         for (path, file) in &snapshot.0 {
-            let known =
-                before.0.contains_key(path) || patch.header.adds().any(|added| added == path);
+            let known = before.0.contains_key(path)
+                || adds.contains(path.as_str())
+                || staged.contains(path);
             if !known {
                 faults.push(format!(
-                    "{path} is neither MLX's nor one that {} adds; remove it",
-                    patch.name
+                    "{path} is neither MLX's nor one that {name} adds; remove it, or `git add` it if {name} is to add it"
                 ));
             } else if before.0.get(path) != listing.0.get(path)
                 && let Some(line) = first_marker(&file.bytes)
@@ -90,23 +227,40 @@ impl Pending {
                 faults.push(format!("{path}:{line}: a conflict marker is left"));
             }
         }
-        let gone = before
-            .0
-            .keys()
-            .filter(|path| !listing.0.contains_key(*path));
-        faults.extend(gone.map(|path| format!("{path} is missing; a patch deletes nothing")));
-        if !faults.is_empty() {
-            return Err(Error::Unresolved {
-                worktree: desk(workspace).worktree(),
-                faults,
-            });
-        }
-        let tree = store.insert(&snapshot, &listing)?;
-        self.resolved.push(ResolvedPatch {
-            name: patch.name.clone(),
-            tree,
+        let is_gone = |path: &str| !listing.0.contains_key(path);
+        let gone = before.0.keys().filter(|path| is_gone(path));
+        faults.extend(gone.map(|path| {
+            format!("{path} is missing; a patch deletes nothing (`git checkout HEAD -- {path}` brings it back)")
+        }));
+        let lost = adds.into_iter().filter(|path| {
+            is_gone(path) && !before.0.contains_key(*path) && staged.contains(*path)
         });
-        Ok(())
+        faults.extend(lost.map(|path| {
+            format!(
+                "{path} is missing, which {name} adds: `git checkout -- {path}` brings it back, \
+                 `git rm --cached {path}` takes it out of the patch"
+            )
+        }));
+        Ok(faults)
+    }
+}
+
+/// What a person made of a worktree.
+pub(super) struct Decided {
+    pub(super) snapshot: Snapshot,
+    pub(super) listing: Listing,
+    /// What is to be remembered of it, and under which names; none if that would be a part of it only.
+    decisions: Option<Vec<(String, Decision)>>,
+}
+
+impl Decided {
+    /// Keeps it for the next time; whether all of it could be kept.
+    pub(super) fn remember(&self, workspace: &Workspace) -> Result<bool> {
+        let memory = Memory::of(workspace);
+        for (key, decision) in self.decisions.iter().flatten() {
+            memory.keep(key, decision)?;
+        }
+        Ok(self.decisions.is_some())
     }
 }
 
@@ -121,9 +275,12 @@ fn first_marker(bytes: &[u8]) -> Option<usize> {
 pub(super) struct Stop<'a> {
     pub(super) target: &'a Target,
     pub(super) patches: &'a [Patch],
-    pub(super) old: &'a Resolved,
     pub(super) at: usize,
+    /// The trees before and after the patch at the old pin.
+    pub(super) change: (Oid, Oid),
     pub(super) onto: &'a [(String, Oid)],
+    /// What was decided in earlier bumps.
+    pub(super) memory: &'a Memory,
 }
 
 /// Fills the worktree: the new base, the patches that went well, and the one that did not, begun as a cherry-pick.
@@ -135,10 +292,12 @@ pub(super) fn lay_out(bench: &Workbench, stop: &Stop<'_>) -> Result<()> {
         stop.target.tree,
         None,
     )?;
+    let mut onto = stop.target.tree;
     for (name, tree) in stop.onto {
         ours = bench.commit(name, *tree, Some(ours))?;
+        onto = *tree;
     }
-    let (before, after) = stop.old.around(stop.at);
+    let (before, after) = stop.change;
     let parent = bench.commit(
         "MLX, the old pin, with the patches before this one",
         before,
@@ -147,5 +306,14 @@ pub(super) fn lay_out(bench: &Workbench, stop: &Stop<'_>) -> Result<()> {
     let message = format!("{}\n\n{}", patch.name, patch.header.to_text());
     let theirs = bench.commit(&message, after, Some(parent))?;
     bench.check_out(BRANCH, ours)?;
-    bench.cherry_pick(theirs, "the new pin", &patch.name, "the old pin")
+    bench.cherry_pick(theirs, "the new pin", &patch.name, "the old pin")?;
+    let repo = bench.repo();
+    if let Merged::Clashes(clashes) = merge(repo, stop.memory, &patch.name, before, after, onto)? {
+        for clash in clashes.each {
+            if let Some(text) = &clash.decided {
+                bench.put_file(&clash.conflict.path, text.as_deref())?;
+            }
+        }
+    }
+    Ok(())
 }

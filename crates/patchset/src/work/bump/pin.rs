@@ -5,6 +5,7 @@ use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, value};
 
 use crate::error::{Error, Result};
 use crate::model::manifest::{Pin, TreeOrigin};
+use crate::work::renames::Renames;
 
 /// A pin that `mlx.toml` does not know yet.
 #[derive(Debug)]
@@ -75,6 +76,30 @@ pub(super) fn to_new(text: &str, new: &NewPin) -> Result<String> {
     all.extend(others);
     *known(&mut document)? = all;
     finish(document, pin)
+}
+
+/// Gives the watch list the paths that upstream's files have now.
+pub(super) fn follow(text: &str, renames: &Renames) -> Result<String> {
+    let mut document = parse(text)?;
+    let Some(watch) = document
+        .get_mut("watch")
+        .and_then(Item::as_array_of_tables_mut)
+    else {
+        return Ok(text.to_owned());
+    };
+    for entry in watch.iter_mut() {
+        if let Some(Item::Value(file)) = entry.get_mut("file")
+            && let Some(old) = file.as_str()
+        {
+            let new = renames.new_path(old);
+            if new != old {
+                let decor = file.decor().clone();
+                *file = new.into();
+                *file.decor_mut() = decor;
+            }
+        }
+    }
+    Ok(document.to_string())
 }
 
 fn git_sources(old: &Table, url: Option<&str>) -> ArrayOfTables {

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use git2::Oid;
 
-use super::fate::{Fate, Moved};
+use super::fate::{Fate, Moved, When};
 use crate::model::manifest::Pin;
 use crate::watch::{Change, Watched};
 use crate::work::hunks::Hunk;
@@ -17,13 +17,15 @@ pub struct Report {
     pub from: PinName,
     /// The pin after.
     pub to: PinName,
-    /// Who brought the new pin.
+    /// Who brought the new pin, without the paths of this machine.
     pub source: String,
+    /// Whether only a repository on one machine is known to have the new pin's commit.
+    pub unknown_to_others: bool,
     /// Each patch of the series and what became of it.
     pub patches: Vec<PatchReport>,
     /// The files that patches edit, and what upstream did to them.
     pub files: Vec<FileReport>,
-    /// Upstream's commits that touch these files; `None` where the source has no history.
+    /// Upstream's commits that touch these files or watched ones; `None` where the source has no history.
     pub commits: Option<Vec<String>>,
     /// The watch list.
     pub watched: Vec<Watched>,
@@ -61,6 +63,8 @@ pub struct PatchReport {
     pub subject: String,
     /// What became of it.
     pub fate: Fate,
+    /// Whether it fits only if an earlier conflict is decided in the patch's favour.
+    pub depends: bool,
     /// When it may go, as its header says.
     pub drop_when: String,
 }
@@ -68,8 +72,10 @@ pub struct PatchReport {
 /// What upstream did to a file that a patch edits.
 #[derive(Debug, Clone)]
 pub struct FileReport {
-    /// The file.
+    /// The file, at the old pin.
     pub path: String,
+    /// Its path at the new pin, if upstream renamed it.
+    pub renamed_to: Option<String>,
     /// The patches that edit it.
     pub patches: Vec<String>,
     /// What upstream did.
@@ -88,23 +94,23 @@ pub enum FileChange {
         /// Lines removed.
         removed: usize,
     },
+    /// It made it executable, or no longer so.
+    Mode,
     /// The new pin has no such file.
     Gone,
 }
 
 impl Report {
-    /// The patches that are absorbed.
-    pub fn absorbed(&self) -> impl Iterator<Item = &PatchReport> {
-        self.patches
-            .iter()
-            .filter(|patch| patch.fate == Fate::Absorbed)
+    /// The patches of which nothing is left.
+    pub fn empty(&self) -> impl Iterator<Item = &PatchReport> {
+        self.patches.iter().filter(|patch| patch.fate.is_empty())
     }
 
-    /// The patch that does not fit.
-    pub fn conflict(&self) -> Option<&PatchReport> {
+    /// The patches that do not fit.
+    pub fn conflicts(&self) -> impl Iterator<Item = &PatchReport> {
         self.patches
             .iter()
-            .find(|patch| matches!(patch.fate, Fate::Conflict(_)))
+            .filter(|patch| matches!(patch.fate, Fate::Conflict(_)))
     }
 
     /// The watched names that are not what they were.
@@ -120,34 +126,161 @@ impl Report {
         format!("{}-to-{}.md", part(&self.from), part(&self.to))
     }
 
-    /// The report as Markdown. It names no time and no machine, so the same bump gives the same text.
-    pub fn to_markdown(&self) -> String {
+    /// Where the whole report lies, in the project.
+    pub fn file(&self) -> String {
+        format!("{REPORTS}/{}", self.file_name())
+    }
+
+    /// What a person has to know, on two screens at most.
+    pub fn summary(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = self.write(&mut text);
+        let _ = self.write_summary(&mut text);
         text
     }
 
-    fn write(&self, out: &mut String) -> fmt::Result {
+    /// The whole report as Markdown. It names no time and no machine, so the same bump gives the same text.
+    pub fn to_markdown(&self) -> String {
+        let mut text = self.summary();
+        let _ = self.write_details(&mut text);
+        text
+    }
+
+    fn write_summary(&self, out: &mut String) -> fmt::Result {
         let Self { from, to, .. } = self;
         writeln!(out, "# MLX {} to {}\n", from.name, to.name)?;
         writeln!(out, "| | before | after |\n|---|---|---|")?;
         writeln!(out, "| version | {} | {} |", from.version, to.version)?;
-        writeln!(out, "| pin | {} | {} |", from.name, to.name)?;
         writeln!(out, "| tree | `{}` | `{}` |", from.tree, to.tree)?;
         writeln!(out, "\nSource of the new tree: {}.", self.source)?;
+        if self.unknown_to_others {
+            writeln!(
+                out,
+                "**Nobody else is known to have this commit**: push it to a repository that `mlx.toml` names."
+            )?;
+        }
         if let Some(tree) = self.final_tree {
             writeln!(out, "Tree with all patches: `{tree}`.")?;
         }
+        writeln!(out, "\n| patch | result |\n|---|---|")?;
+        let is_clean = |patch: &&PatchReport| patch.fate == Fate::Clean && !patch.depends;
+        let (clean, others): (Vec<_>, Vec<_>) = self.patches.iter().partition(is_clean);
+        let shown = if self.patches.len() > MOST_PATCHES {
+            others
+        } else {
+            self.patches.iter().collect()
+        };
+        let rows = shown
+            .iter()
+            .map(|patch| format!("| {} | {} |", patch.name, patch.result()));
+        some_lines(out, rows, MOST_PATCHES, |more| {
+            format!("| {more} more | see below |")
+        })?;
+        if self.patches.len() > MOST_PATCHES && !clean.is_empty() {
+            writeln!(out, "| {} others | clean |", clean.len())?;
+        }
+        if self.conflicts().next().is_some() {
+            writeln!(
+                out,
+                "\nThe patches after the first conflict were tried with it decided in the patch's favour and in upstream's.\n"
+            )?;
+        }
+        let files = self.conflicts().flat_map(|patch| match &patch.fate {
+            Fate::Conflict(files) => files.iter().map(|file| (&patch.name, file)).collect(),
+            _ => Vec::new(),
+        });
+        let rows = files.map(|(name, file)| {
+            let decided = if file.decided {
+                " (decided before)"
+            } else {
+                ""
+            };
+            format!("- {name}: `{}`: {}{decided}", file.path, file.reason)
+        });
+        some_lines(out, rows, MOST_CONFLICTS, |more| format!("- {more} more"))?;
+        self.sum_up_files(out)?;
+        self.sum_up_watched(out)
+    }
+
+    fn sum_up_files(&self, out: &mut String) -> fmt::Result {
+        let changed = self.files.iter();
+        let changed = changed
+            .filter(|file| file.change != FileChange::Same)
+            .count();
+        writeln!(
+            out,
+            "\nUpstream changed {changed} of {}.",
+            count(self.files.len(), "patched file")
+        )?;
+        let renamed = self.files.iter();
+        let renamed = renamed
+            .filter_map(|file| Some((&file.path, file.renamed_to.as_ref()?)))
+            .map(|(old, new)| format!("Renamed `{old}` to `{new}`."));
+        some_lines(out, renamed, MOST_RENAMES, |more| {
+            format!("{more} more renamed.")
+        })?;
+        match &self.commits {
+            None => writeln!(
+                out,
+                "Commits: not known; the source has no history from the one pin to the other."
+            ),
+            Some(commits) => writeln!(
+                out,
+                "{} of upstream's touch patched or watched files.",
+                count(commits.len(), "commit")
+            ),
+        }
+    }
+
+    fn sum_up_watched(&self, out: &mut String) -> fmt::Result {
+        let changed: Vec<_> = self.changed().collect();
+        if self.watched.is_empty() {
+            return writeln!(out, "\n`mlx.toml` watches nothing.");
+        }
+        if changed.is_empty() {
+            return writeln!(
+                out,
+                "\nNone of the {} watched names changed (comments and white space aside).",
+                self.watched.len()
+            );
+        }
+        writeln!(
+            out,
+            "\n{} of {} watched names changed (comments and white space aside). A claim that rests on one of them must be checked again:\n",
+            changed.len(),
+            self.watched.len()
+        )?;
+        let of_files = changed.chunk_by(|one, other| one.file == other.file);
+        let rows = of_files.map(|names| {
+            let shown: Vec<_> = names
+                .iter()
+                .take(MOST_NAMES)
+                .map(|it| it.name.as_str())
+                .collect();
+            let more = match names.len().saturating_sub(MOST_NAMES) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("- `{}`: {}{more}", names[0].file, shown.join(", "))
+        });
+        some_lines(out, rows, MOST_WATCHED, |more| {
+            format!("- {} more", count(more, "file"))
+        })
+    }
+
+    fn write_details(&self, out: &mut String) -> fmt::Result {
         self.write_patches(out)?;
         self.write_files(out)?;
         self.write_watched(out)
     }
 
     fn write_patches(&self, out: &mut String) -> fmt::Result {
-        writeln!(out, "\n## Patches\n\n| patch | result |\n|---|---|")?;
-        for patch in &self.patches {
-            writeln!(out, "| {} | {} |", patch.name, in_a_word(&patch.fate))?;
+        writeln!(out, "\n## Patches")?;
+        if self.patches.len() > MOST_PATCHES {
+            writeln!(out, "\n| patch | result |\n|---|---|")?;
+            for patch in &self.patches {
+                writeln!(out, "| {} | {} |", patch.name, patch.result())?;
+            }
         }
         for patch in &self.patches {
             match &patch.fate {
@@ -174,7 +307,7 @@ impl Report {
                         .iter()
                         .try_for_each(|conflict| write_conflict(out, conflict))?;
                 }
-                Fate::Clean | Fate::Resolved | Fate::NotTried => {}
+                Fate::Clean | Fate::Resolved(_) | Fate::Emptied => {}
             }
         }
         Ok(())
@@ -189,7 +322,12 @@ impl Report {
             let change = match file.change {
                 FileChange::Same => "none".to_owned(),
                 FileChange::Edited { added, removed } => format!("+{added} -{removed}"),
+                FileChange::Mode => "mode".to_owned(),
                 FileChange::Gone => "gone".to_owned(),
+            };
+            let change = match &file.renamed_to {
+                Some(new) => format!("renamed to `{new}`, {change}"),
+                None => change,
             };
             writeln!(
                 out,
@@ -198,42 +336,26 @@ impl Report {
                 file.patches.join(", ")
             )?;
         }
-        match &self.commits {
-            None => writeln!(
-                out,
-                "\nCommits: not known; the source has no history from the one pin to the other."
-            ),
-            Some(commits) if commits.is_empty() => {
-                writeln!(out, "\nCommits that touch them: none.")
-            }
-            Some(commits) => {
-                writeln!(out, "\nCommits that touch them, newest first:\n")?;
-                commits
-                    .iter()
-                    .try_for_each(|commit| writeln!(out, "- {commit}"))
-            }
+        let Some(commits) = &self.commits else {
+            return Ok(());
+        };
+        writeln!(
+            out,
+            "\n## Commits that touch patched or watched files, newest first\n"
+        )?;
+        if commits.is_empty() {
+            return writeln!(out, "None.");
         }
+        commits
+            .iter()
+            .try_for_each(|commit| writeln!(out, "- {commit}"))
     }
 
     fn write_watched(&self, out: &mut String) -> fmt::Result {
-        writeln!(out, "\n## Watch list\n")?;
-        if self.watched.is_empty() {
-            return writeln!(out, "`mlx.toml` watches nothing.");
-        }
+        writeln!(out, "\n## Watch list")?;
         let changed: Vec<_> = self.changed().collect();
-        if changed.is_empty() {
-            writeln!(
-                out,
-                "None of the {} watched names changed (comments and white space aside).",
-                self.watched.len()
-            )?;
-        } else {
-            writeln!(
-                out,
-                "{} of {} watched names changed (comments and white space aside). A claim that rests on one of them must be checked again.\n",
-                changed.len(),
-                self.watched.len()
-            )?;
+        if !changed.is_empty() {
+            writeln!(out)?;
             writeln!(out, "| name | file | change |\n|---|---|---|")?;
             for watched in &changed {
                 let what = match watched.change {
@@ -241,10 +363,15 @@ impl Report {
                     Change::Gone => "gone",
                     _ => "changed",
                 };
+                let now_in = watched.now_in.as_ref();
+                let now_in = now_in.map(|file| format!("; `{file}` defines it"));
                 writeln!(
                     out,
-                    "| {} `{}` | `{}` | {what} |",
-                    watched.kind, watched.name, watched.file
+                    "| {} `{}` | `{}` | {what}{} |",
+                    watched.kind,
+                    watched.name,
+                    watched.file,
+                    now_in.unwrap_or_default()
                 )?;
             }
         }
@@ -277,6 +404,16 @@ impl Report {
     }
 }
 
+impl PatchReport {
+    fn result(&self) -> String {
+        let depends = match self.depends {
+            true => ", if the conflict before is decided in the patch's favour",
+            false => "",
+        };
+        in_a_word(&self.fate) + depends
+    }
+}
+
 fn short(name: &str) -> &str {
     if name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         &name[..7]
@@ -296,7 +433,17 @@ fn in_a_word(fate: &Fate) -> String {
                 .filter(|hunk| !hunk.context.is_empty())
                 .count();
             let absorbed = files.iter().map(|file| file.absorbed).sum::<usize>();
-            let mut text = format!("moved ({}", count(hunks, "hunk"));
+            let mut parts: Vec<_> = files
+                .iter()
+                .filter_map(|file| {
+                    let old = file.renamed_from.as_ref()?;
+                    Some(format!("renamed {old} to {}", file.path))
+                })
+                .collect();
+            if parts.is_empty() || hunks > 0 {
+                parts.push(count(hunks, "hunk"));
+            }
+            let mut text = format!("moved ({}", parts.join(", "));
             if context > 0 {
                 let _ = write!(text, ", {context} with other lines around");
             }
@@ -310,9 +457,39 @@ fn in_a_word(fate: &Fate) -> String {
             text + ")"
         }
         Fate::Absorbed => "**absorbed**: drop it".to_owned(),
-        Fate::Resolved => "resolved by hand".to_owned(),
+        Fate::Resolved(When::Now) => "resolved by hand".to_owned(),
+        Fate::Resolved(When::Before) => "resolved as before: read it".to_owned(),
+        Fate::Emptied => "**nothing left** after it was resolved by hand: drop it".to_owned(),
         Fate::Conflict(files) => format!("**conflict** in {}", count(files.len(), "file")),
-        Fate::NotTried => "not tried: a patch before it does not fit".to_owned(),
+    }
+}
+
+/// The folder of the whole reports, in the project. They quote upstream, and are not committed.
+const REPORTS: &str = "target/pin-moves";
+
+/// The most lines of each kind in a summary: with what stands between them two screens of 40 lines.
+const MOST_PATCHES: usize = 20;
+const MOST_CONFLICTS: usize = 12;
+const MOST_RENAMES: usize = 4;
+const MOST_WATCHED: usize = 14;
+/// The most names of one file.
+const MOST_NAMES: usize = 8;
+
+/// The first lines, and how many more there are.
+fn some_lines(
+    out: &mut String,
+    lines: impl Iterator<Item = String>,
+    most: usize,
+    more: impl Fn(usize) -> String,
+) -> fmt::Result {
+    let lines: Vec<_> = lines.collect();
+    let shown = if lines.len() > most { most - 1 } else { most };
+    for line in lines.iter().take(shown) {
+        writeln!(out, "{line}")?;
+    }
+    match lines.len().saturating_sub(shown) {
+        0 => Ok(()),
+        left => writeln!(out, "{}", more(left)),
     }
 }
 
@@ -321,7 +498,10 @@ fn count(number: usize, what: &str) -> String {
 }
 
 fn write_moved(out: &mut String, file: &Moved) -> fmt::Result {
-    writeln!(out, "\n`{}`:\n", file.path)?;
+    match &file.renamed_from {
+        Some(old) => writeln!(out, "\n`{old}`, renamed to `{}`:\n", file.path)?,
+        None => writeln!(out, "\n`{}`:\n", file.path)?,
+    }
     for hunk in &file.hunks {
         let by = i64::from(hunk.to) - i64::from(hunk.from);
         writeln!(out, "- line {} to line {} ({by:+})", hunk.from, hunk.to)?;

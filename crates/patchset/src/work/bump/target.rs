@@ -17,6 +17,7 @@ use crate::read::hex;
 use crate::sources::store::Store;
 use crate::sources::{self, Request};
 use crate::tree::{Listing, Snapshot};
+use crate::work::renames::Renames;
 
 /// Where to go, and how.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +53,9 @@ pub(super) struct Target {
     /// Where upstream's history lies, if the source has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) history: Option<String>,
+    /// Whether a repository on this machine has the commit, and none that others can reach is known to have it.
+    #[serde(default)]
+    pub(super) only_here: bool,
 }
 
 impl Target {
@@ -60,6 +64,35 @@ impl Target {
         let manifest: Manifest = toml::from_str(&self.manifest)
             .map_err(|error| Error::source("the new mlx.toml", error))?;
         Ok(manifest.mlx)
+    }
+
+    /// Has the watch list follow upstream's renames.
+    pub(super) fn follow(&mut self, renames: &Renames) -> Result<()> {
+        self.manifest = pin::follow(&self.manifest, renames)?;
+        Ok(())
+    }
+
+    /// Who brought it, without the paths of this machine.
+    pub(super) fn source_for_others(&self) -> String {
+        let begins = |at: &usize| {
+            let (before, path) = self.source.split_at(*at);
+            let starts = ["/", "./", "../", "~", "file://"];
+            (before.is_empty() || before.ends_with(' '))
+                && (starts.iter().any(|start| path.starts_with(start)) || self.is_local(path))
+        };
+        let mut places = self.source.char_indices().map(|(at, _)| at);
+        let Some(start) = places.find(begins) else {
+            return self.source.clone();
+        };
+        let (before, path) = self.source.split_at(start);
+        let commit = path.find(", commit ").map_or("", |end| &path[end..]);
+        format!("{before}a copy on one machine{commit}")
+    }
+
+    /// Whether it begins with the name of something in the current folder.
+    fn is_local(&self, text: &str) -> bool {
+        let name = text.split(", commit ").next().unwrap_or_default();
+        !name.is_empty() && Utf8Path::new(name).exists()
     }
 }
 
@@ -86,16 +119,19 @@ pub(super) fn find(
                 source,
                 confirmed,
                 history,
+                only_here: false,
             }
         }
         Err(_) => {
             let (new, tree, source) = fetch_unknown(store, manifest, options, progress)?;
+            let only_here = new.commit.is_some() && new.origin == TreeOrigin::Reconstructed;
             Target {
                 manifest: pin::to_new(&text, &new)?,
                 tree,
                 source,
                 confirmed: None,
                 history,
+                only_here,
             }
         }
     };
@@ -168,7 +204,7 @@ fn fetch_unknown(
     if let Some(path) = from.map(Utf8Path::new).filter(|path| path.exists()) {
         progress(Event::Trying(path.as_str()));
         return match Repository::open(path) {
-            Ok(repo) => from_repository(store, &repo, path, options),
+            Ok(repo) => from_repository(store, &repo, path, manifest, options),
             Err(_) => from_files(store, path, options),
         };
     }
@@ -211,6 +247,7 @@ fn from_repository(
     store: &Store,
     repo: &Repository,
     path: &Utf8Path,
+    manifest: &Manifest,
     options: &Options,
 ) -> Result<(NewPin, Oid, String)> {
     let wanted = &options.wanted;
@@ -235,8 +272,62 @@ fn from_repository(
     store.insert(&snapshot, &snapshot.listing()?)?;
     let source = format!("{path}, commit {}", commit.id());
     store.adopt(tree, &source)?;
-    let new = new_pin(store, options, tree, tag, Some(commit.id()), None)?;
+    let mut new = new_pin(store, options, tree, tag, Some(commit.id()), None)?;
+    if !is_upstreams(repo, path, &git_urls(&manifest.mlx), commit.id())? {
+        // The pin names upstream's address; nobody has seen the commit there.
+        new.origin = TreeOrigin::Reconstructed;
+    }
     Ok((new, tree, source))
+}
+
+/// Whether upstream has the commit, as far as this repository knows: it is upstream's own, or one of upstream's branches
+/// leads to it.
+fn is_upstreams(repo: &Repository, path: &Utf8Path, urls: &[String], commit: Oid) -> Result<bool> {
+    let here = path.canonicalize_utf8().ok();
+    let is_own = |url: &String| {
+        let place = Utf8Path::new(url.strip_prefix("file://").unwrap_or(url));
+        here.is_some() && place.canonicalize_utf8().ok() == here
+    };
+    if urls.iter().any(is_own) {
+        return Ok(true);
+    }
+    for name in repo.remotes()?.iter().flatten().flatten() {
+        let remote = repo.find_remote(name)?;
+        let url = address(remote.url().unwrap_or_default());
+        if !urls.iter().any(|known| address(known) == url) {
+            continue;
+        }
+        for branch in repo.references_glob(&format!("refs/remotes/{name}/*"))? {
+            let Some(tip) = branch?.resolve().ok().and_then(|branch| branch.target()) else {
+                continue;
+            };
+            if tip == commit || repo.graph_descendant_of(tip, commit).unwrap_or(false) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Host and path of an address, however it is written.
+fn address(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
+    let rest = rest.replacen(':', "/", 1);
+    rest.trim_end_matches('/')
+        .trim_end_matches(".git")
+        .to_lowercase()
+}
+
+/// The address without a password or a token, which would be committed with it.
+fn without_credentials(url: &str) -> String {
+    let Some((scheme @ ("http" | "https"), rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let host_end = rest.find('/').unwrap_or(rest.len());
+    let (host, path) = rest.split_at(host_end);
+    let host = host.rsplit('@').next().unwrap_or(host);
+    format!("{scheme}://{host}{path}")
 }
 
 fn from_url(
@@ -267,7 +358,7 @@ fn from_url(
         match sources::fetch_name(store, url, &name, progress) {
             Ok((commit, tree)) => {
                 check_tree(store.repo(), tree, url)?;
-                let source = format!("git {url}, commit {commit}");
+                let source = format!("git {}, commit {commit}", without_credentials(url));
                 store.adopt(tree, &source)?;
                 let new = new_pin(store, options, tree, tag, Some(commit), Some(url))?;
                 return Ok((new, tree, source));
@@ -343,7 +434,8 @@ fn new_pin(
         TreeOrigin::Reconstructed
     };
     // A folder of this machine means nothing to others.
-    let url = url.filter(|url| sources::is_remote(url)).map(str::to_owned);
+    let url = url.filter(|url| sources::is_remote(url));
+    let url = url.map(without_credentials);
     Ok(NewPin {
         version,
         tag,
@@ -415,4 +507,65 @@ fn check_tree(repo: &Repository, tree: Oid, origin: &str) -> Result<()> {
         pointers.join(", ")
     );
     Err(Error::source(origin, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(source: &str) -> String {
+        let target = Target {
+            manifest: String::new(),
+            tree: Oid::ZERO_SHA1,
+            source: source.to_owned(),
+            confirmed: None,
+            history: None,
+            only_here: false,
+        };
+        target.source_for_others()
+    }
+
+    #[test]
+    fn a_report_for_others_holds_no_path_of_this_machine() {
+        let here = "a copy on one machine";
+        for (source, expected) in [
+            ("/home/me/my mlx, commit 12", format!("{here}, commit 12")),
+            ("../mlx", here.to_owned()),
+            ("src, commit 12", format!("{here}, commit 12")),
+            (
+                "git file:///srv/mlx v1, commit 12",
+                format!("git {here}, commit 12"),
+            ),
+            ("git /srv/m l x v1", format!("git {here}")),
+            (
+                "git https://a.org/mlx v1, commit 12",
+                "git https://a.org/mlx v1, commit 12".to_owned(),
+            ),
+            (
+                "crates.io carrier c 1 (sha256 0)",
+                "crates.io carrier c 1 (sha256 0)".to_owned(),
+            ),
+        ] {
+            assert_eq!(told(source), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_compared_and_kept_without_what_is_secret() {
+        for url in [
+            "https://github.com/ml-explore/mlx.git",
+            "git@github.com:ml-explore/mlx",
+            "ssh://git@github.com/ml-explore/mlx.git/",
+            "https://token@GitHub.com/ml-explore/mlx",
+        ] {
+            assert_eq!(address(url), "github.com/ml-explore/mlx", "{url}");
+        }
+        for (url, kept) in [
+            ("https://me:secret@a.org/x@y", "https://a.org/x@y"),
+            ("https://a.org", "https://a.org"),
+            ("git@a.org:x", "git@a.org:x"),
+        ] {
+            assert_eq!(without_credentials(url), kept);
+        }
+    }
 }
