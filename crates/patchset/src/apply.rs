@@ -166,15 +166,15 @@ fn keep_edits(vendor: &Vendor, found: &Inspection, discard: bool) -> Result<Opti
         return Err(Error::Tampered(Box::new(edits.clone())));
     }
     let folder = vendor.edits();
-    for path in edits.paths() {
-        if !found.listing.0.contains_key(&path) {
-            continue;
-        }
-        let to = folder.join(&path);
+    // Of a file that was deleted nothing is left to keep.
+    let mut kept = edits.paths();
+    kept.retain(|path| found.listing.0.contains_key(path));
+    for path in &kept {
+        let to = folder.join(path);
         to.parent().map_or(Ok(()), disk::create_dir_all)?;
-        disk::copy_with_time(&vendor.tree().join(&path), &to)?;
+        disk::copy_with_time(&vendor.tree().join(path), &to)?;
     }
-    Ok(Some(folder))
+    Ok((!kept.is_empty()).then_some(folder))
 }
 
 /// Builds the new tree, remembers what it holds, and swaps. A failure leaves the old tree in place.
