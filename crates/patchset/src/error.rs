@@ -114,6 +114,17 @@ pub enum Error {
         message: String,
     },
 
+    /// More than is read.
+    #[error("{origin}: it has more than {most} {unit}, the most that is read")]
+    TooLarge {
+        /// The archive, folder, file or tree.
+        origin: String,
+        /// The bound.
+        most: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+
     /// A path that would leave the tree, or that some file systems cannot hold.
     #[error("{origin}: unsafe path {path:?}: {why}")]
     UnsafePath {

@@ -1,7 +1,6 @@
 //! What `--source` names: a folder, a git repository, or an archive.
 
 use camino::Utf8Path;
-use fs_err as fs;
 use git2::{Oid, Repository};
 
 use super::archive;
@@ -30,7 +29,7 @@ pub(super) fn bring(path: &Utf8Path, pin: &Pin, expected: Oid) -> Result<Snapsho
 }
 
 fn bring_archive(path: &Utf8Path, pin: &Pin) -> Result<Snapshot> {
-    let bytes = fs::read(path)?;
+    let bytes = archive::read_file(path)?;
     let carrier = pin.sources.iter().find_map(|source| match source {
         Source::Carrier(carrier) => {
             let name = format!("{}-{}.crate", carrier.name, carrier.version);

@@ -9,7 +9,7 @@ use crate::model::manifest::Input;
 use crate::place::disk;
 use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
-use crate::sources::archive::{check_sum, download, unpack};
+use crate::sources::archive::{check_sum, download, read_file, unpack};
 use crate::sources::carrier::Package;
 use crate::tree::Listing;
 
@@ -110,7 +110,7 @@ fn local_archive(workspace: &Workspace, input: &Input) -> Result<Option<Vec<u8>>
     for name in [input.url.as_str(), input.carrier.archive.as_str()] {
         let path = folder.join(name.rsplit('/').next().unwrap_or(name));
         if path.is_file() {
-            let bytes = fs::read(&path)?;
+            let bytes = read_file(&path)?;
             check_sum(path.as_str(), &bytes, &input.sha256)?;
             return Ok(Some(bytes));
         }
