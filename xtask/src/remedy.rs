@@ -22,6 +22,9 @@ fn of(error: &Error) -> Option<&'static str> {
         Error::Sources { .. } | Error::Input { .. } => {
             "docs/offline.md tells the ways without a network"
         }
+        Error::LineEnds(_) => {
+            "git wrote them if `core.autocrlf` is set; `cargo xtask doctor` says how to take the files back"
+        }
         Error::Series(_) => {
             "`git checkout patches`, or mend what was changed on purpose (docs/write-a-patch.md)"
         }

@@ -8,7 +8,6 @@ use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::model::lock::Lock;
-use crate::model::patch;
 use crate::place::workspace::Workspace;
 use crate::process;
 use crate::progress::{Progress, QUIET};
@@ -153,16 +152,9 @@ fn lint(
     let base = project.fetch_base(&store, false, progress)?;
     let repo = store.overlay()?;
     let resolved = project.series.resolve(&repo, base)?;
-    let folder = project.workspace.patches();
-    for (at, patch) in project.series.patches.iter().enumerate() {
-        let (before, after) = resolved.around(at);
-        let adds: Vec<_> = patch.header.adds().collect();
-        let canonical = patch::export(&repo, &patch.name, &patch.header, before, after, &adds)?;
-        if canonical != fs::read(folder.join(format!("{}.patch", patch.name)))? {
-            let name = patch.name.clone();
-            findings.faults.push(Error::NotCanonical(name));
-        }
-    }
+    findings
+        .faults
+        .extend(project.series.faults(&repo, &resolved)?);
     match clang_format {
         Some(program) => check_format(program, &repo, base, resolved.final_tree(), findings)?,
         None => findings

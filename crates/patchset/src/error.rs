@@ -145,6 +145,10 @@ pub enum Error {
         reason: String,
     },
 
+    /// A file has the line ends of Windows.
+    #[error("{0}: it has CRLF line ends; expected LF")]
+    LineEnds(String),
+
     /// `patches/series`, the patch files and `patches/files` do not agree.
     #[error("patches/: {}", .0.join("; "))]
     Series(Vec<String>),

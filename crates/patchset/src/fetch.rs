@@ -82,7 +82,7 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
 /// The lock that follows from a fetched tree and the patches. `repo` gets their objects.
 ///
 /// # Errors
-/// A patch does not apply exactly; the old lock belongs to something else, and `update` does not allow a new one.
+/// A patch does not apply exactly, or lint forbids what it does; the old lock belongs to something else, and `update` does not allow a new one.
 pub(crate) fn next_lock(
     repo: &Repository,
     pin: &Pin,
@@ -95,6 +95,9 @@ pub(crate) fn next_lock(
         Lock::of(old, pin, series)?;
     }
     let resolved = series.resolve(repo, fetched.tree)?;
+    if let Some(fault) = series.faults(repo, &resolved)?.into_iter().next() {
+        return Err(fault);
+    }
     // What git says about a reconstructed pin counts from now on, and may move the base: all trees follow.
     let confirmed = fetched
         .confirmed
