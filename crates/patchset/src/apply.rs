@@ -13,7 +13,7 @@ use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
 use crate::project::Project;
 use crate::sources::store::Store;
-use crate::sources::{self, Request};
+use crate::sources::{self, Fetched, Request};
 use crate::state::{Inspection, State, applied, inspect};
 use crate::tree::{File, Listing};
 
@@ -40,6 +40,8 @@ pub struct Options {
     pub offline: bool,
     /// Where to take MLX from instead of the pin's sources.
     pub source: Option<Utf8PathBuf>,
+    /// The tree to take in place of a reconstructed one.
+    pub accept: Option<Oid>,
 }
 
 /// What an apply came to.
@@ -57,6 +59,8 @@ pub struct Outcome {
     pub kept_edits: Option<Utf8PathBuf>,
     /// The lock was written.
     pub lock_written: bool,
+    /// What the sources gave, if they were asked.
+    pub fetched: Option<Fetched>,
 }
 
 /// Makes `vendor/mlx` the wanted tree. What is there already is hashed and left alone.
@@ -73,6 +77,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     if let Ok(lock) = project.lock()
         && !options.update_lock
         && options.source.is_none()
+        && options.accept.is_none()
     {
         let found = inspect(workspace, lock, series)?;
         let wanted = wanted_tree(options.target, lock);
@@ -90,6 +95,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         offline: options.offline,
         refresh: false,
         source,
+        accept: options.accept,
     };
     let fetched = sources::fetch(workspace, &store, request, progress)?;
     let lock = next_lock(&repo, pin, series, old, &fetched, options.update_lock)?;
@@ -124,6 +130,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         removed,
         kept_edits,
         lock_written,
+        fetched: Some(fetched),
     })
 }
 
@@ -146,6 +153,7 @@ impl Outcome {
             removed: 0,
             kept_edits: None,
             lock_written: false,
+            fetched: None,
         }
     }
 }

@@ -127,8 +127,13 @@ fn computed(project: &Project, lock: &Lock) -> Option<Lock> {
     store.source_of(lock.base_tree)?;
     let repo = store.overlay().ok()?;
     let resolved = project.series.resolve(&repo, lock.base_tree).ok()?;
-    let (pin, confirmed) = (&project.manifest.mlx, lock.confirmed.clone());
-    Some(Lock::new(pin, confirmed, &project.series, &resolved))
+    let pin = &project.manifest.mlx;
+    Some(Lock::new(
+        pin,
+        lock.verdict_for(pin),
+        &project.series,
+        &resolved,
+    ))
 }
 
 fn budget(project: &Project) -> Result<String> {

@@ -109,6 +109,7 @@ impl Project {
             offline,
             refresh: false,
             source: None,
+            accept: None,
         };
         Ok(sources::fetch(&self.workspace, store, request, progress)?.tree)
     }

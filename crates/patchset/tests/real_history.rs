@@ -74,6 +74,7 @@ fn history() -> &'static History {
                 offline,
                 refresh: false,
                 source: None,
+                accept: None,
             };
             // From cargo's own cache where it has the package.
             let fetched = sources::fetch(&workspace, &store, request(true), QUIET)

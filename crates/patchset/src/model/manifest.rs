@@ -88,7 +88,7 @@ pub struct Pin {
 pub enum TreeOrigin {
     /// It equals the tree of upstream's commit.
     Upstream,
-    /// It was rebuilt from a carrier; a git source that delivers the pinned tag and commit overrules it.
+    /// It was rebuilt from files; a git source that has the same tree confirms it.
     Reconstructed,
 }
 

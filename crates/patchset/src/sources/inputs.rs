@@ -138,6 +138,7 @@ fn bring(
                 failures.push(SourceFailure {
                     source: source.clone(),
                     reason: error.to_string(),
+                    other: None,
                 });
             })
             .ok()

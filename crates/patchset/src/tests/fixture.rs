@@ -98,7 +98,7 @@ impl Fixture {
         let fetched = Fetched {
             tree: self.base,
             source: String::new(),
-            confirmed: None,
+            verdict: None,
             failures: Vec::new(),
             cached: true,
         };

@@ -159,7 +159,7 @@ pub fn export(workspace: &Workspace, progress: Progress<'_>) -> Result<Exported>
     let pin = &project.manifest.mlx;
     let changes = edited
         .0
-        .changes(&project, repo, pin, lock.confirmed.clone())?;
+        .changes(&project, repo, pin, lock.verdict_for(pin))?;
     if !changes.is_empty() {
         journal::commit(workspace, &changes)?;
     }

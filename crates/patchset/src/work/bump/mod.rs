@@ -365,8 +365,8 @@ impl Bump {
             let header = header.clone().with_adds(adds);
             rewritten.push(repo, name, &header, *tree)?;
         }
-        let confirmed = target.confirmed.clone();
-        let mut changes = rewritten.changes(&self.project, repo, &target.pin()?, confirmed)?;
+        let verdict = target.verdict();
+        let mut changes = rewritten.changes(&self.project, repo, &target.pin()?, verdict)?;
         for (path, text) in [
             ("mlx.toml".to_owned(), target.manifest.clone()),
             (
