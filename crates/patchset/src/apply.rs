@@ -108,10 +108,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     if found.tree != Some(wanted) {
         replace(&vendor, &repo, &found.listing, &listing, wanted)?;
     }
-    let lock_written = old != Some(&lock);
-    if lock_written {
-        lock.save(&workspace.lock_path())?;
-    }
+    let lock_written = lock.save(workspace)?;
     let written = listing
         .0
         .iter()

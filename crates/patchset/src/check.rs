@@ -117,7 +117,12 @@ fn lock(project: &Project) -> Result<String> {
             "the patches come to tree {}, it says {}",
             right.final_tree, lock.final_tree
         )])),
-        _ => Ok(format!("mlx.lock names tree {}", lock.final_tree)),
+        _ => match lock.other_copy(&project.workspace) {
+            Some(path) => Err(Error::LockDiffers(vec![format!(
+                "{path}, which is published, does not say the same"
+            )])),
+            None => Ok(format!("mlx.lock names tree {}", lock.final_tree)),
+        },
     }
 }
 

@@ -74,10 +74,7 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         && (mlx.verdict.is_some() || options.accept.is_some())
     {
         let lock = next_lock(&store.overlay()?, pin, &series?, Some(old), &mlx, false)?;
-        lock_written = lock != *old;
-        if lock_written {
-            lock.save(&workspace.lock_path())?;
-        }
+        lock_written = lock.save(workspace)?;
     }
     let inputs = inputs::fetch(workspace, &manifest.inputs, options.offline, progress)?;
     Ok(Outcome {

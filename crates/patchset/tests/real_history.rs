@@ -163,7 +163,7 @@ impl Project {
             .resolve(&store.overlay().unwrap(), manifest.mlx.tree)
             .unwrap();
         let lock = Lock::new(&manifest.mlx, None, &series, &resolved);
-        lock.save(&self.workspace.lock_path()).unwrap();
+        lock.save(&self.workspace).unwrap();
         lock.final_tree
     }
 

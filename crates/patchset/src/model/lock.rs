@@ -1,14 +1,17 @@
 //! `mlx.lock`: what the pin and the patches come to, written by xtask and committed.
 
 use camino::Utf8Path;
+use fs_err as fs;
 use git2::Oid;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::model::manifest::{Pin, TreeOrigin};
 use crate::model::series::{Resolved, Series};
-use crate::place::disk;
+use crate::place::journal::{self, Changes};
+use crate::place::workspace::Workspace;
 use crate::read::{self, hex};
+use crate::tree::{File, Mode};
 
 const FORMAT: u32 = 1;
 const PREAMBLE: &str = "\
@@ -188,9 +191,33 @@ impl Lock {
         Ok(format!("{PREAMBLE}{body}"))
     }
 
-    /// Writes `mlx.lock` in one step.
-    pub fn save(&self, file: &Utf8Path) -> Result<()> {
-        disk::replace(file, self.to_text()?.as_bytes())
+    /// Writes `mlx.lock` and its copy, both or neither, and says whether one of them was another before. A text that
+    /// says the same stays.
+    pub fn save(&self, workspace: &Workspace) -> Result<bool> {
+        let (mut changes, text) = (Changes::new(), self.to_text()?);
+        for path in workspace.lock_files() {
+            let file = workspace.root().join(path);
+            let is_file = fs::symlink_metadata(&file).is_ok_and(|found| found.is_file());
+            // What does not read is another.
+            if !is_file || Self::load(&file).ok().flatten().as_ref() != Some(self) {
+                let bytes = text.clone().into_bytes();
+                let mode = Mode::Regular;
+                changes.insert(path.to_owned(), Some(File { mode, bytes }));
+            }
+        }
+        if changes.is_empty() {
+            return Ok(false);
+        }
+        journal::commit(workspace, &changes)?;
+        Ok(true)
+    }
+
+    /// The first copy of the lock that does not say the same.
+    pub(crate) fn other_copy(&self, workspace: &Workspace) -> Option<&'static str> {
+        workspace.lock_files().into_iter().find(|path| {
+            let copy = Self::load(&workspace.root().join(path)).ok().flatten();
+            copy.as_ref() != Some(self)
+        })
     }
 
     /// What the lock says about the tree of this pin, if it was reconstructed.

@@ -6,6 +6,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::error::{Error, Result};
 
+const LOCK: &str = "mlx.lock";
+const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
+
 /// A checkout of mlx-overlay: the folder that holds `mlx.toml`.
 #[derive(Debug, Clone)]
 pub struct Workspace {
@@ -56,6 +59,21 @@ impl Workspace {
     /// `mlx.lock`: the trees that the patches give, written by xtask.
     pub fn lock_path(&self) -> Utf8PathBuf {
         self.root.join("mlx.lock")
+    }
+
+    /// `mlx.lock` and its copy in the package that is published with it, by their paths in the checkout. Not a link: git
+    /// writes one as a text where `core.symlinks` is off.
+    pub(crate) fn lock_files(&self) -> Vec<&'static str> {
+        let mut files = vec![LOCK];
+        if self
+            .root
+            .join(LOCK_COPY)
+            .parent()
+            .is_some_and(Utf8Path::is_dir)
+        {
+            files.push(LOCK_COPY);
+        }
+        files
     }
 
     /// `patches/`: the series, the patches and the added files.

@@ -7,6 +7,7 @@ use git2::{Oid, Repository, Signature};
 
 use super::fixture::{Fixture, edit, upstream};
 use crate::Error;
+use crate::check::{Check, check};
 use crate::fetch::{Options, fetch};
 use crate::model::lock::Lock;
 use crate::progress::{Event, QUIET};
@@ -361,4 +362,86 @@ fn a_lock_file_of_git_that_a_killed_run_left_stops_nobody() {
     }
     let left = fs::read_dir(fixture.workspace.cache()).unwrap();
     assert_eq!(left.count(), 1);
+}
+
+#[test]
+fn the_published_copy_follows_the_lock() {
+    let fixture = Fixture::new();
+    let copy = fixture
+        .workspace
+        .root()
+        .join("crates/mlx-overlay-sys/mlx.lock");
+    fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    let lock = fs::read_to_string(fixture.workspace.lock_path()).unwrap();
+    let update = || {
+        let options = crate::apply::Options {
+            update_lock: true,
+            offline: true,
+            ..Default::default()
+        };
+        crate::apply::apply(&fixture.workspace, &options, QUIET).unwrap()
+    };
+    // Absent, as git writes a link without links, a link, and of another pin.
+    type Spoil = fn(&camino::Utf8Path);
+    let spoil: [Spoil; 4] = [
+        |_| {},
+        |copy| fs::write(copy, "../../mlx.lock").unwrap(),
+        |copy| {
+            fs::remove_file(copy).unwrap();
+            std::os::unix::fs::symlink("../../mlx.lock", copy).unwrap();
+        },
+        |copy| {
+            let text = fs::read_to_string(copy).unwrap();
+            fs::write(copy, text.replace("1.0.0", "0.9.0")).unwrap();
+        },
+    ];
+    for spoil in spoil {
+        spoil(&copy);
+        let faults = check(&fixture.workspace, Check::Lock, None, QUIET).faults;
+        if !copy.is_symlink() {
+            assert!(
+                matches!(faults.as_slice(), [Error::LockDiffers(why)] if why[0].contains("mlx-overlay-sys/mlx.lock")),
+                "{faults:?}"
+            );
+        }
+        assert!(update().lock_written);
+        assert!(!copy.is_symlink());
+        assert_eq!(fs::read_to_string(&copy).unwrap(), lock);
+        assert!(!update().lock_written);
+        let findings = check(&fixture.workspace, Check::Lock, None, QUIET);
+        assert!(findings.faults.is_empty());
+    }
+    assert_eq!(
+        fs::read_to_string(fixture.workspace.lock_path()).unwrap(),
+        lock
+    );
+}
+
+/// Of this repository, as people with these settings have it.
+#[test]
+fn a_clone_has_the_same_bytes_whatever_git_is_set_to() {
+    let scratch = tempfile::tempdir().unwrap();
+    let clone = camino::Utf8Path::from_path(scratch.path())
+        .unwrap()
+        .join("clone");
+    let root = super::real::repository().root().to_owned();
+    let status = std::process::Command::new("git")
+        .args(["-c", "safe.directory=*", "clone", "-q", "--depth=1"])
+        .args(["-c", "core.autocrlf=true", "-c", "core.eol=crlf"])
+        .args(["-c", "core.symlinks=false"])
+        .arg(format!("file://{root}"))
+        .arg(&clone)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let files = Snapshot::of_dir(&clone).unwrap();
+    let changed = files
+        .0
+        .iter()
+        .filter(|(_, file)| file.bytes.windows(2).any(|pair| pair == b"\r\n"));
+    assert_eq!(changed.map(|(path, _)| path).next(), None);
+    let workspace = crate::Workspace::at(&clone);
+    crate::Project::open(&workspace, QUIET).unwrap();
+    let lock = Lock::load(&workspace.lock_path()).unwrap().unwrap();
+    assert_eq!(lock.other_copy(&workspace), None);
 }

@@ -104,13 +104,10 @@ impl Rewritten {
                 text,
             )?;
         }
-        let text = lock.to_text()?.into_bytes();
-        write(
-            &mut changes,
-            &project.workspace,
-            "mlx.lock".to_owned(),
-            text,
-        )?;
+        for path in project.workspace.lock_files() {
+            let text = lock.to_text()?.into_bytes();
+            write(&mut changes, &project.workspace, path.to_owned(), text)?;
+        }
         if old.names() != new.names() {
             let before = fs::read_to_string(project.workspace.patches().join("series"))?;
             let text = series_text(&before, &new.names()).into_bytes();
