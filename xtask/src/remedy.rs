@@ -27,7 +27,7 @@ fn of(error: &Error) -> Option<&'static str> {
             RepositoryFault::Unreadable(_) => {
                 "`git status` there may say why; an archive of its commit (`git archive`) can be taken in its place"
             }
-            RepositoryFault::Lacks(_) => "`git fetch --tags` there may fetch it",
+            RepositoryFault::Lacks { .. } => "`git fetch --tags` there may fetch it",
             RepositoryFault::Incomplete(_) => {
                 "`git fetch --refetch --no-filter` there fetches them"
             }

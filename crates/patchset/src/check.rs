@@ -8,6 +8,7 @@ use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::model::lock::Lock;
+use crate::place::Scratch;
 use crate::place::workspace::Workspace;
 use crate::process;
 use crate::progress::{Progress, QUIET};
@@ -236,9 +237,10 @@ pub(crate) fn check_format(
             "the format was checked with clang-format {found}; MLX asks for {wanted}"
         ));
     }
-    let scratch = tempfile::tempdir()?;
-    let folder = Utf8PathBuf::from_path_buf(scratch.path().to_owned())
+    let temporary = Utf8PathBuf::from_path_buf(std::env::temp_dir())
         .map_err(|path| Error::source(path.display().to_string(), "the path is not UTF-8"))?;
+    let scratch = Scratch::new(&temporary, "mlx-overlay-format-")?;
+    let folder = scratch.path();
     fs::write(folder.join(SETTINGS), settings)?;
     for (path, lines) in added_lines(repo, base, patched)? {
         let Some(bytes) = blob(repo, patched, &path)? else {

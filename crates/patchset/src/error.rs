@@ -338,8 +338,13 @@ pub enum RepositoryFault {
     #[error("it is a git repository, but cannot be opened: {0}")]
     Unreadable(String),
     /// It has none of what would do.
-    #[error("this repository has {}", none_of(.0))]
-    Lacks(Vec<String>),
+    #[error("expected {wanted}: this repository has {}", none_of(.names))]
+    Lacks {
+        /// What is looked for.
+        wanted: String,
+        /// The names under which it was looked for.
+        names: Vec<String>,
+    },
     /// Its objects are not all here.
     #[error("objects are missing in this repository, as in a partial clone: {0}")]
     Incomplete(String),

@@ -92,9 +92,15 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     let run = again().exits(0);
     assert!(run.out.contains("replaced"), "{run:?}");
 
-    // What the bundle brought may be changed or gone; what it did not bring is somebody's.
-    fs_err::write(output.join("README.md"), "mine").unwrap();
+    // What the bundle brought may be gone; what was changed or added is somebody's.
     fs_err::remove_file(output.join("lib/libmlx.a")).unwrap();
+    again().exits(0);
+    for name in ["README.md", "include/mlx/mlx.h"] {
+        fs_err::write(output.join(name), "mine").unwrap();
+        again().fails_with(&[name, "was changed", "name another place"]);
+        assert_eq!(project.read(&format!("bundle/{name}")), "mine");
+        fs_err::remove_file(output.join(name)).unwrap();
+    }
     again().exits(0);
     project.write("bundle/share/results.csv", "1,2");
     again().fails_with(&["share/results.csv", "name another place"]);
@@ -119,6 +125,40 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     bundle(&project, &prefix, &archive).exits(0);
     let run = bundle(&project, &prefix, &archive).exits(0);
     assert!(run.out.contains("replaced"), "{run:?}");
+}
+
+/// A run that is killed cannot clear anything itself; nor may one clear what another works with.
+#[test]
+fn what_a_killed_bundle_left_is_cleared_by_the_next() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let output = project.path("out/bundle");
+    project.write(
+        "out/.mlx-overlay-bundleX1yZ/mlx-overlay/lib/libmlx.a",
+        "half",
+    );
+    project.write("out/notes", "mine");
+    let live = patchset::place::Scratch::new(&project.path("out"), ".mlx-overlay-bundle").unwrap();
+    project.write("out/.mlx-overlay-bundle-dead/lib/libmlx.a", "half");
+    bundle(&project, &prefix, &output).exits(0);
+    assert!(live.path().is_dir());
+    drop(live);
+    let names = || {
+        let entries = project.path("out").read_dir_utf8().unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["bundle", "notes"]);
+
+    // Killed between the two renames of a file system that cannot exchange.
+    let aside = project.path("out/.mlx-overlay-earlier-bundle");
+    fs_err::rename(&output, &aside).unwrap();
+    let run = bundle(&project, &prefix, &output).exits(0);
+    assert!(run.out.contains("replaced"), "{run:?}");
+    assert_eq!(names(), ["bundle", "notes"]);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! A git repository. The `git` program transports (it knows the user's proxies, keys and certificates, and building
 //! xtask needs no TLS headers for it); libgit2 reads what came.
 
-use camino::Utf8Path;
 use git2::{Oid, Repository, RepositoryInitOptions};
 
 use crate::error::{Error, Result};
@@ -59,10 +58,8 @@ pub(crate) fn fetch_name(
     progress: Progress<'_>,
 ) -> Result<(Oid, Oid)> {
     const LOCAL: &str = "refs/fetched";
-    let folder = tempfile::tempdir()?;
-    let folder = Utf8Path::from_path(folder.path()).ok_or_else(|| {
-        Error::source(folder.path().display().to_string(), "the path is not UTF-8")
-    })?;
+    let scratch = store.scratch()?;
+    let folder = scratch.path();
     let mut options = RepositoryInitOptions::new();
     options.bare(true).external_template(false);
     let landing = Repository::init_opts(folder, &options)?;

@@ -76,12 +76,8 @@ fn fetch_one(
     };
 
     fs::create_dir_all(&all)?;
-    let beside = tempfile::Builder::new()
-        .prefix(".unpacking-")
-        .tempdir_in(&all)?;
-    let beside = Utf8Path::from_path(beside.path())
-        .map(|path| path.join(&input.name))
-        .ok_or_else(|| Error::source(all.as_str(), "the path is not UTF-8"))?;
+    let scratch = workspace.scratch()?;
+    let beside = scratch.path().join(&input.name);
     disk::write_tree(&beside, &snapshot)?;
     disk::remove_tree(&folder)?;
     disk::rename(&beside, &folder)?;

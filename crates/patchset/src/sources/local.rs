@@ -65,26 +65,34 @@ fn tree_in(repo: &Repository, path: &Utf8Path, pin: &Pin, wanted: Oid) -> Result
         return Ok(wanted);
     }
     let tags: Vec<_> = pin.tag.iter().cloned().collect();
-    match find_commit(repo, path, &tags, pin.commit.as_deref()) {
+    let named = format!("MLX {}", pin.version);
+    match find_commit(repo, path, named, &tags, pin.commit.as_deref()) {
         Ok((commit, _)) => Ok(repo.find_tree(commit.tree_id())?.id()),
         Err(Error::Repository {
-            fault: RepositoryFault::Lacks(mut names),
+            fault:
+                RepositoryFault::Lacks {
+                    wanted: named,
+                    mut names,
+                },
             ..
         }) => {
             names.push(format!("tree {wanted}"));
-            Err(fault(path, RepositoryFault::Lacks(names)))
+            let wanted = named;
+            Err(fault(path, RepositoryFault::Lacks { wanted, names }))
         }
         Err(error) => Err(error),
     }
 }
 
-/// The commit of the first of the tags that is there, and that tag; else the one that begins with the digits.
+/// The commit of the first of the tags that is there, and that tag; else the one that begins with the digits. `wanted`
+/// says in an error what was looked for.
 ///
 /// # Errors
 /// It has none of them, or not the objects that they lead to.
 pub(crate) fn find_commit<'a>(
     repo: &'a Repository,
     path: &Utf8Path,
+    wanted: String,
     tags: &[String],
     digits: Option<&str>,
 ) -> Result<(Commit<'a>, Option<String>)> {
@@ -107,10 +115,8 @@ pub(crate) fn find_commit<'a>(
     }
     let tags = tags.iter().map(|tag| format!("tag {tag}"));
     let commit = digits.map(|digits| format!("commit {digits}"));
-    Err(fault(
-        path,
-        RepositoryFault::Lacks(tags.chain(commit).collect()),
-    ))
+    let names = tags.chain(commit).collect();
+    Err(fault(path, RepositoryFault::Lacks { wanted, names }))
 }
 
 /// Says of a repository that its objects are missing, if they are: the cache is not damaged.

@@ -364,6 +364,25 @@ fn a_lock_file_of_git_that_a_killed_run_left_stops_nobody() {
     assert_eq!(left.count(), 1);
 }
 
+/// Under the names of this version and of earlier ones.
+#[test]
+fn what_a_killed_fetch_left_is_removed_by_the_next_run() {
+    let fixture = Fixture::new();
+    let cache = fixture.workspace.cache();
+    let left = ["tmp-1/fetched", "mlx.git-2/made", "inputs/.unpacking-3/fmt"];
+    for name in left {
+        fs::create_dir_all(cache.join(name)).unwrap();
+    }
+    let label = cache.join("mlx.git/sources");
+    fs::write(label.join(format!(".{}.4711", fixture.base)), "begun").unwrap();
+    fixture.fill_store();
+    for name in left {
+        let folder = cache.join(name);
+        assert!(!folder.parent().unwrap().exists(), "{name}");
+    }
+    assert_eq!(fs::read_dir(label).unwrap().count(), 1);
+}
+
 #[test]
 fn the_published_copy_follows_the_lock() {
     let fixture = Fixture::new();

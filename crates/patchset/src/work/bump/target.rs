@@ -222,7 +222,8 @@ fn from_repository(
     let wanted = &options.wanted;
     let is_hex = wanted.len() >= 7 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
     let digits = is_hex.then_some(wanted.as_str());
-    let (commit, tag) = local::find_commit(repo, path, &tag_names(wanted), digits)?;
+    let named = format!("a tag or commit {wanted}");
+    let (commit, tag) = local::find_commit(repo, path, named, &tag_names(wanted), digits)?;
     let tree = commit.tree_id();
     check_tree(repo, tree, path.as_str())?;
     let snapshot = Snapshot::of_tree(repo, tree)?;
