@@ -96,10 +96,11 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     fs_err::remove_file(output.join("lib/libmlx.a")).unwrap();
     again().exits(0);
     for name in ["README.md", "include/mlx/mlx.h"] {
+        let own = project.read(&format!("bundle/{name}"));
         fs_err::write(output.join(name), "mine").unwrap();
         again().fails_with(&[name, "was changed", "name another place"]);
         assert_eq!(project.read(&format!("bundle/{name}")), "mine");
-        fs_err::remove_file(output.join(name)).unwrap();
+        fs_err::write(output.join(name), own).unwrap();
     }
     again().exits(0);
     project.write("bundle/share/results.csv", "1,2");
@@ -159,6 +160,33 @@ fn what_a_killed_bundle_left_is_cleared_by_the_next() {
     let run = bundle(&project, &prefix, &output).exits(0);
     assert!(run.out.contains("replaced"), "{run:?}");
     assert_eq!(names(), ["bundle", "notes"]);
+}
+
+/// Old or new, whenever it is killed, and nothing beside it in the end.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it is killed")]
+fn a_bundle_that_is_killed_leaves_the_old_one_or_the_new_one() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let output = project.path("out/bundle");
+    bundle(&project, &prefix, &output).exits(0);
+    for moment in 0..12 {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_xtask"))
+            .args(["bundle", "--prefix", prefix.as_str()])
+            .args(["--output", output.as_str()])
+            .current_dir(project.path("checkout"))
+            .env("HOME", project.path("home"))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        sleep(Duration::from_millis(moment * 8));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(sums::check(&output).unwrap(), None, "moment {moment}");
+    }
+    bundle(&project, &prefix, &output).exits(0);
+    let left = project.path("out").read_dir_utf8().unwrap();
+    assert_eq!(left.count(), 1);
 }
 
 #[test]

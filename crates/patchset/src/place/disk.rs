@@ -105,7 +105,9 @@ pub(crate) fn replace(path: &Utf8Path, bytes: &[u8]) -> Result<()> {
         let number = name.strip_prefix(&prefix);
         number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    path.parent().map(|folder| scratch::sweep(folder, of_a_run));
+    if let Some(folder) = path.parent() {
+        scratch::sweep(folder, of_a_run);
+    }
     let beside = path.with_file_name(format!("{prefix}{}", std::process::id()));
     step();
     let write = || {
