@@ -216,9 +216,12 @@ impl Listing {
             &mut files,
         )?;
         let listing = Self(files);
+        let (mut tally, odb) = (Bounds::default().tally(&origin), repo.odb()?);
         let mut links = Vec::new();
         for (path, entry) in &listing.0 {
             if entry.mode == Mode::Link {
+                // Before it is read.
+                tally.bytes(odb.read_header(entry.blob)?.0 as u64)?;
                 links.push((path.as_str(), repo.find_blob(entry.blob)?));
             }
         }
