@@ -20,6 +20,9 @@ fn of(error: &Error) -> Option<&'static str> {
             }
             _ => return None,
         },
+        Error::Sources { failures, .. } if failures.iter().any(|one| one.other.is_some()) => {
+            "if another tree is the right one for a reconstructed pin, `--accept-tree <its id>` takes it; docs/offline.md tells the ways without a network"
+        }
         Error::Sources { .. } | Error::Input { .. } => {
             "docs/offline.md tells the ways without a network"
         }

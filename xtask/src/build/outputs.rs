@@ -32,7 +32,8 @@ struct Known {
 impl Outputs {
     /// Compares a build folder with its list, and removes what was damaged since: it is built again. Gives its names.
     ///
-    /// After a run that was killed, the files that it wrote are in no list; they count as they are.
+    /// What a killed run wrote is in no list, nor is anything in a folder of an earlier version: objects count as they
+    /// are, and what is made of them in seconds is made again.
     pub(super) fn check(folder: &Utf8Path) -> Result<(Self, Vec<String>)> {
         let mut outputs = Self {
             folder: folder.to_owned(),
@@ -61,6 +62,9 @@ impl Outputs {
             }
         }
         outputs.remove(&damaged)?;
+        if listed.is_empty() || killed.is_some() {
+            outputs.remove_linked()?;
+        }
         if folder.exists() && killed.is_none() {
             File::create(running)?;
         }
@@ -79,6 +83,22 @@ impl Outputs {
         } else {
             fs_err::remove_dir_all(&self.folder)?;
             self.known.clear();
+        }
+        Ok(())
+    }
+
+    /// Removes the libraries that no list vouches for.
+    fn remove_linked(&self) -> Result<()> {
+        // A folder that is not there has none.
+        for entry in WalkDir::new(&self.folder).into_iter().flatten() {
+            let Some(path) = Utf8Path::from_path(entry.path()) else {
+                continue;
+            };
+            let linked = matches!(path.extension(), Some("a" | "metallib"));
+            let name = path.strip_prefix(&self.folder)?.as_str();
+            if linked && entry.file_type().is_file() && !self.known.contains_key(name) {
+                fs_err::remove_file(path)?;
+            }
         }
         Ok(())
     }
@@ -156,8 +176,17 @@ mod tests {
         fs_err::write(folder.join("sub/b.o"), "new").unwrap();
         let file = File::options().write(true).open(folder.join("sub/b.o"));
         file.unwrap().file().set_modified(later).unwrap();
+        fs_err::write(folder.join("libmlx.a"), "of unknown objects").unwrap();
         let (outputs, damaged) = check();
-        assert!(damaged.is_empty());
+        assert!(damaged.is_empty() && !folder.join("libmlx.a").exists());
+        outputs.record().unwrap();
+
+        // As an earlier version left it.
+        fs_err::remove_file(folder.join(LIST)).unwrap();
+        fs_err::write(folder.join("libmlx.a"), "cut").unwrap();
+        let (outputs, damaged) = check();
+        assert!(damaged.is_empty() && !folder.join("libmlx.a").exists());
+        assert!(folder.join("sub/b.o").exists());
         outputs.record().unwrap();
 
         fs_err::write(folder.join("build.ninja"), "cut").unwrap();

@@ -436,6 +436,19 @@ fn the_published_copy_follows_the_lock() {
     );
 }
 
+/// Of this repository.
+#[test]
+fn the_published_copy_is_a_file_that_equals_the_lock() {
+    let workspace = super::real::repository();
+    let [lock, copy] = workspace.lock_files()[..] else {
+        panic!("{:?}", workspace.lock_files())
+    };
+    let copy = workspace.root().join(copy);
+    assert!(!copy.is_symlink());
+    let lock = fs::read_to_string(workspace.root().join(lock)).unwrap();
+    assert_eq!(fs::read_to_string(copy).unwrap(), lock);
+}
+
 /// Of this repository, as people with these settings have it.
 #[test]
 fn a_clone_has_the_same_bytes_whatever_git_is_set_to() {
