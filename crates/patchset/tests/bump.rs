@@ -704,6 +704,10 @@ fn files_answer_to_their_version_alone() {
         pin.contains("version = \"1.1.0\"") && !pin.contains("tag =") && !pin.contains("commit ="),
         "{pin}"
     );
+    for wanted in ["1.1.0", "v1.1.0"] {
+        let error = refused(&project, &of_folder(wanted));
+        assert!(error.contains("pins 1.1.0 already"), "{error}");
+    }
 }
 
 /// The work tree has the files of 1.1.0 and one more; neither is what the tag leads to.
