@@ -86,6 +86,9 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         }
     }
 
+    if options.target == Target::Applied {
+        project.within_budget()?;
+    }
     let store = Store::open(workspace)?;
     let repo = store.overlay()?;
     let source = options.source.as_deref();

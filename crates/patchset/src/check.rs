@@ -143,11 +143,9 @@ fn computed(project: &Project, lock: &Lock) -> Option<Lock> {
 }
 
 fn budget(project: &Project) -> Result<String> {
+    project.within_budget()?;
     let changed = project.series.changed_lines();
     let most = project.manifest.overlay.budget_lines;
-    if changed > most {
-        return Err(Error::OverBudget { changed, most });
-    }
     Ok(format!(
         "{changed} of at most {most} upstream lines changed"
     ))

@@ -5,7 +5,7 @@ use std::fs::File;
 use fs_err as fs;
 use git2::{ObjectType, Oid};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::lock::Lock;
 use crate::model::manifest::Manifest;
 use crate::model::series::Series;
@@ -94,6 +94,19 @@ impl Project {
     /// There is none, or it was made from others.
     pub fn lock(&self) -> Result<&Lock> {
         Lock::of(self.locked.as_ref(), &self.manifest.mlx, &self.series)
+    }
+
+    /// Whether the patches change no more of upstream than `mlx.toml` allows.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`].
+    pub(crate) fn within_budget(&self) -> Result<()> {
+        let changed = self.series.changed_lines();
+        let most = self.manifest.overlay.budget_lines;
+        if changed > most {
+            return Err(Error::OverBudget { changed, most });
+        }
+        Ok(())
     }
 
     /// The pinned tree, fetched unless the cache has it.

@@ -31,10 +31,13 @@ impl Local {
             return Ok(Self::Archive);
         }
         if !path.is_dir() {
-            return Err(Error::source(
-                path.as_str(),
-                "expected a folder, a git repository or an archive; there is nothing",
-            ));
+            let found = if read::is_there(path)? {
+                "found neither a file nor a folder"
+            } else {
+                "there is nothing"
+            };
+            let message = format!("expected a folder, a git repository or an archive; {found}");
+            return Err(Error::source(path.as_str(), message));
         }
         let bare = ["HEAD", "objects", "refs"];
         if read::is_there(&path.join(".git"))? || bare.iter().all(|part| path.join(part).exists()) {
@@ -55,8 +58,10 @@ pub(super) fn bring(path: &Utf8Path, pin: &Pin, wanted: Oid) -> Result<Snapshot>
     match Local::at(path)? {
         Local::Archive => bring_archive(path, pin),
         Local::Folder => Snapshot::of_dir(path),
-        Local::Repository(repo) => complete(path, tree_in(&repo, path, pin, wanted))
-            .and_then(|tree| complete(path, Snapshot::of_tree(&repo, tree))),
+        Local::Repository(repo) => {
+            let tree = in_repository(path, tree_in(&repo, path, pin, wanted))?;
+            in_repository(path, Snapshot::of_tree(&repo, tree))
+        }
     }
 }
 
@@ -100,10 +105,10 @@ pub(crate) fn find_commit<'a>(
         match repo.find_reference(&format!("refs/tags/{tag}")) {
             Ok(reference) => {
                 let commit = reference.peel_to_commit().map_err(Error::from);
-                return Ok((complete(path, commit)?, Some(tag.clone())));
+                return Ok((in_repository(path, commit)?, Some(tag.clone())));
             }
             Err(error) if error.code() == ErrorCode::NotFound => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return in_repository(path, Err(error.into())),
         }
     }
     if let Some(digits) = digits {
@@ -126,6 +131,14 @@ pub(crate) fn complete<T>(path: &Utf8Path, result: Result<T>) -> Result<T> {
             path,
             RepositoryFault::Incomplete(error.message().to_owned()),
         )),
+        result => result,
+    }
+}
+
+/// Says whose objects could not be read, if nothing but the repository was.
+fn in_repository<T>(path: &Utf8Path, result: Result<T>) -> Result<T> {
+    match complete(path, result) {
+        Err(Error::Git(error)) => Err(Error::source(path.as_str(), error.message())),
         result => result,
     }
 }

@@ -215,6 +215,22 @@ fn a_patch_changes_no_modes() {
 }
 
 #[test]
+fn patches_over_the_budget_are_not_applied() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.workspace.manifest_path()).unwrap();
+    let lines = fixture.series().changed_lines();
+    let over = format!("budget-lines = {}", lines - 1);
+    let manifest = text.replace("budget-lines = 60", &over);
+    fs::write(fixture.workspace.manifest_path(), manifest).unwrap();
+    let error = fixture.refuses_to_lock();
+    assert!(
+        matches!(error, Error::OverBudget { changed, most } if (changed, most) == (lines, lines - 1)),
+        "{error}"
+    );
+    fixture.revert().unwrap();
+}
+
+#[test]
 fn an_added_file_takes_no_file_away() {
     let fixture = Fixture::new();
     let files = fixture.workspace.patches().join("files");

@@ -10,6 +10,7 @@ use super::fixture::{Fixture, upstream, write_snapshot};
 use crate::error::RepositoryFault;
 use crate::fetch::{Options, Outcome, fetch};
 use crate::progress::QUIET;
+use crate::sources::store::Store;
 use crate::tree::Listing;
 use crate::{Error, Result};
 
@@ -199,6 +200,41 @@ fn a_repository_that_does_not_open_is_no_folder_of_files() {
     fs::write(bare.join("config"), "[core\n").unwrap();
     let error = fixture.fetch_from(&bare).unwrap_err().to_string();
     assert!(error.contains("cannot be opened"), "{error}");
+}
+
+/// Whatever is wrong with a repository is not the cache's fault.
+#[test]
+fn a_tag_without_a_commit_is_the_repositorys_fault() {
+    let fixture = Fixture::new();
+    let folder = fixture.root().join("repository");
+    let repo = Repository::init_bare(&folder).unwrap();
+    let blob = repo.blob(b"no commit").unwrap();
+    repo.reference("refs/tags/v1.0.0", blob, false, "").unwrap();
+    let error = fixture.fetch_from(&folder).unwrap_err();
+    assert!(
+        matches!(&error, Error::Source { origin, .. } if *origin == folder),
+        "{error}"
+    );
+    let pipe = fixture.root().join("pipe");
+    std::os::unix::net::UnixListener::bind(&pipe).unwrap();
+    let error = fixture.fetch_from(&pipe).unwrap_err().to_string();
+    assert!(error.contains("neither a file nor a folder"), "{error}");
+}
+
+/// What recurses over a tree is held by the bound of its paths.
+#[test]
+fn a_tree_of_git_that_is_too_deep_is_refused() {
+    let fixture = Fixture::new();
+    let store = Store::open(&fixture.workspace).unwrap();
+    let repo = store.repo();
+    let mut tree = repo.treebuilder(None).unwrap().write().unwrap();
+    for _ in 0..5_000 {
+        let mut builder = repo.treebuilder(None).unwrap();
+        builder.insert("d", tree, 0o040_000).unwrap();
+        tree = builder.write().unwrap();
+    }
+    let error = Listing::of_tree(repo, tree).unwrap_err().to_string();
+    assert!(error.contains("below more than 64 folders"), "{error}");
 }
 
 #[test]
