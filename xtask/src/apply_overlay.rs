@@ -2,8 +2,8 @@
 
 use camino::Utf8PathBuf;
 use cli::println;
-use patchset::Workspace;
 use patchset::apply::{self, Options, Target};
+use patchset::{Oid, Workspace};
 
 use crate::progress::Line;
 
@@ -16,7 +16,7 @@ Examples:
   cargo xtask apply-overlay --update-lock   after a change of mlx.toml or patches/")]
 pub struct Args {
     /// Change nothing; fail unless the overlay is applied
-    #[arg(long, conflicts_with_all = ["revert", "discard_edits", "update_lock", "source", "offline"])]
+    #[arg(long, conflicts_with_all = ["revert", "discard_edits", "update_lock", "source", "offline", "accept_tree"])]
     check: bool,
     /// Make vendor/mlx the pinned MLX without the overlay
     #[arg(long)]
@@ -33,6 +33,9 @@ pub struct Args {
     /// Take MLX from this folder, git repository or archive; it must hash to the pinned tree id
     #[arg(long, value_name = "PATH")]
     source: Option<Utf8PathBuf>,
+    /// Take this tree in place of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
+    #[arg(long, value_name = "ID", value_parser = crate::fetch::parse_tree)]
+    accept_tree: Option<Oid>,
 }
 
 /// Makes, checks or reverts the tree.
@@ -57,10 +60,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         update_lock: args.update_lock,
         offline: args.offline,
         source: args.source,
+        accept: args.accept_tree,
     };
     let outcome = apply::apply(&workspace, &options, progress)?;
     drop(line);
 
+    if let Some(mlx) = &outcome.fetched {
+        crate::fetch::print_verdict(mlx);
+    }
     let name = if args.revert { "pristine" } else { "applied" };
     if outcome.written == 0 && outcome.removed == 0 {
         println!("{name} already: tree {}", outcome.tree);

@@ -55,7 +55,10 @@ const SUMMARY: (&str, &str, u32) = ("applegpu_g15d", "affine", 8);
 pub(crate) fn run(host: &Host, root: &Utf8Path) -> Result<()> {
     let mut summary = table("policy");
     let [example, others] = cargo::build_examples(host, root)?;
-    let trace = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let trace = tempfile::Builder::new()
+        .prefix("mlx-overlay-trace-")
+        .tempfile()
+        .context("cannot make a temporary file")?;
     let trace = Utf8Path::from_path(trace.path()).context("the temporary folder is not UTF-8")?;
     for (architecture, policy, mode) in SHOWN {
         let mut table = table("M");

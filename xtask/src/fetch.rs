@@ -1,9 +1,11 @@
-//! `cargo xtask fetch`: brings the pinned MLX and its build inputs.
+//! `cargo xtask fetch`: fetches the pinned MLX and its build inputs.
 
 use camino::Utf8PathBuf;
 use cli::println;
-use patchset::Workspace;
 use patchset::fetch::Options;
+use patchset::lock::Verdict;
+use patchset::sources::Fetched;
+use patchset::{Oid, Workspace};
 
 use crate::progress::Line;
 
@@ -24,15 +26,24 @@ pub struct Args {
     /// Take MLX from this folder, git repository or archive; it must hash to the pinned tree id
     #[arg(long, value_name = "PATH", conflicts_with = "refresh")]
     source: Option<Utf8PathBuf>,
+    /// Take this tree in place of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
+    #[arg(long, value_name = "ID", value_parser = parse_tree)]
+    accept_tree: Option<Oid>,
 }
 
-/// Brings what is pinned and verifies it.
+/// A whole tree id.
+pub(crate) fn parse_tree(text: &str) -> Result<Oid, String> {
+    patchset::tree::parse_id(text)
+}
+
+/// Fetches what is pinned and verifies it.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let options = Options {
         offline: args.offline,
         refresh: args.refresh,
         source: args.source,
+        accept: args.accept_tree,
     };
     let line = Line::new();
     let outcome = patchset::fetch::fetch(&workspace, &options, &|event| line.show(event))?;
@@ -47,12 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         "MLX {}: tree {}, {here} {}",
         outcome.version, outcome.mlx.tree, outcome.mlx.source
     );
-    if let Some(confirmed) = &outcome.mlx.confirmed {
-        println!(
-            "confirmed by git: commit {}, tree {}",
-            confirmed.commit, confirmed.tree
-        );
-    }
+    print_verdict(&outcome.mlx);
     if outcome.lock_written {
         println!("mlx.lock records it; commit the change");
     }
@@ -65,4 +71,27 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         println!("{} {}: {here}, {}", input.name, input.version, input.folder);
     }
     Ok(())
+}
+
+/// Prints what is now known about a reconstructed tree, and the sources that have another one.
+pub(crate) fn print_verdict(mlx: &Fetched) {
+    match &mlx.verdict {
+        Some(Verdict::Confirmed(confirmed)) => println!(
+            "confirmed by git: commit {} has tree {}",
+            confirmed.commit, confirmed.tree
+        ),
+        Some(Verdict::Replaced(replaced)) => println!(
+            "replaced: tree {} is taken in place of the reconstructed {}",
+            replaced.tree, replaced.pinned
+        ),
+        None => {}
+    }
+    for failure in &mlx.failures {
+        if let Some(other) = failure.other {
+            println!(
+                "{} has another tree; if that is the right one, `--accept-tree {other}` takes it",
+                failure.source
+            );
+        }
+    }
 }

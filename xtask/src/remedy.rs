@@ -1,6 +1,7 @@
 //! What to do about an error of the engine. The engine names facts; the commands that help are known here.
 
 use patchset::Error;
+use patchset::error::RepositoryFault;
 
 /// What helps against an error, as the end of its sentence; `None` if its text says all there is to say.
 fn of(error: &Error) -> Option<&'static str> {
@@ -22,9 +23,26 @@ fn of(error: &Error) -> Option<&'static str> {
             }
             _ => return None,
         },
+        Error::Sources { failures, .. } if failures.iter().any(|one| one.other.is_some()) => {
+            "if another tree is the right one for a reconstructed pin, `--accept-tree <its id>` takes it; docs/offline.md tells the ways without a network"
+        }
         Error::Sources { .. } | Error::Input { .. } => {
             "docs/offline.md tells the ways without a network"
         }
+        Error::Repository { fault, .. } => match fault {
+            RepositoryFault::Unreadable(_) => {
+                "`git status` there may say why; an archive of its commit (`git archive`) can be taken in its place"
+            }
+            RepositoryFault::Lacks { .. } => "`git fetch --tags` there may fetch it",
+            RepositoryFault::Incomplete(_) => {
+                "`git fetch --refetch --no-filter` there fetches them"
+            }
+            _ => return None,
+        },
+        Error::LineEnds(_) => {
+            "git wrote them if `core.autocrlf` is set; `cargo xtask doctor` says how to take the files back"
+        }
+        Error::NotReplaceable(_) => "another version is pinned with `cargo xtask bump-pin`",
         Error::Series(_) => {
             "`git checkout patches`, or mend what was changed on purpose (docs/write-a-patch.md)"
         }

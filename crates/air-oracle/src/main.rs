@@ -72,7 +72,9 @@ fn run(args: &Args) -> Result<bool> {
     let map =
         metallib::map_file(&args.metallib).with_context(|| format!("opening {}", args.metallib))?;
     let library = Library::parse(&map).with_context(|| format!("reading {}", args.metallib))?;
-    let temporary = tempfile::tempdir()?;
+    let temporary = tempfile::Builder::new()
+        .prefix("mlx-overlay-oracle-")
+        .tempdir()?;
     let folder = match &args.keep {
         Some(folder) => folder.as_path(),
         None => Utf8Path::from_path(temporary.path())

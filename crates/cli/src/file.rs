@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
+/// How the name of a file begins that is not whole yet.
+const PREFIX: &str = ".mlx-overlay-write-";
+
 /// Writes a file. A regular file, or none, is replaced in one step, so that nobody reads half of it and a failure leaves
 /// the old one. Anything else (`/dev/null`, a fifo, a link, a file of two names) is written into and stays what it is;
 /// so is a file that cannot be replaced, as its folder is not writable or it is mounted.
@@ -111,12 +114,35 @@ fn beside(path: &Path) -> io::Result<NamedTempFile> {
         let text = format!("there is no folder {}", folder.display());
         return Err(io::Error::new(ErrorKind::NotFound, text));
     }
-    tempfile::Builder::new()
+    clear(&folder);
+    let file = tempfile::Builder::new()
+        .prefix(PREFIX)
         // Others may read it: the umask decides, as for any new file.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
         // Its text names the temporary file, which nobody asked for.
-        .map_err(|error| io::Error::from(error.kind()))
+        .map_err(|error| io::Error::from(error.kind()))?;
+    // So that nobody clears it; on a file system without locks nobody clears anything.
+    let _ = file.as_file().try_lock();
+    Ok(file)
+}
+
+/// Removes what killed runs left in a folder: what nobody holds.
+fn clear(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        if !ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let free = fs::File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
+        if free {
+            // What cannot be removed is somebody else's.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn folder(path: &Path) -> PathBuf {
@@ -150,6 +176,19 @@ mod tests {
 
     fn names(folder: &Path) -> usize {
         fs::read_dir(folder).unwrap().count()
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_cleared_and_what_is_held_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join(format!("{PREFIX}left"));
+        let held = folder.path().join(format!("{PREFIX}held"));
+        fs::write(&left, "half").unwrap();
+        let lock = fs::File::create(&held).unwrap();
+        lock.lock().unwrap();
+        write(&folder.path().join("report"), "whole").unwrap();
+        assert!(!left.exists() && held.exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -67,12 +67,16 @@ pub fn read(folder: impl AsRef<Path>) -> Result<Option<BTreeMap<PathBuf, String>
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         text => text.map_err(|error| Error::file(&path, error))?,
     };
+    parse(&text).map(Some).ok_or(Error::NotAList(path))
+}
+
+/// The names and sums in the text of a list; `None` if it is none.
+pub fn parse(text: &str) -> Option<BTreeMap<PathBuf, String>> {
     let entry = |line: &str| {
         let (sum, name) = line.split_once("  ")?;
         Some((name.into(), sum.to_owned()))
     };
-    let listed: Option<_> = text.lines().map(entry).collect();
-    listed.map(Some).ok_or(Error::NotAList(path))
+    text.lines().map(entry).collect()
 }
 
 /// The first file that differs from the folder's list.
@@ -124,12 +128,21 @@ fn files(folder: &Path) -> Result<BTreeMap<PathBuf, PathBuf>> {
 }
 
 fn sum(path: &Path) -> Result<String> {
-    let failed = |error| Error::file(path, error);
-    let mut file = fs::File::open(path).map_err(failed)?;
+    fs::File::open(path)
+        .and_then(sum_of)
+        .map_err(|error| Error::file(path, error))
+}
+
+/// The sum of what is read, as a list has it.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub fn sum_of(mut file: impl Read) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut piece = [0; 1 << 16];
     loop {
-        let length = file.read(&mut piece).map_err(failed)?;
+        let length = file.read(&mut piece)?;
         if length == 0 {
             break;
         }

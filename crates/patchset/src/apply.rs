@@ -13,7 +13,7 @@ use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
 use crate::project::Project;
 use crate::sources::store::Store;
-use crate::sources::{self, Request};
+use crate::sources::{self, Fetched, Request};
 use crate::state::{Inspection, State, applied, inspect};
 use crate::tree::{File, Listing};
 
@@ -40,6 +40,8 @@ pub struct Options {
     pub offline: bool,
     /// Where to take MLX from instead of the pin's sources.
     pub source: Option<Utf8PathBuf>,
+    /// The tree to take in place of a reconstructed one.
+    pub accept: Option<Oid>,
 }
 
 /// What an apply came to.
@@ -57,6 +59,8 @@ pub struct Outcome {
     pub kept_edits: Option<Utf8PathBuf>,
     /// The lock was written.
     pub lock_written: bool,
+    /// What the sources gave, if they were asked.
+    pub fetched: Option<Fetched>,
 }
 
 /// Makes `vendor/mlx` the wanted tree. What is there already is hashed and left alone.
@@ -73,6 +77,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     if let Ok(lock) = project.lock()
         && !options.update_lock
         && options.source.is_none()
+        && options.accept.is_none()
     {
         let found = inspect(workspace, lock, series)?;
         let wanted = wanted_tree(options.target, lock);
@@ -81,6 +86,9 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         }
     }
 
+    if options.target == Target::Applied {
+        project.within_budget()?;
+    }
     let store = Store::open(workspace)?;
     let repo = store.overlay()?;
     let source = options.source.as_deref();
@@ -90,6 +98,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         offline: options.offline,
         refresh: false,
         source,
+        accept: options.accept,
     };
     let fetched = sources::fetch(workspace, &store, request, progress)?;
     let lock = next_lock(&repo, pin, series, old, &fetched, options.update_lock)?;
@@ -102,10 +111,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     if found.tree != Some(wanted) {
         replace(&vendor, &repo, &found.listing, &listing, wanted)?;
     }
-    let lock_written = old != Some(&lock);
-    if lock_written {
-        lock.save(&workspace.lock_path())?;
-    }
+    let lock_written = lock.save(workspace)?;
     let written = listing
         .0
         .iter()
@@ -124,6 +130,7 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         removed,
         kept_edits,
         lock_written,
+        fetched: Some(fetched),
     })
 }
 
@@ -146,6 +153,7 @@ impl Outcome {
             removed: 0,
             kept_edits: None,
             lock_written: false,
+            fetched: None,
         }
     }
 }
@@ -166,15 +174,15 @@ fn keep_edits(vendor: &Vendor, found: &Inspection, discard: bool) -> Result<Opti
         return Err(Error::Tampered(Box::new(edits.clone())));
     }
     let folder = vendor.edits();
-    for path in edits.paths() {
-        if !found.listing.0.contains_key(&path) {
-            continue;
-        }
-        let to = folder.join(&path);
+    // Of a file that was deleted nothing is left to keep.
+    let mut kept = edits.paths();
+    kept.retain(|path| found.listing.0.contains_key(path));
+    for path in &kept {
+        let to = folder.join(path);
         to.parent().map_or(Ok(()), disk::create_dir_all)?;
-        disk::copy_with_time(&vendor.tree().join(&path), &to)?;
+        disk::copy_with_time(&vendor.tree().join(path), &to)?;
     }
-    Ok(Some(folder))
+    Ok((!kept.is_empty()).then_some(folder))
 }
 
 /// Builds the new tree, remembers what it holds, and swaps. A failure leaves the old tree in place.

@@ -8,7 +8,7 @@ use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::model::lock::Lock;
-use crate::model::patch;
+use crate::place::Scratch;
 use crate::place::workspace::Workspace;
 use crate::process;
 use crate::progress::{Progress, QUIET};
@@ -118,7 +118,12 @@ fn lock(project: &Project) -> Result<String> {
             "the patches come to tree {}, it says {}",
             right.final_tree, lock.final_tree
         )])),
-        _ => Ok(format!("mlx.lock names tree {}", lock.final_tree)),
+        _ => match lock.other_copy(&project.workspace) {
+            Some(path) => Err(Error::LockDiffers(vec![format!(
+                "{path}, which is published, does not say the same"
+            )])),
+            None => Ok(format!("mlx.lock names tree {}", lock.final_tree)),
+        },
     }
 }
 
@@ -128,16 +133,19 @@ fn computed(project: &Project, lock: &Lock) -> Option<Lock> {
     store.source_of(lock.base_tree)?;
     let repo = store.overlay().ok()?;
     let resolved = project.series.resolve(&repo, lock.base_tree).ok()?;
-    let (pin, confirmed) = (&project.manifest.mlx, lock.confirmed.clone());
-    Some(Lock::new(pin, confirmed, &project.series, &resolved))
+    let pin = &project.manifest.mlx;
+    Some(Lock::new(
+        pin,
+        lock.verdict_for(pin),
+        &project.series,
+        &resolved,
+    ))
 }
 
 fn budget(project: &Project) -> Result<String> {
+    project.within_budget()?;
     let changed = project.series.changed_lines();
     let most = project.manifest.overlay.budget_lines;
-    if changed > most {
-        return Err(Error::OverBudget { changed, most });
-    }
     Ok(format!(
         "{changed} of at most {most} upstream lines changed"
     ))
@@ -153,16 +161,9 @@ fn lint(
     let base = project.fetch_base(&store, false, progress)?;
     let repo = store.overlay()?;
     let resolved = project.series.resolve(&repo, base)?;
-    let folder = project.workspace.patches();
-    for (at, patch) in project.series.patches.iter().enumerate() {
-        let (before, after) = resolved.around(at);
-        let adds: Vec<_> = patch.header.adds().collect();
-        let canonical = patch::export(&repo, &patch.name, &patch.header, before, after, &adds)?;
-        if canonical != fs::read(folder.join(format!("{}.patch", patch.name)))? {
-            let name = patch.name.clone();
-            findings.faults.push(Error::NotCanonical(name));
-        }
-    }
+    findings
+        .faults
+        .extend(project.series.faults(&repo, &resolved)?);
     match clang_format {
         Some(program) => check_format(program, &repo, base, resolved.final_tree(), findings)?,
         None => findings
@@ -234,9 +235,10 @@ pub(crate) fn check_format(
             "the format was checked with clang-format {found}; MLX asks for {wanted}"
         ));
     }
-    let scratch = tempfile::tempdir()?;
-    let folder = Utf8PathBuf::from_path_buf(scratch.path().to_owned())
+    let temporary = Utf8PathBuf::from_path_buf(std::env::temp_dir())
         .map_err(|path| Error::source(path.display().to_string(), "the path is not UTF-8"))?;
+    let scratch = Scratch::new(&temporary, "mlx-overlay-format-")?;
+    let folder = scratch.path();
     fs::write(folder.join(SETTINGS), settings)?;
     for (path, lines) in added_lines(repo, base, patched)? {
         let Some(bytes) = blob(repo, patched, &path)? else {

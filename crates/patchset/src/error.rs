@@ -55,13 +55,13 @@ pub enum Error {
     },
 
     /// No source brought the pinned files.
-    #[error("no source brought MLX {version} with tree {expected}:{}", list(.failures))]
+    #[error("no source provides MLX {version} with tree {expected}:{}", list(.failures))]
     Sources {
         /// The pinned version.
         version: String,
         /// The tree id that was wanted.
         expected: Oid,
-        /// Every source that was tried, and why it did not do.
+        /// Every source that was tried, and why it failed.
         failures: Vec<SourceFailure>,
     },
 
@@ -70,7 +70,7 @@ pub enum Error {
     Input {
         /// Its name in `mlx.toml`.
         name: String,
-        /// Every source that was tried, and why it did not do.
+        /// Every source that was tried, and why it failed.
         failures: Vec<SourceFailure>,
     },
 
@@ -114,6 +114,32 @@ pub enum Error {
         message: String,
     },
 
+    /// More than is read.
+    #[error("{origin}: it has more than {most} {unit}, the most that is read")]
+    TooLarge {
+        /// The archive, folder, file or tree.
+        origin: String,
+        /// The bound.
+        most: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+
+    /// A git repository on this machine that does not serve.
+    #[error("{path}: {fault}")]
+    Repository {
+        /// Where it lies.
+        path: Utf8PathBuf,
+        /// Why it does not.
+        fault: RepositoryFault,
+    },
+
+    /// `--accept-tree` for a pin whose tree is known to be upstream's.
+    #[error(
+        "mlx.toml says that tree {0} is that of upstream's commit; only a reconstructed tree can be replaced"
+    )]
+    NotReplaceable(Oid),
+
     /// A path that would leave the tree, or that some file systems cannot hold.
     #[error("{origin}: unsafe path {path:?}: {why}")]
     UnsafePath {
@@ -133,6 +159,10 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+
+    /// A file has the line ends of Windows.
+    #[error("{0}: it has CRLF line ends; expected LF")]
+    LineEnds(String),
 
     /// `patches/series`, the patch files and `patches/files` do not agree.
     #[error("patches/: {}", .0.join("; "))]
@@ -319,13 +349,35 @@ impl Error {
     }
 }
 
-/// A source that did not do.
+/// Why a git repository does not serve.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RepositoryFault {
+    /// It cannot be opened.
+    #[error("it is a git repository, but cannot be opened: {0}")]
+    Unreadable(String),
+    /// It has none of what would do.
+    #[error("expected {wanted}: this repository has {}", none_of(.names))]
+    Lacks {
+        /// What is looked for.
+        wanted: String,
+        /// The names under which it was looked for.
+        names: Vec<String>,
+    },
+    /// Its objects are not all here.
+    #[error("objects are missing in this repository, as in a partial clone: {0}")]
+    Incomplete(String),
+}
+
+/// A source that failed.
 #[derive(Debug, Clone)]
 pub struct SourceFailure {
     /// The source, in words.
     pub source: String,
     /// Why.
     pub reason: String,
+    /// The tree that it has in place of the pinned one.
+    pub other: Option<Oid>,
 }
 
 impl fmt::Display for SourceFailure {
@@ -346,6 +398,13 @@ fn list(failures: &[SourceFailure]) -> String {
         .iter()
         .map(|failure| format!("\n  - {failure}"))
         .collect()
+}
+
+fn none_of(names: &[String]) -> String {
+    match names {
+        [name] => format!("no {name}"),
+        names => format!("neither {}", names.join(" nor ")),
+    }
 }
 
 fn file_by_file(difference: &Option<Box<Difference>>) -> String {

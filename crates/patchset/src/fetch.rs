@@ -1,7 +1,7 @@
 //! Brings the pinned MLX and its build inputs, and keeps the lock in step with what git says about the pin.
 
 use camino::Utf8PathBuf;
-use git2::Repository;
+use git2::{Oid, Repository};
 
 use crate::error::{Error, Result};
 use crate::model::lock::Lock;
@@ -24,6 +24,8 @@ pub struct Options {
     pub refresh: bool,
     /// A folder, repository or archive to take instead of the pin's sources.
     pub source: Option<Utf8PathBuf>,
+    /// The tree to take in place of a reconstructed one.
+    pub accept: Option<Oid>,
 }
 
 /// What a fetch came to.
@@ -35,7 +37,7 @@ pub struct Outcome {
     pub mlx: Fetched,
     /// The build inputs.
     pub inputs: Vec<Unpacked>,
-    /// The lock was written: git confirmed a reconstructed pin.
+    /// The lock was written: a reconstructed tree was confirmed or replaced.
     pub lock_written: bool,
 }
 
@@ -60,15 +62,19 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         offline: options.offline,
         refresh: options.refresh,
         source: options.source.as_deref(),
+        accept: options.accept,
     };
+    if options.accept.is_some() && old.is_none() {
+        // It is the place where that is remembered.
+        return Err(Error::LockMissing);
+    }
     let mlx = sources::fetch(workspace, &store, request, progress)?;
     let mut lock_written = false;
-    if let (Some(old), Some(_)) = (&old, &mlx.confirmed) {
+    if let Some(old) = &old
+        && (mlx.verdict.is_some() || options.accept.is_some())
+    {
         let lock = next_lock(&store.overlay()?, pin, &series?, Some(old), &mlx, false)?;
-        lock_written = lock != *old;
-        if lock_written {
-            lock.save(&workspace.lock_path())?;
-        }
+        lock_written = lock.save(workspace)?;
     }
     let inputs = inputs::fetch(workspace, &manifest.inputs, options.offline, progress)?;
     Ok(Outcome {
@@ -82,7 +88,7 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
 /// The lock that follows from a fetched tree and the patches. `repo` gets their objects.
 ///
 /// # Errors
-/// A patch does not apply exactly; the old lock belongs to something else, and `update` does not allow a new one.
+/// A patch does not apply exactly, or lint forbids what it does; the old lock belongs to something else, and `update` does not allow a new one.
 pub(crate) fn next_lock(
     repo: &Repository,
     pin: &Pin,
@@ -95,14 +101,18 @@ pub(crate) fn next_lock(
         Lock::of(old, pin, series)?;
     }
     let resolved = series.resolve(repo, fetched.tree)?;
-    // What git says about a reconstructed pin counts from now on, and may move the base: all trees follow.
-    let confirmed = fetched
-        .confirmed
-        .clone()
-        .or_else(|| old.and_then(|lock| lock.confirmed_for(pin)).cloned());
-    let lock = Lock::new(pin, confirmed, series, &resolved);
+    if let Some(fault) = series.faults(repo, &resolved)?.into_iter().next() {
+        return Err(fault);
+    }
+    // What was said about a reconstructed pin counts until something else is said.
+    let verdict = fetched.verdict.clone().or_else(|| {
+        old.and_then(|lock| lock.verdict_for(pin))
+            .filter(|verdict| verdict.tree() == fetched.tree)
+    });
+    let lock = Lock::new(pin, verdict, series, &resolved);
     match old {
-        Some(old) if !update && lock.confirmed == old.confirmed && lock != *old => {
+        // Only another base may change the trees.
+        Some(old) if !update && lock.base_tree == old.base_tree && !lock.same_trees(old) => {
             let (found, locked) = (lock.final_tree, old.final_tree);
             Err(Error::LockDiffers(vec![format!(
                 "the patches come to tree {found}, it says {locked}"

@@ -3,7 +3,7 @@
 use fs_err as fs;
 use git2::{ObjectType, Oid};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::lock::Lock;
 use crate::model::manifest::Manifest;
 use crate::model::series::Series;
@@ -95,6 +95,19 @@ impl Project {
         Lock::of(self.locked.as_ref(), &self.manifest.mlx, &self.series)
     }
 
+    /// Whether the patches change no more of upstream than `mlx.toml` allows.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`].
+    pub(crate) fn within_budget(&self) -> Result<()> {
+        let changed = self.series.changed_lines();
+        let most = self.manifest.overlay.budget_lines;
+        if changed > most {
+            return Err(Error::OverBudget { changed, most });
+        }
+        Ok(())
+    }
+
     /// The pinned tree, fetched unless the cache has it.
     pub(crate) fn fetch_base(
         &self,
@@ -108,6 +121,7 @@ impl Project {
             offline,
             refresh: false,
             source: None,
+            accept: None,
         };
         Ok(sources::fetch(&self.workspace, store, request, progress)?.tree)
     }

@@ -1,5 +1,7 @@
 //! Reads TOML files and git's ids, for all that lies in a project.
 
+use std::io::{ErrorKind, Read as _};
+
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
 use git2::Oid;
@@ -7,9 +9,76 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
+/// The most bytes of a file that people write: a patch, `mlx.toml`.
+const LARGEST: u64 = 16 << 20;
+
 /// Reads a TOML file; errors carry the line.
 pub(crate) fn toml<T: DeserializeOwned>(file: &Utf8Path) -> Result<T> {
-    toml_text(file, &fs::read_to_string(file)?)
+    toml_text(file, &text(file)?)
+}
+
+/// Reads a text that people write.
+pub(crate) fn text(path: &Utf8Path) -> Result<String> {
+    String::from_utf8(short(path)?).map_err(|_| {
+        Error::source(
+            path.as_str(),
+            "expected text, found bytes that are not UTF-8",
+        )
+    })
+}
+
+/// Reads a file that people write.
+pub(crate) fn short(path: &Utf8Path) -> Result<Vec<u8>> {
+    at_most(path, LARGEST)
+}
+
+/// Reads a file that may have `most` bytes.
+///
+/// # Errors
+/// It is larger, or no file: a pipe or a device would be waited for, or have no end.
+pub(crate) fn at_most(path: &Utf8Path, most: u64) -> Result<Vec<u8>> {
+    let metadata = fs::metadata(path)?;
+    let too_large = || Error::TooLarge {
+        origin: path.to_string(),
+        most,
+        unit: "bytes",
+    };
+    if metadata.is_dir() {
+        return Err(Error::source(
+            path.as_str(),
+            "expected a file, found a folder",
+        ));
+    }
+    if !metadata.is_file() {
+        return Err(Error::source(
+            path.as_str(),
+            "expected a file, found a pipe or a device",
+        ));
+    }
+    if metadata.len() > most {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path)?
+        .take(most + 1)
+        .read_to_end(&mut bytes)?;
+    // It may grow, or not know its length.
+    if bytes.len() as u64 > most {
+        return Err(too_large());
+    }
+    Ok(bytes)
+}
+
+/// Whether anything lies there, be it a link that leads nowhere.
+///
+/// # Errors
+/// It cannot be looked at.
+pub(crate) fn is_there(path: &Utf8Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads the text of a TOML file; `file` names it in errors.
@@ -50,5 +119,27 @@ pub(crate) mod hex {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Oid, D::Error> {
         super::oid(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+
+    /// The same for an id that may be missing.
+    pub(crate) mod option {
+        use git2::Oid;
+        use serde::{Deserializer, Serializer};
+
+        pub(crate) fn serialize<S: Serializer>(
+            oid: &Option<Oid>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            match oid {
+                Some(oid) => super::serialize(oid, serializer),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<Oid>, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
     }
 }

@@ -676,6 +676,77 @@ fn a_folder_is_taken_with_its_tree_id_given_or_computed() {
 }
 
 #[test]
+fn files_answer_to_their_version_alone() {
+    let upstream = Upstream::new();
+    let commit = upstream.release("1.1.0", &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let tree = patchset::tree::Snapshot::of_tree(&upstream.repo, upstream.tree(commit)).unwrap();
+    let folder = camino::Utf8Path::from_path(folder.path()).unwrap();
+    patchset::place::write_tree(folder, &tree).unwrap();
+    let project = Project::new(&upstream, &[WIDEN]);
+    let of_folder = |wanted: &str| Options {
+        source: Some(folder.to_string()),
+        ..to(wanted)
+    };
+    for wanted in [&commit.to_string(), "1.2.0", "v1.1.0-rc1", "main"] {
+        let error = refused(&project, &of_folder(wanted));
+        assert!(
+            error.contains("files have no tags and commits") && error.contains("1.1.0"),
+            "{error}"
+        );
+    }
+    start(&project, &of_folder("v1.1.0")).unwrap();
+    let text = project.read("mlx.toml");
+    let (pin, _) = text.split_once("[[known]]").unwrap();
+    assert!(
+        pin.contains("version = \"1.1.0\"") && !pin.contains("tag =") && !pin.contains("commit ="),
+        "{pin}"
+    );
+    for wanted in ["1.1.0", "v1.1.0"] {
+        let error = refused(&project, &of_folder(wanted));
+        assert!(error.contains("pins 1.1.0 already"), "{error}");
+    }
+}
+
+/// The work tree has the files of 1.1.0 and one more; neither is what the tag leads to.
+#[test]
+fn a_tag_comes_from_the_repository_or_not_at_all() {
+    let upstream = Upstream::new();
+    let commit = upstream.release("1.1.0", &[]);
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = camino::Utf8Path::from_path(scratch.path()).unwrap();
+    let tree = patchset::tree::Snapshot::of_tree(&upstream.repo, upstream.tree(commit)).unwrap();
+    patchset::place::write_tree(folder, &tree).unwrap();
+    fs::write(folder.join("untracked"), "").unwrap();
+    let repo = git2::Repository::init(folder).unwrap();
+    let project = Project::new(&upstream, &[WIDEN]);
+    let of_folder = |wanted: &str| Options {
+        source: Some(folder.to_string()),
+        ..to(wanted)
+    };
+    for (wanted, names) in [
+        ("1.1.0", "neither tag v1.1.0 nor tag 1.1.0"),
+        ("v1.1.0", "no tag v1.1.0"),
+        ("abcdef0123", "neither tag abcdef0123 nor commit abcdef0123"),
+        ("main", "no tag main"),
+    ] {
+        let error = refused(&project, &of_folder(wanted));
+        assert!(
+            error.contains(&format!("this repository has {names}")),
+            "{error}"
+        );
+    }
+    let mut config = repo.config().unwrap();
+    config.set_i32("core.repositoryformatversion", 1).unwrap();
+    config.set_str("extensions.objectformat", "sha256").unwrap();
+    let error = refused(&project, &of_folder("v1.1.0"));
+    assert!(
+        error.contains("it is a git repository, but cannot be opened"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_vendor_that_was_edited_by_hand_stops_a_bump() {
     let upstream = Upstream::new();
     upstream.release("1.1.0", &[]);

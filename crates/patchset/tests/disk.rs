@@ -1,5 +1,5 @@
-//! A full and a read-only disk. They are file systems of their own: where this process may mount none, the tests are
-//! listed as ignored.
+//! What only root can set up: a full and a read-only disk, which are file systems of their own, and a repository of
+//! another user. Tests that this process cannot set up are listed as ignored.
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
 mod support;
@@ -11,8 +11,10 @@ use camino::Utf8Path;
 use fs_err as fs;
 use libtest_mimic::{Arguments, Trial};
 use patchset::apply::{self, Outcome, Target};
+use patchset::bump;
 use patchset::progress::QUIET;
 use patchset::state::{State, status};
+use patchset::tree::Snapshot;
 use support::{Project, Upstream, WIDEN};
 
 fn main() {
@@ -23,25 +25,33 @@ fn main() {
             "tests of disks are ignored: this process may not mount a tmpfs, root may: {why}"
         );
     }
-    let trial = |name: &str, test: fn()| {
+    let owned = own_by_another(Utf8Path::from_path(tempfile::tempdir().unwrap().path()).unwrap());
+    let trial = |name: &str, test: fn(), ignored: bool| {
         let test = move || {
             test();
             Ok(())
         };
-        Trial::test(name, test).with_ignored_flag(missing.is_some())
+        Trial::test(name, test).with_ignored_flag(ignored)
     };
     let tests = vec![
         trial(
             "a_full_disk_leaves_the_old_tree",
             a_full_disk_leaves_the_old_tree,
+            missing.is_some(),
         ),
         trial(
             "a_read_only_disk_is_an_error_and_status_still_works",
             a_read_only_disk_is_an_error_and_status_still_works,
+            missing.is_some(),
+        ),
+        trial(
+            "a_repository_of_another_user_is_no_folder_of_files",
+            a_repository_of_another_user_is_no_folder_of_files,
+            owned.is_err(),
         ),
     ];
     // What cannot run here stays ignored when the long tests are asked for.
-    arguments.include_ignored &= missing.is_none();
+    arguments.include_ignored &= missing.is_none() && owned.is_ok();
     libtest_mimic::run(&arguments, tests).exit();
 }
 
@@ -106,6 +116,43 @@ fn apply(project: &Project, target: Target) -> patchset::Result<Outcome> {
 
 fn state(project: &Project) -> State {
     status(&project.workspace, QUIET).unwrap().0
+}
+
+/// Gives a folder to another user.
+fn own_by_another(folder: &Utf8Path) -> io::Result<()> {
+    const SOMEBODY: u32 = 54_321;
+    std::os::unix::fs::chown(folder, Some(SOMEBODY), None)
+}
+
+/// Its work tree has the files of the tag that is asked for, and one more.
+fn a_repository_of_another_user_is_no_folder_of_files() {
+    let upstream = Upstream::new();
+    let commit = upstream.release("1.1.0", &[]);
+    let project = Project::new(&upstream, &[WIDEN]);
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = Utf8Path::from_path(scratch.path()).unwrap();
+    let files = Snapshot::of_tree(&upstream.repo, upstream.tree(commit)).unwrap();
+    patchset::place::write_tree(folder, &files).unwrap();
+    fs::write(folder.join("untracked"), "").unwrap();
+    git2::Repository::init(folder).unwrap();
+    for path in [folder.to_owned(), folder.join(".git")] {
+        own_by_another(&path).unwrap();
+    }
+    let options = bump::Options {
+        wanted: "1.1.0".to_owned(),
+        source: Some(folder.to_string()),
+        ..bump::Options::default()
+    };
+    let before = fs::read(project.workspace.manifest_path()).unwrap();
+    let Err(error) = bump::start(&project.workspace, &options, QUIET) else {
+        panic!("the work tree was pinned")
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains("cannot be opened") && text.contains("not owned by current user"),
+        "{text}"
+    );
+    assert_eq!(fs::read(project.workspace.manifest_path()).unwrap(), before);
 }
 
 fn a_full_disk_leaves_the_old_tree() {

@@ -74,6 +74,7 @@ fn history() -> &'static History {
                 offline,
                 refresh: false,
                 source: None,
+                accept: None,
             };
             // From cargo's own cache where it has the package.
             let fetched = sources::fetch(&workspace, &store, request(true), QUIET)
@@ -162,7 +163,7 @@ impl Project {
             .resolve(&store.overlay().unwrap(), manifest.mlx.tree)
             .unwrap();
         let lock = Lock::new(&manifest.mlx, None, &series, &resolved);
-        lock.save(&self.workspace.lock_path()).unwrap();
+        lock.save(&self.workspace).unwrap();
         lock.final_tree
     }
 

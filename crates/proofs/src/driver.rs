@@ -47,7 +47,9 @@ impl Driver {
     }
 
     fn of(source: &'static str, prefix: &Prefix, instead: &[PathBuf]) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("mlx-overlay-proofs-")
+            .tempdir()?;
         let object = folder.path().join("driver.o");
         fs_err::write(&object, object_of(source, prefix)?.as_slice())?;
         let program = folder.path().join("driver");
@@ -141,7 +143,9 @@ fn object_of(source: &'static str, prefix: &Prefix) -> Result<Arc<Vec<u8>>> {
     if let Some(object) = objects.get(&key) {
         return Ok(Arc::clone(object));
     }
-    let folder = tempfile::tempdir()?;
+    let folder = tempfile::Builder::new()
+        .prefix("mlx-overlay-proofs-")
+        .tempdir()?;
     let file = folder.path().join("driver.o");
     let mut command = compiler(prefix)?;
     command

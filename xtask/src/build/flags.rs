@@ -1,13 +1,17 @@
-//! Compiler flags with which the claims about bits do not hold.
+//! What reaches the compilers from outside: flags with which the claims about bits do not hold, the files that flags come
+//! from, and what cannot be looked into.
 
 use std::fmt;
+
+use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::host::Host;
 
 /// They let the compiler change sums: then not even one build agrees with the next.
-const UNSAFE: [&str; 7] = [
+const UNSAFE: [&str; 8] = [
     "-ffast-math",
     "-Ofast",
+    "--optimize=fast",
     "-funsafe-math-optimizations",
     "-fassociative-math",
     "-freciprocal-math",
@@ -15,39 +19,51 @@ const UNSAFE: [&str; 7] = [
     "-ffp-model=aggressive",
 ];
 
-/// A variable that has such a flag.
+/// What compilers define if such a flag reaches them, by whatever way.
+const DEFINED: [&str; 3] = [
+    "__FAST_MATH__",
+    "__ASSOCIATIVE_MATH__",
+    "__RECIPROCAL_MATH__",
+];
+
+/// Files that name one another are followed so often.
+const DEEPEST: usize = 8;
+
+/// A place that has such a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnsafeFlag {
-    variable: String,
+    place: String,
     flag: &'static str,
 }
 
 impl UnsafeFlag {
     /// The first that a build on `host` would take.
     pub(crate) fn find(host: &Host) -> Option<Self> {
-        variables(host).find_map(|variable| Self::find_in(host, &variable))
+        let named = variables(host).find_map(|variable| Self::find_in(host, &variable));
+        named
+            .or_else(|| {
+                let file = host.var(TOOLCHAIN)?;
+                let text = fs_err::read_to_string(file).ok()?;
+                let code = text.lines().map(|line| line.split('#').next());
+                let code: Vec<_> = code.flatten().collect();
+                in_text(file, &code.join("\n"), 0)
+            })
+            .or_else(|| by_the_compiler(host))
     }
 
     /// The first in one variable.
     pub(crate) fn find_in(host: &Host, variable: &str) -> Option<Self> {
-        let flag = host
-            .var(variable)?
-            .split_whitespace()
-            .find_map(|flag| UNSAFE.into_iter().find(|known| *known == flag))?;
-        Some(Self {
-            variable: variable.to_owned(),
-            flag,
-        })
+        in_text(variable, host.var(variable)?, 0)
     }
 
     /// Where it stands.
     pub(crate) fn place(&self) -> String {
-        format!("{} has {}", self.variable, self.flag)
+        format!("{} has {}", self.place, self.flag)
     }
 
     /// What to do about it.
     pub(crate) fn remedy(&self) -> String {
-        format!("take it out of {}", self.variable)
+        format!("take it out of {}", self.place)
     }
 }
 
@@ -61,11 +77,13 @@ impl fmt::Display for UnsafeFlag {
     }
 }
 
-/// Where the cc crate looks for flags.
+const TOOLCHAIN: &str = "CMAKE_TOOLCHAIN_FILE";
+
+/// Where the cc crate looks for flags, and clang for more.
 fn variables(host: &Host) -> impl Iterator<Item = String> {
     let target = &host.target;
     let underscores = target.replace('-', "_");
-    ["CXXFLAGS", "CFLAGS"].into_iter().flat_map(move |name| {
+    let of_cc = ["CXXFLAGS", "CFLAGS"].into_iter().flat_map(move |name| {
         [
             name.to_owned(),
             format!("HOST_{name}"),
@@ -73,5 +91,217 @@ fn variables(host: &Host) -> impl Iterator<Item = String> {
             format!("{name}_{target}"),
             format!("{name}_{underscores}"),
         ]
+    });
+    of_cc.chain(["CCC_OVERRIDE_OPTIONS", "CCC_ADD_ARGS"].map(str::to_owned))
+}
+
+/// The words that reach the compiler: a shell takes quotes and backslashes away, whatever they enclose.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let plain: String = text
+        .chars()
+        .filter(|c| !matches!(c, '"' | '\'' | '\\'))
+        .collect();
+    let words: Vec<_> = plain.split_whitespace().map(str::to_owned).collect();
+    words.into_iter()
+}
+
+/// The file in `@file`, from which a compiler reads more flags.
+fn named_file(word: &str) -> Option<&Utf8Path> {
+    word.strip_prefix('@').map(Utf8Path::new)
+}
+
+fn in_text(place: &str, text: &str, depth: usize) -> Option<UnsafeFlag> {
+    words(text).find_map(|word| {
+        // `+` and `^` are clang's CCC_OVERRIDE_OPTIONS, `)` ends a command of CMake.
+        let flag = word.trim_start_matches(['+', '^']).trim_end_matches(')');
+        if let Some(flag) = UNSAFE.into_iter().find(|known| *known == flag) {
+            let place = place.to_owned();
+            return Some(UnsafeFlag { place, flag });
+        }
+        let file = named_file(&word).filter(|_| depth < DEEPEST)?;
+        in_text(
+            file.as_str(),
+            &fs_err::read_to_string(file).ok()?,
+            depth + 1,
+        )
     })
+}
+
+/// Asks the compilers what they define with the flags of the environment: it sees through wrappers too.
+fn by_the_compiler(host: &Host) -> Option<UnsafeFlag> {
+    let of_language = |variable: &str, usual: &str, flags: &str, language: &str| {
+        let program = host.var(variable).unwrap_or(usual);
+        host.find(program)?;
+        let output = host
+            .cmd(program)
+            .args(words(host.var(flags).unwrap_or_default()))
+            .args(["-x", language, "-dM", "-E", "-"])
+            .output_with_input("")
+            .ok()?;
+        let defined = String::from_utf8_lossy(&output.stdout).into_owned();
+        let flag = DEFINED.into_iter().find(|name| {
+            let on = format!("#define {name} 1");
+            defined.lines().any(|line| line == on)
+        })?;
+        let place = format!("{program} with the flags of this environment");
+        Some(UnsafeFlag { place, flag })
+    };
+    of_language("CXX", "c++", "CXXFLAGS", "c++").or_else(|| of_language("CC", "cc", "CFLAGS", "c"))
+}
+
+/// Compilers and launchers that are scripts.
+fn scripts(host: &Host) -> Vec<(String, Utf8PathBuf)> {
+    let programs = [
+        ("CC", Some("cc")),
+        ("CXX", Some("c++")),
+        ("CMAKE_C_COMPILER_LAUNCHER", None),
+        ("CMAKE_CXX_COMPILER_LAUNCHER", None),
+        ("CCACHE_PREFIX", None),
+        // Launchers if one is on PATH.
+        ("ccache", Some("ccache")),
+        ("sccache", Some("sccache")),
+    ];
+    let found = programs.into_iter().filter_map(|(variable, usual)| {
+        let path = host.find(host.var(variable).or(usual)?)?;
+        let begins = fs_err::read(&path).ok()?.starts_with(b"#!");
+        begins.then(|| (variable.to_owned(), path))
+    });
+    found.collect()
+}
+
+/// The files that say how things are compiled, with their texts: part of the build's key.
+pub(super) fn files(host: &Host) -> Vec<(String, String)> {
+    let mut paths: Vec<_> = scripts(host).into_iter().map(|(_, path)| path).collect();
+    paths.extend(host.var(TOOLCHAIN).map(Utf8PathBuf::from));
+    for variable in variables(host) {
+        add_named(host.var(&variable).unwrap_or_default(), &mut paths, 0);
+    }
+    let read = |path: Utf8PathBuf| {
+        let text = fs_err::read(&path).ok()?;
+        Some((path.into_string(), String::from_utf8_lossy(&text).into()))
+    };
+    paths.into_iter().filter_map(read).collect()
+}
+
+fn add_named(text: &str, paths: &mut Vec<Utf8PathBuf>, depth: usize) {
+    for word in words(text) {
+        let Some(file) = named_file(&word).filter(|_| depth < DEEPEST) else {
+            continue;
+        };
+        paths.push(file.to_owned());
+        let text = fs_err::read_to_string(file).unwrap_or_default();
+        add_named(&text, paths, depth + 1);
+    }
+}
+
+/// What may change objects and is not looked into.
+pub(super) fn unseen(host: &Host) -> Vec<String> {
+    let mut unseen: Vec<_> = scripts(host)
+        .into_iter()
+        .map(|(variable, path)| {
+            format!(
+                "{variable}: {path} is a script; it is part of the build's key, what it runs and reads is not"
+            )
+        })
+        .collect();
+    if let Some(file) = host.var(TOOLCHAIN) {
+        unseen.push(format!(
+            "{TOOLCHAIN}: {file} is part of the build's key, what it includes is not"
+        ));
+    }
+    let files = files(host);
+    for variable in variables(host) {
+        let value = host.var(&variable).unwrap_or_default();
+        for word in words(value) {
+            let missing = named_file(&word)
+                .is_some_and(|file| files.iter().all(|(path, _)| path != file.as_str()));
+            if missing {
+                unseen.push(format!("{variable}: {word} cannot be read from here"));
+            } else if word.contains('$') || word.contains('`') {
+                unseen.push(format!(
+                    "{variable}: a shell decides what {word} stands for"
+                ));
+            }
+        }
+    }
+    unseen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Os;
+
+    fn found(variable: &str, value: &str) -> Option<String> {
+        let host = Host::new(Os::Linux, "x86_64", []).with(variable, value);
+        UnsafeFlag::find(&host).map(|found| found.place())
+    }
+
+    #[test]
+    fn quoted_flags_and_those_in_files_are_found() {
+        for value in [
+            "-O2 -ffast-math",
+            "\"-ffast-math\"",
+            "'-ffast-math'",
+            "-ffast\"-math\"",
+            "-O2\t\\-ffast-math",
+            "-DX='a b' '-ffast-math'",
+        ] {
+            let place = found("CXXFLAGS", value);
+            assert_eq!(
+                place.as_deref(),
+                Some("CXXFLAGS has -ffast-math"),
+                "{value}"
+            );
+        }
+        assert_eq!(found("CXXFLAGS", "-O2 -fno-fast-math -g"), None);
+        assert!(found("CCC_OVERRIDE_OPTIONS", "+-ffast-math").is_some());
+
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+        let (one, two) = (path("one"), path("two"));
+        fs_err::write(&one, format!("-g\n@{two}\n")).unwrap();
+        fs_err::write(&two, "-O1 '-Ofast'").unwrap();
+        let place = found("CFLAGS", &format!("\"@{one}\""));
+        assert_eq!(place, Some(format!("{two} has -Ofast")));
+        // Around and around.
+        fs_err::write(&two, format!("@{one}")).unwrap();
+        assert_eq!(found("CFLAGS", &format!("@{one}")), None);
+
+        let toolchain = "# no -Ofast\nset(CMAKE_CXX_FLAGS_INIT \"-O2 -Ofast\")\n";
+        fs_err::write(&one, toolchain).unwrap();
+        assert_eq!(found(TOOLCHAIN, &one), Some(format!("{one} has -Ofast")));
+        fs_err::write(&one, "# no -Ofast\n").unwrap();
+        assert_eq!(found(TOOLCHAIN, &one), None);
+    }
+
+    /// Only the compiler knows what its wrapper adds.
+    #[test]
+    fn a_wrapper_that_adds_such_a_flag_is_found_and_said_to_be_a_script() {
+        let scratch = tempfile::tempdir().unwrap();
+        let wrapper = scratch.path().join("wrapper");
+        let wrap = |flag: &str| {
+            let text = format!("#!/bin/sh\nexec c++ {flag} \"$@\"\n");
+            fs_err::write(&wrapper, text).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            fs_err::set_permissions(&wrapper, mode).unwrap();
+            Host::current().with("CXX", wrapper.as_os_str())
+        };
+        assert_eq!(UnsafeFlag::find(&wrap("-O1")), None);
+        let place = UnsafeFlag::find(&wrap("-ffast-math")).unwrap().place();
+        assert!(place.ends_with("has __FAST_MATH__"), "{place}");
+        let unseen = unseen(&wrap("-O1"));
+        assert!(
+            unseen.len() == 1 && unseen[0].contains("is a script"),
+            "{unseen:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_looked_into_is_said() {
+        let of = |value: &str| unseen(&Host::new(Os::Linux, "x86_64", []).with("CFLAGS", value));
+        assert_eq!(of("-O2 -g"), [""; 0]);
+        assert!(of("@not-there")[0].contains("cannot be read"));
+        assert!(of("$(cat flags)")[0].contains("a shell decides"));
+    }
 }

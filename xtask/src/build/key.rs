@@ -6,20 +6,54 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use super::backend::{Configuration, Options};
+use super::flags;
 use crate::host::Host;
 
-/// Variables that CMake, the cc crate or the compilers read. The cc crate also takes each of the
-/// first four with the target's name after it or `HOST_`, `TARGET_` before it.
+/// Variables that the cc crate takes as they are, with the target's name after them, or with `HOST_` or `TARGET_` before.
 const FLAGS: [&str; 4] = ["CC", "CXX", "CFLAGS", "CXXFLAGS"];
-const OTHERS: [&str; 8] = [
+
+/// Variables that compilers, what they start, a launcher, and the CMake files of MLX read.
+const OTHERS: [&str; 31] = [
     "LDFLAGS",
     "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "OBJC_INCLUDE_PATH",
+    "OBJCPLUS_INCLUDE_PATH",
     "LIBRARY_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "CCC_OVERRIDE_OPTIONS",
+    "CCC_ADD_ARGS",
+    "SDKROOT",
+    "DEVELOPER_DIR",
+    "TOOLCHAINS",
+    "MACOSX_DEPLOYMENT_TARGET",
+    "SOURCE_DATE_EPOCH",
+    "AR",
+    "RANLIB",
+    "CCACHE_COMPILER",
+    "CCACHE_PREFIX",
+    "CCACHE_PREFIX_CPP",
+    "CCACHE_CPP2",
     "BLA_VENDOR",
-    "LAPACK_ROOT",
+    "BLA_STATIC",
+    "BLA_PREFER_PKGCONFIG",
     "BLAS_HOME",
-    "CMAKE_PREFIX_PATH",
-    "CMAKE_TOOLCHAIN_FILE",
+    "BLAS_ROOT",
+    "LAPACK_ROOT",
+    "MKLROOT",
+    "PKG_CONFIG_PATH",
+    "PKG_CONFIG_LIBDIR",
+];
+
+/// Variables of CMake that change how a build runs and not what comes out; all others matter.
+const OF_CMAKE_ALONE: [&str; 5] = [
+    "CMAKE_BUILD_PARALLEL_LEVEL",
+    "CMAKE_COLOR_DIAGNOSTICS",
+    "CMAKE_EXPORT_COMPILE_COMMANDS",
+    "CMAKE_NO_VERBOSE",
+    "CMAKE_TLS_VERIFY",
 ];
 
 /// `<backend>[-cpu][-jit][-pristine]-<12 hex digits over options, tools and environment>`.
@@ -51,6 +85,9 @@ pub(super) fn key(
     for name in host.names().filter(|name| matters(name)) {
         feed("env", name, host.var(name).unwrap_or_default());
     }
+    for (place, text) in flags::files(host) {
+        feed("file", &place, &text);
+    }
     let mut key = options.backend.to_string();
     for (on, word) in [
         (options.cpu, "-cpu"),
@@ -75,6 +112,7 @@ fn matters(name: &str) -> bool {
         .or_else(|| name.strip_prefix("TARGET_"))
         .unwrap_or(name);
     OTHERS.contains(&name)
+        || (name.starts_with("CMAKE_") && !OF_CMAKE_ALONE.contains(&name))
         || FLAGS.iter().any(|flag| {
             // `CC_x86_64-unknown-linux-gnu`, but not `CCACHE_DIR`.
             bare.strip_prefix(flag)
@@ -95,10 +133,19 @@ mod tests {
             "HOST_CXX",
             "CXXFLAGS_aarch64_apple_darwin",
             "BLA_VENDOR",
+            "CPLUS_INCLUDE_PATH",
+            "CMAKE_CXX_COMPILER_LAUNCHER",
+            "CMAKE_INCLUDE_PATH",
         ] {
             assert!(matters(name), "{name}");
         }
-        for name in ["CCACHE_DIR", "HOME", "CARGO_TARGET_DIR", "CCC"] {
+        for name in [
+            "CCACHE_DIR",
+            "HOME",
+            "CARGO_TARGET_DIR",
+            "CCC",
+            "CMAKE_BUILD_PARALLEL_LEVEL",
+        ] {
             assert!(!matters(name), "{name}");
         }
     }
@@ -140,5 +187,48 @@ mod tests {
             assert!(keys[..i].iter().all(|b| a != b), "{a} twice");
         }
         assert_eq!(keys[0], key(&host, options, false, &plain, &tools("12")));
+    }
+
+    #[test]
+    fn what_a_wrapper_a_launcher_or_a_named_file_says_changes_the_key() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = scratch.path().join(name);
+            fs_err::write(&path, text).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            fs_err::set_permissions(&path, mode).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let options = Options {
+            backend: Backend::Cpu,
+            cpu: false,
+            jit: false,
+        };
+        let key = |host: &Host| {
+            key(
+                host,
+                options,
+                false,
+                &Configuration::default(),
+                &BTreeMap::new(),
+            )
+        };
+        for (variable, name) in [
+            ("CXX", "wrapper"),
+            ("CMAKE_CXX_COMPILER_LAUNCHER", "launcher"),
+            ("CMAKE_TOOLCHAIN_FILE", "toolchain.cmake"),
+            ("CXXFLAGS", "response"),
+        ] {
+            let path = file(name, "#!/bin/sh\nexec c++ \"$@\"\n");
+            let value = match variable {
+                "CXXFLAGS" => format!("-O2 @{path}"),
+                _ => path,
+            };
+            let host = Host::new(Os::Linux, "x86_64", []).with(variable, value);
+            let one = key(&host);
+            assert_eq!(key(&host), one);
+            file(name, "#!/bin/sh\nexec c++ -O1 \"$@\"\n");
+            assert_ne!(key(&host), one, "{variable}");
+        }
     }
 }

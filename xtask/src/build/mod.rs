@@ -6,6 +6,7 @@ pub(crate) mod flags;
 mod key;
 mod link;
 mod log;
+mod outputs;
 pub mod prefix;
 pub(crate) mod pristine;
 mod staging;

@@ -11,10 +11,11 @@ use patchset::place::holder::{Held, Kind};
 
 use super::backend::{self, Configuration, Options};
 use super::cmake;
-use super::flags::UnsafeFlag;
+use super::flags::{self, UnsafeFlag};
 use super::key::key;
 use super::link::Link;
 use super::log;
+use super::outputs::Outputs;
 use super::staging::Staging;
 use crate::host::Host;
 use crate::requirements::{self, Missing};
@@ -75,6 +76,9 @@ pub fn build(job: &Job) -> Result<Built> {
     if let Some(found) = UnsafeFlag::find(job.host) {
         bail!("{found}; {}", found.remedy());
     }
+    for unseen in flags::unseen(job.host) {
+        eprintln!("note: {unseen}");
+    }
     let tools = find_tools(job.host)?;
     let mut configuration = backend::configure(job.host, job.options)?;
     add_common(&mut configuration, job.host);
@@ -101,7 +105,18 @@ pub fn build(job: &Job) -> Result<Built> {
         out: dir,
     };
     let host = child_host(job, &configuration)?;
-    cmake::drive(&host, job.xtask, &run, &log, lock.file())?;
+    let build = run.out.join("build");
+    let (outputs, damaged) = Outputs::check(&build)?;
+    if !damaged.is_empty() {
+        eprintln!(
+            "{build}: built again, since it is not as the last build left it: {}",
+            damaged.join(", ")
+        );
+    }
+    let driven = cmake::drive(&host, job.xtask, &run, &log, lock.file());
+    // What a failed build made counts for the next one.
+    outputs.record()?;
+    driven?;
     let stamp = new_stamp(job, &configuration, &staging.prefix(), tools)?;
     stamp.write(staging.prefix())?;
     // At the end: it lists the stamp too.

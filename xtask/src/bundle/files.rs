@@ -1,7 +1,8 @@
 //! The bundle's files: copied, listed with their sums, packed, put in place.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -77,13 +78,17 @@ pub(super) fn check_output(output: &Utf8Path) -> Result<bool> {
     if kind.is_dir() {
         return check_folder(output);
     }
-    if !kind.is_file() || !begins_with_manifest(output)? {
-        bail!("{output} is there and is no bundle (it has no {MANIFEST}); name another place");
+    if kind.is_file() {
+        match look_into(output)? {
+            Archive::Bundle => return Ok(true),
+            Archive::Changed(difference) => return refuse(output, &difference),
+            Archive::Other => {}
+        }
     }
-    Ok(true)
+    bail!("{output} is there and is no bundle (it has no {MANIFEST}); name another place");
 }
 
-/// A bundle is replaced only with what it brought: the rest is somebody's.
+/// A bundle is replaced only with what it brought: the rest, and every change of it, is somebody's.
 fn check_folder(output: &Utf8Path) -> Result<bool> {
     if fs_err::read_dir(output)?.next().is_none() {
         return Ok(false);
@@ -93,42 +98,86 @@ fn check_folder(output: &Utf8Path) -> Result<bool> {
             bail!("{output} is there and is no bundle (it has no {name}); name another place");
         }
     }
-    if let Some(name) = foreign(output)? {
-        bail!(
-            "{output} is there and has {name}, which its {MANIFEST} does not list; move that away, or name another place"
-        );
+    match difference(output)? {
+        Some(difference) => refuse(output, &difference),
+        None => Ok(true),
     }
-    Ok(true)
 }
 
-/// The first thing in the bundle, other than a folder, that it did not bring.
-fn foreign(bundle: &Utf8Path) -> Result<Option<String>> {
+fn refuse(output: &Utf8Path, difference: &str) -> Result<bool> {
+    bail!("{output} is there and {difference}; move that away, or name another place")
+}
+
+fn was_changed(name: &Path) -> String {
+    format!("its {} was changed", name.display())
+}
+
+fn was_added(name: &Path) -> String {
+    format!("has {}, which its {MANIFEST} does not list", name.display())
+}
+
+/// The first thing in the bundle, other than a folder, that it did not bring. What it brought may be gone: nothing is
+/// lost with it.
+fn difference(bundle: &Utf8Path) -> Result<Option<String>> {
     let listed = sums::read(bundle)?.unwrap_or_default();
     for entry in WalkDir::new(bundle).sort_by_file_name() {
         let entry = entry.with_context(|| format!("cannot list {bundle}"))?;
         let name = entry.path().strip_prefix(bundle)?;
-        let known = name == MANIFEST || listed.contains_key(name);
         let kind = entry.file_type();
-        let own = kind.is_dir() || (kind.is_file() && known);
-        if !own {
-            return Ok(Some(name.display().to_string()));
+        if kind.is_dir() || (kind.is_file() && name == Path::new(MANIFEST)) {
+            continue;
+        }
+        match listed.get(name) {
+            Some(sum) if kind.is_file() => {
+                if sums::sum_of(File::open(entry.path())?)? != *sum {
+                    return Ok(Some(was_changed(name)));
+                }
+            }
+            _ => return Ok(Some(was_added(name))),
         }
     }
     Ok(None)
 }
 
-/// Whether the file is an archive that [`archive`] wrote, by its first entry.
-fn begins_with_manifest(path: &Utf8Path) -> Result<bool> {
-    let plain = zstd::Decoder::new(File::open(path)?)?;
-    let mut archive = tar::Archive::new(plain);
-    let Some(Ok(first)) = archive.entries()?.next() else {
-        return Ok(false);
+/// What a file is that lies where an archive goes.
+enum Archive {
+    /// One that [`archive`] wrote.
+    Bundle,
+    /// One that somebody packed anew with other files.
+    Changed(String),
+    /// Something else.
+    Other,
+}
+
+fn look_into(path: &Utf8Path) -> Result<Archive> {
+    let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(path)?)?);
+    let mut entries = archive.entries()?;
+    let Some(Ok(mut first)) = entries.next() else {
+        return Ok(Archive::Other);
     };
-    let name = first.path_bytes();
-    let below = |folder: &[u8]| !folder.is_empty() && !folder.contains(&b'/');
-    Ok(name
-        .strip_suffix(format!("/{MANIFEST}").as_bytes())
-        .is_some_and(below))
+    let manifest = first.path()?.into_owned();
+    let top = manifest.parent().map(Path::to_owned).unwrap_or_default();
+    if top.components().count() != 1 || manifest != top.join(MANIFEST) {
+        return Ok(Archive::Other);
+    }
+    let mut text = String::new();
+    first.read_to_string(&mut text)?;
+    let Some(listed) = sums::parse(&text) else {
+        return Ok(Archive::Other);
+    };
+    for entry in entries {
+        let entry = entry.with_context(|| format!("cannot read {path}"))?;
+        let inside = entry.path()?.into_owned();
+        let name = inside.strip_prefix(&top).unwrap_or(&inside);
+        match listed.get(name) {
+            None => return Ok(Archive::Changed(was_added(name))),
+            Some(sum) if *sum != sums::sum_of(entry)? => {
+                return Ok(Archive::Changed(was_changed(name)));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(Archive::Bundle)
 }
 
 /// Copies what an install put into the prefix.
@@ -186,12 +235,32 @@ pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Resu
     Ok(())
 }
 
+/// Where an earlier bundle lies for an instant, on a file system that cannot exchange it with the new one.
+fn aside(output: &Utf8Path) -> Utf8PathBuf {
+    let name = output.file_name().unwrap_or_default();
+    output.with_file_name(format!(".mlx-overlay-earlier-{name}"))
+}
+
+/// Holds off other runs that put something into the same folder; not on file systems without locks.
+fn hold(output: &Utf8Path) -> Option<File> {
+    let folder = File::open(output.parent()?).ok()?;
+    folder.file().lock().ok()?;
+    Some(folder)
+}
+
+/// Puts back what a run left aside that was killed in that instant.
+pub(super) fn recover(output: &Utf8Path) -> Result<()> {
+    let _held = hold(output);
+    Ok(patchset::place::recover(output, &aside(output))?)
+}
+
 /// Puts what was made where it belongs, in one step, and says whether a bundle was replaced. An earlier bundle is at
-/// `made` afterwards; where the file system cannot exchange the two, it lies at `aside` meanwhile.
-pub(super) fn put(made: &Utf8Path, output: &Utf8Path, aside: &Utf8Path) -> Result<bool> {
+/// `made` afterwards.
+pub(super) fn put(made: &Utf8Path, output: &Utf8Path) -> Result<bool> {
+    let _held = hold(output);
     // Again: it took a while to make.
     let replaces = check_output(output)?;
-    patchset::place::put(made, output, aside)?;
+    patchset::place::put(made, output, &aside(output))?;
     Ok(replaces)
 }
 
@@ -275,7 +344,7 @@ mod tests {
         assert!(!check_output(&path.join("empty")).unwrap());
 
         fs_err::create_dir(path.join("made")).unwrap();
-        assert!(put(&path.join("made"), &output, &path.join("aside")).unwrap());
+        assert!(put(&path.join("made"), &output).unwrap());
         assert!(output.is_dir() && !output.join("bin").exists());
     }
 
@@ -289,6 +358,16 @@ mod tests {
         let own = path.join("own.tar.zst");
         archive(&path.join("bundle"), "name", &own).unwrap();
         check_output(&own).unwrap();
+        // Packed anew by somebody.
+        let changed = path.join("changed.tar.zst");
+        fs_err::write(path.join("bundle/a.cmake"), "mine").unwrap();
+        archive(&path.join("bundle"), "name", &changed).unwrap();
+        refused(&changed, "its a.cmake was changed");
+        let added = path.join("added.tar.zst");
+        fs_err::write(path.join("bundle/b"), "mine").unwrap();
+        fs_err::write(path.join("bundle/a.cmake"), "set(x /home/one/prefix)").unwrap();
+        archive(&path.join("bundle"), "name", &added).unwrap();
+        refused(&added, "has b, which its MANIFEST.sha256 does not list");
 
         for (name, bytes) in [("notes.txt", "my notes"), ("empty.tar.zst", "")] {
             fs_err::write(path.join(name), bytes).unwrap();
@@ -310,7 +389,7 @@ mod tests {
         let (_scratch, path) = folder();
         let output = path.join("bundle");
         finish(&output);
-        put(&path.join("not-made"), &output, &path.join("aside")).unwrap_err();
+        put(&path.join("not-made"), &output).unwrap_err();
         assert!(output.join("bin/run").exists());
     }
 
@@ -321,7 +400,7 @@ mod tests {
         fs_err::create_dir(&made).unwrap();
         check_output(&output).unwrap();
         fs_err::write(&output, "my notes").unwrap();
-        put(&made, &output, &path.join("aside")).unwrap_err();
+        put(&made, &output).unwrap_err();
         assert_eq!(fs_err::read_to_string(&output).unwrap(), "my notes");
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use cli::println;
 use mlx_prefix::{BUILDS, CURRENT, Prefix, Stamp, sums};
+use patchset::place::Scratch;
 use patchset::{Project, Workspace};
 
 use crate::build::{self, prefix};
@@ -31,7 +32,7 @@ pub struct Args {
     prefix: Option<Utf8PathBuf>,
     /// Where it goes: a folder, or an archive whose name ends in .tar.zst [default: a folder below target/bundle]
     ///
-    /// An earlier bundle there is replaced, unless files were added to it.
+    /// An earlier bundle there is replaced, unless its files were changed or others added.
     #[arg(long, short, value_name = "PATH", value_parser = files::parse_output)]
     output: Option<Utf8PathBuf>,
 }
@@ -77,18 +78,15 @@ pub fn run(args: Args) -> Result<()> {
     for taken in [&prefix, &workspace.root().join(BUILDS), &workspace.vendor()] {
         files::check_place(&output, taken)?;
     }
-    files::check_output(&output)?;
     let parent = output.parent().context("the output has no folder")?;
+    files::recover(&output)?;
+    files::check_output(&output)?;
     fs_err::create_dir_all(parent)?;
-    // Made beside its place and exchanged with what is there: a killed run leaves no bundle that looks whole.
-    let scratch = tempfile::Builder::new()
-        .prefix(".mlx-overlay-bundle")
-        .tempdir_in(parent)?;
-    let scratch =
-        Utf8Path::from_path(scratch.path()).context("the output's folder is not UTF-8")?;
+    // Made beside its place and exchanged with what is there: a killed run leaves no bundle that looks whole, and the
+    // next one clears what it left.
+    let scratch = Scratch::new(parent, ".mlx-overlay-bundle")?;
+    let scratch = scratch.path();
     let bundle = scratch.join(&name);
-    // Not in there: what could not be put back is not to go with the rest.
-    let aside = Utf8PathBuf::from(format!("{scratch}-earlier"));
 
     files::copy_prefix(&prefix, &bundle)?;
     package::relocate(&bundle, &stamp)?;
@@ -99,10 +97,10 @@ pub fn run(args: Args) -> Result<()> {
     let (size, replaced) = if files::is_archive(&output) {
         let archive = scratch.join("archive");
         files::archive(&bundle, &name, &archive)?;
-        let replaced = files::put(&archive, &output, &aside)?;
+        let replaced = files::put(&archive, &output)?;
         (fs_err::metadata(&output)?.len(), replaced)
     } else {
-        let replaced = files::put(&bundle, &output, &aside)?;
+        let replaced = files::put(&bundle, &output)?;
         (files::size(&output)?, replaced)
     };
     println!(

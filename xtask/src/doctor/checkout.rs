@@ -27,6 +27,7 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let workspace = Workspace::at(root);
     let mut findings = vec![
         super::tools::required(host, "git", requirements::git(host)),
+        super::git::settings(host, &workspace),
         disk(host, &workspace),
         target(&workspace),
         policy(host),

@@ -7,6 +7,7 @@ mod apple;
 mod builds;
 mod checkout;
 mod finding;
+mod git;
 mod tools;
 mod variables;
 

@@ -89,6 +89,42 @@ fn a_second_build_compiles_nothing_and_a_touched_file_alone() {
     );
 }
 
+/// Ninja goes by times: it would take each of them for a good one.
+#[test]
+fn what_was_damaged_in_a_build_folder_is_built_again() {
+    let scratch = Scratch::new();
+    let (host, source) = project(&scratch);
+    let build = || {
+        scratch
+            .build(&host, Backend::Cpu, false, &source, "one")
+            .unwrap()
+    };
+    let built = build();
+    let library = built.prefix.join("lib/libmlx.a");
+    let whole = fs_err::read(&library).unwrap();
+    let folder = built.prefix.with_file_name("build");
+    for (name, length) in [
+        ("libmlx.a", whole.len() as u64 / 2),
+        ("libmlx.a", 0),
+        ("CMakeFiles/mlx.dir/a.cpp.o", 100),
+        ("CMakeFiles/mlx.dir/b.cpp.o", 0),
+        ("build.ninja", 1000),
+    ] {
+        let file = fs_err::OpenOptions::new()
+            .write(true)
+            .open(folder.join(name));
+        file.unwrap().set_len(length).unwrap();
+        build();
+        assert!(fs_err::read(&library).unwrap() == whole, "{name}");
+        assert_eq!(sums::check(&built.prefix).unwrap(), None);
+    }
+    // What is whole is not built again.
+    let object = modified(&folder.join("CMakeFiles/mlx.dir/a.cpp.o"));
+    build();
+    assert_eq!(modified(&folder.join("CMakeFiles/mlx.dir/a.cpp.o")), object);
+    leaves_nothing(&built.prefix);
+}
+
 /// Gives a file of the source another text, and a time that Ninja sees as new.
 fn edit(scratch: &Scratch, relative: &str, text: &str) {
     let path = scratch.file(relative, text);

@@ -92,9 +92,16 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     let run = again().exits(0);
     assert!(run.out.contains("replaced"), "{run:?}");
 
-    // What the bundle brought may be changed or gone; what it did not bring is somebody's.
-    fs_err::write(output.join("README.md"), "mine").unwrap();
+    // What the bundle brought may be gone; what was changed or added is somebody's.
     fs_err::remove_file(output.join("lib/libmlx.a")).unwrap();
+    again().exits(0);
+    for name in ["README.md", "include/mlx/mlx.h"] {
+        let own = project.read(&format!("bundle/{name}"));
+        fs_err::write(output.join(name), "mine").unwrap();
+        again().fails_with(&[name, "was changed", "name another place"]);
+        assert_eq!(project.read(&format!("bundle/{name}")), "mine");
+        fs_err::write(output.join(name), own).unwrap();
+    }
     again().exits(0);
     project.write("bundle/share/results.csv", "1,2");
     again().fails_with(&["share/results.csv", "name another place"]);
@@ -119,6 +126,67 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     bundle(&project, &prefix, &archive).exits(0);
     let run = bundle(&project, &prefix, &archive).exits(0);
     assert!(run.out.contains("replaced"), "{run:?}");
+}
+
+/// A run that is killed cannot clear anything itself; nor may one clear what another works with.
+#[test]
+fn what_a_killed_bundle_left_is_cleared_by_the_next() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let output = project.path("out/bundle");
+    project.write(
+        "out/.mlx-overlay-bundleX1yZ/mlx-overlay/lib/libmlx.a",
+        "half",
+    );
+    project.write("out/notes", "mine");
+    let live = patchset::place::Scratch::new(&project.path("out"), ".mlx-overlay-bundle").unwrap();
+    project.write("out/.mlx-overlay-bundle-dead/lib/libmlx.a", "half");
+    bundle(&project, &prefix, &output).exits(0);
+    assert!(live.path().is_dir());
+    drop(live);
+    let names = || {
+        let entries = project.path("out").read_dir_utf8().unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["bundle", "notes"]);
+
+    // Killed between the two renames of a file system that cannot exchange.
+    let aside = project.path("out/.mlx-overlay-earlier-bundle");
+    fs_err::rename(&output, &aside).unwrap();
+    let run = bundle(&project, &prefix, &output).exits(0);
+    assert!(run.out.contains("replaced"), "{run:?}");
+    assert_eq!(names(), ["bundle", "notes"]);
+}
+
+/// Old or new, whenever it is killed, and nothing beside it in the end.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it is killed")]
+fn a_bundle_that_is_killed_leaves_the_old_one_or_the_new_one() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let output = project.path("out/bundle");
+    bundle(&project, &prefix, &output).exits(0);
+    for moment in 0..12 {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_xtask"))
+            .args(["bundle", "--prefix", prefix.as_str()])
+            .args(["--output", output.as_str()])
+            .current_dir(project.path("checkout"))
+            .env("HOME", project.path("home"))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        sleep(Duration::from_millis(moment * 8));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(sums::check(&output).unwrap(), None, "moment {moment}");
+    }
+    bundle(&project, &prefix, &output).exits(0);
+    let left = project.path("out").read_dir_utf8().unwrap();
+    assert_eq!(left.count(), 1);
 }
 
 #[test]

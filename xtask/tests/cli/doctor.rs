@@ -44,6 +44,41 @@ fn a_tree_that_was_altered_in_the_lock_is_the_locks_fault() {
     }
 }
 
+/// The files as git writes them with these settings; the remedy is run as it is printed.
+#[test]
+fn what_gits_settings_made_of_the_files_is_named_and_mended() {
+    let project = Project::committed();
+    let settings = || project.finding("git-settings").unwrap();
+    assert_eq!(settings()["status"], "ok");
+    for (name, value) in [("core.autocrlf", "true"), ("core.eol", "crlf")] {
+        project.git("checkout", &["config", name, value]);
+        project.write("checkout/.git/info/attributes", "* text=auto\n");
+        for file in ["patches/widen.patch", "mlx.toml"] {
+            fs_err::remove_file(project.path("checkout").join(file)).unwrap();
+            project.git("checkout", &["checkout", "--quiet", "--", file]);
+            assert!(project.read(&format!("checkout/{file}")).contains("\r\n"));
+        }
+        let run = project.xtask(&["apply-overlay", "--update-lock"]);
+        run.fails_with(&["CRLF", "core.autocrlf", "cargo xtask doctor"]);
+        let finding = settings();
+        assert_eq!(finding["status"], "error");
+        let found = finding["found"].as_str().unwrap();
+        assert!(found.contains(&format!("{name} is {value}")) || found.contains("core.eol crlf"));
+        let remedy = finding["remedy"].as_str().unwrap().to_owned();
+        project.shell("checkout", &remedy);
+        assert_eq!(settings()["status"], "ok");
+        project.xtask(&["apply-overlay", "--check"]).exits(0);
+    }
+
+    let copy = "crates/mlx-overlay-sys/mlx.lock";
+    project.write(&format!("checkout/{copy}"), "../../mlx.lock");
+    let finding = settings();
+    assert!(finding["found"].as_str().unwrap().contains("core.symlinks"));
+    project.shell("checkout", finding["remedy"].as_str().unwrap());
+    assert_eq!(settings()["status"], "ok");
+    assert_eq!(project.finding("lock"), None);
+}
+
 #[test]
 fn a_pin_that_was_deleted_is_missed_in_its_checkout_and_nowhere_else() {
     let project = Project::committed();

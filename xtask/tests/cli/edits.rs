@@ -34,3 +34,28 @@ fn what_doctor_says_keeps_edits_and_makes_them_a_patch() {
     project.xtask(&["apply-overlay"]).exits(0);
     assert_eq!(project.read(&vendored), edited);
 }
+
+/// A worktree that is laid out with other bytes or modes would come back as a change of them.
+#[test]
+fn a_persons_settings_of_git_do_not_reach_the_worktree() {
+    let project = Project::new();
+    fs_err::os::unix::fs::symlink(FILE, project.path("upstream/link")).unwrap();
+    project.release("1.1.0", &crate::support::text());
+    project.xtask(&["bump-pin", "1.1.0"]).exits(0);
+    project.xtask(&["apply-overlay"]).exits(0);
+    let home = project.path("home");
+    project.write("home/attributes", "* text eol=crlf\n");
+    let settings = format!(
+        "[core]\n\tsymlinks = false\n\tautocrlf = true\n\tattributesFile = {home}/attributes\n"
+    );
+    project.write("home/.gitconfig", &settings);
+    project.xtask(&["patch", "edit"]).exits(0);
+    let worktree = "checkout/target/patches/worktree";
+    assert!(project.path(worktree).join("link").is_symlink());
+    assert!(!project.read(&format!("{worktree}/{FILE}")).contains('\r'));
+    let run = project.xtask(&["patch", "export"]).exits(0);
+    assert!(
+        run.out.contains("the patches are what they were"),
+        "{run:?}"
+    );
+}

@@ -9,6 +9,7 @@ mod check;
 mod doctor;
 mod edits;
 mod env;
+mod fetch;
 mod patch;
 #[path = "../support/stamp.rs"]
 mod stamp;

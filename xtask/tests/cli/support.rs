@@ -154,6 +154,12 @@ impl Project {
             .unwrap()
     }
 
+    /// What a person copies from a remedy.
+    pub(crate) fn shell(&self, folder: &str, line: &str) {
+        let command = Cmd::new("sh").args(["-c", line]).dir(self.path(folder));
+        command.read().unwrap();
+    }
+
     /// `cargo xtask` in the project.
     pub(crate) fn xtask(&self, args: &[&str]) -> Run {
         self.run(self.command(args))

@@ -1,14 +1,17 @@
 //! `mlx.lock`: what the pin and the patches come to, written by xtask and committed.
 
 use camino::Utf8Path;
+use fs_err as fs;
 use git2::Oid;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::model::manifest::{Pin, TreeOrigin};
 use crate::model::series::{Resolved, Series};
-use crate::place::disk;
+use crate::place::journal::{self, Changes};
+use crate::place::workspace::Workspace;
 use crate::read::{self, hex};
+use crate::tree::{File, Mode};
 
 const FORMAT: u32 = 1;
 const PREAMBLE: &str = "\
@@ -30,24 +33,61 @@ pub struct Lock {
     /// The tree after the last one.
     #[serde(with = "hex")]
     pub final_tree: Oid,
-    /// What a git source said about a reconstructed pin.
+    /// The commit, if a git source has the reconstructed tree of the pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<Confirmed>,
+    /// The tree that the user took in place of the reconstructed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<Replaced>,
     /// The patches, in order.
     #[serde(default, rename = "patch", skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<LockedPatch>,
 }
 
-/// The upstream commit that a git source delivered for a reconstructed pin, and its tree.
+/// What was said about the tree of a reconstructed pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// A git source has that tree.
+    Confirmed(Confirmed),
+    /// The user took another one.
+    Replaced(Replaced),
+}
+
+impl Verdict {
+    /// The tree to start from.
+    pub fn tree(&self) -> Oid {
+        match self {
+            Self::Confirmed(confirmed) => confirmed.tree,
+            Self::Replaced(replaced) => replaced.tree,
+        }
+    }
+}
+
+/// The upstream commit whose tree is the reconstructed one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Confirmed {
     /// The whole commit id.
     #[serde(with = "hex")]
     pub commit: Oid,
-    /// Its tree; where it differs from the pin's, this one counts.
+    /// Its tree, which is the pin's.
     #[serde(with = "hex")]
     pub tree: Oid,
+}
+
+/// A tree in place of the reconstructed one, by the user's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replaced {
+    /// The tree to start from.
+    #[serde(with = "hex")]
+    pub tree: Oid,
+    /// The pin's tree, whose place it takes.
+    #[serde(with = "hex")]
+    pub pinned: Oid,
+    /// Its commit, if git had it.
+    #[serde(default, with = "hex::option", skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Oid>,
 }
 
 /// One patch of the lock.
@@ -80,12 +120,7 @@ pub struct LockedFile {
 
 impl Lock {
     /// The lock of a resolved series.
-    pub fn new(
-        pin: &Pin,
-        confirmed: Option<Confirmed>,
-        series: &Series,
-        resolved: &Resolved,
-    ) -> Self {
+    pub fn new(pin: &Pin, verdict: Option<Verdict>, series: &Series, resolved: &Resolved) -> Self {
         let patches = series
             .patches
             .iter()
@@ -103,22 +138,28 @@ impl Lock {
                     .collect(),
             })
             .collect();
+        let (confirmed, replaced) = match verdict {
+            Some(Verdict::Confirmed(confirmed)) => (Some(confirmed), None),
+            Some(Verdict::Replaced(replaced)) => (None, Some(replaced)),
+            None => (None, None),
+        };
         Self {
             format: FORMAT,
             version: pin.version.clone(),
             base_tree: resolved.base,
             final_tree: resolved.final_tree(),
             confirmed,
+            replaced,
             patches,
         }
     }
 
-    /// Reads `mlx.lock`; `None` where there is none.
+    /// Reads `mlx.lock`; `None` if there is none.
     ///
     /// # Errors
     /// Unknown keys, wrong types or another format, with the line.
     pub fn load(file: &Utf8Path) -> Result<Option<Self>> {
-        if !file.exists() {
+        if !read::is_there(file)? {
             return Ok(None);
         }
         let lock: Self = read::toml(file)?;
@@ -150,23 +191,62 @@ impl Lock {
         Ok(format!("{PREAMBLE}{body}"))
     }
 
-    /// Writes `mlx.lock` in one step.
-    pub fn save(&self, file: &Utf8Path) -> Result<()> {
-        disk::replace(file, self.to_text()?.as_bytes())
+    /// Writes `mlx.lock` and its copy, both or neither, and says whether one of them was another before. A text that
+    /// says the same stays.
+    pub fn save(&self, workspace: &Workspace) -> Result<bool> {
+        let (mut changes, text) = (Changes::new(), self.to_text()?);
+        for path in workspace.lock_files() {
+            let file = workspace.root().join(path);
+            let is_file = fs::symlink_metadata(&file).is_ok_and(|found| found.is_file());
+            // What does not read is another.
+            if !is_file || Self::load(&file).ok().flatten().as_ref() != Some(self) {
+                let bytes = text.clone().into_bytes();
+                let mode = Mode::Regular;
+                changes.insert(path.to_owned(), Some(File { mode, bytes }));
+            }
+        }
+        if changes.is_empty() {
+            return Ok(false);
+        }
+        journal::commit(workspace, &changes)?;
+        Ok(true)
     }
 
-    /// What the lock says about this pin: the commit and tree from git, where one was asked.
-    pub fn confirmed_for(&self, pin: &Pin) -> Option<&Confirmed> {
-        self.confirmed.as_ref().filter(|confirmed| {
-            pin.tree_origin == TreeOrigin::Reconstructed
-                && self.version == pin.version
-                && pin.is_commit(confirmed.commit)
+    /// The first copy of the lock that does not say the same.
+    pub(crate) fn other_copy(&self, workspace: &Workspace) -> Option<&'static str> {
+        workspace.lock_files().into_iter().find(|path| {
+            let copy = Self::load(&workspace.root().join(path)).ok().flatten();
+            copy.as_ref() != Some(self)
         })
+    }
+
+    /// What the lock says about the tree of this pin, if it was reconstructed.
+    pub fn verdict_for(&self, pin: &Pin) -> Option<Verdict> {
+        if pin.tree_origin != TreeOrigin::Reconstructed || self.version != pin.version {
+            return None;
+        }
+        let replaced = self.replaced.clone();
+        if let Some(replaced) = replaced.filter(|replaced| replaced.pinned == pin.tree) {
+            return Some(Verdict::Replaced(replaced));
+        }
+        let confirmed = self.confirmed.clone();
+        confirmed
+            .filter(|confirmed| {
+                // A commit with the pinned digits alone says nothing.
+                let digits = pin.commit.is_none() || pin.is_commit(confirmed.commit);
+                digits && confirmed.tree == pin.tree
+            })
+            .map(Verdict::Confirmed)
     }
 
     /// Every tree of the lock, from the base to the final one.
     pub fn trees(&self) -> impl DoubleEndedIterator<Item = Oid> {
         std::iter::once(self.base_tree).chain(self.patches.iter().map(|patch| patch.tree))
+    }
+
+    /// Whether the patches come to the same trees in both.
+    pub(crate) fn same_trees(&self, other: &Self) -> bool {
+        (self.final_tree, &self.patches) == (other.final_tree, &other.patches)
     }
 
     /// In what this lock differs from the pin and the patches that are here.
@@ -219,8 +299,8 @@ impl Lock {
     }
 }
 
-/// The tree to start from: what git confirmed, else the pin's.
+/// The tree to start from: the pin's, unless the user took another one in its place.
 pub fn base_tree(pin: &Pin, lock: Option<&Lock>) -> Oid {
-    lock.and_then(|lock| lock.confirmed_for(pin))
-        .map_or(pin.tree, |confirmed| confirmed.tree)
+    lock.and_then(|lock| lock.verdict_for(pin))
+        .map_or(pin.tree, |verdict| verdict.tree())
 }

@@ -88,7 +88,7 @@ pub struct Pin {
 pub enum TreeOrigin {
     /// It equals the tree of upstream's commit.
     Upstream,
-    /// It was rebuilt from a carrier; a git source that delivers the pinned tag and commit overrules it.
+    /// It was rebuilt from files; a git source that has the same tree confirms it.
     Reconstructed,
 }
 
@@ -272,9 +272,12 @@ impl Pin {
         let commit = self.commit.as_ref().is_some_and(|commit| {
             wanted.len() >= 7 && (commit.starts_with(wanted) || wanted.starts_with(commit.as_str()))
         });
+        // A commit between releases has the version of the last one; files have nothing else.
+        let of_files = self.tag.is_none() && self.commit.is_none();
         commit
             || self.tag.as_deref() == Some(wanted)
             || (self.tag.is_some() && self.version == wanted)
+            || (of_files && self.version == wanted.strip_prefix('v').unwrap_or(wanted))
     }
 }
 

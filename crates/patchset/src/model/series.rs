@@ -7,8 +7,9 @@ use fs_err as fs;
 use git2::{Index, IndexEntry, IndexTime, ObjectType, Oid, Repository};
 
 use crate::error::{Error, Result};
-use crate::model::patch::Patch;
-use crate::tree::{Entry, File, Mode, Snapshot};
+use crate::model::patch::{self, Patch};
+use crate::read;
+use crate::tree::{Entry, File, Listing, Mode, Snapshot};
 
 /// `patches/`: the series, its patches, and the files they add.
 #[derive(Debug, Clone, Default)]
@@ -47,19 +48,27 @@ impl Series {
     /// Reads `patches/`.
     ///
     /// # Errors
-    /// A malformed patch; names in `series` without a patch or the other way round; files of `patches/files` that no
-    /// patch or more than one adds.
+    /// A malformed patch; names in `series` without a patch or the other way round; patches that are no files; files of
+    /// `patches/files` that no patch or more than one adds.
     pub fn load(folder: &Utf8Path) -> Result<Self> {
-        let names = names(&fs::read_to_string(folder.join("series"))?)?;
+        let names = names(&read::text(&folder.join("series"))?)?;
         let mut faults = compare_names(folder, &names)?;
-        let patches = names
-            .iter()
-            .map(|name| folder.join(format!("{name}.patch")))
-            .zip(&names)
-            .filter(|(path, _)| path.is_file())
-            .map(|(path, name)| Patch::parse(name, &fs::read(path)?))
-            .collect::<Result<Vec<_>>>()?;
-        let files = read_files(&folder.join("files"))?;
+        let mut patches = Vec::new();
+        for name in &names {
+            let file = folder.join(format!("{name}.patch"));
+            // What is no file is a fault already.
+            if kind(&file)? == Some("a file") {
+                patches.push(Patch::parse(name, &read::short(&file)?)?);
+            }
+        }
+        let files = match kind(&folder.join("files"))? {
+            None => BTreeMap::new(),
+            Some("a folder") => read_files(&folder.join("files"))?,
+            Some(other) => {
+                faults.push(format!("files is {other}, expected a folder"));
+                BTreeMap::new()
+            }
+        };
         faults.extend(compare_files(&patches, &files));
         if faults.is_empty() {
             Ok(Self { patches, files })
@@ -138,6 +147,29 @@ impl Series {
         Ok(Resolved { base, trees })
     }
 
+    /// What keeps resolved patches out of a project: trees that cannot be written everywhere, and patches that an export
+    /// would write otherwise. `patch lint` reports all of it; nothing is applied or locked before it is empty.
+    ///
+    /// # Errors
+    /// Objects that cannot be read.
+    pub(crate) fn faults(&self, repo: &Repository, resolved: &Resolved) -> Result<Vec<Error>> {
+        let mut faults = Vec::new();
+        match Listing::of_tree(repo, resolved.final_tree()) {
+            Err(error @ Error::Git(_)) => return Err(error),
+            listing => faults.extend(listing.err()),
+        }
+        for (at, patch) in self.patches.iter().enumerate() {
+            let (before, after) = resolved.around(at);
+            let adds: Vec<_> = patch.header.adds().collect();
+            match patch::export(repo, &patch.name, &patch.header, before, after, &adds) {
+                Ok(text) if Oid::hash_object(ObjectType::Blob, &text)? == patch.blob => {}
+                Ok(_) => faults.push(Error::NotCanonical(patch.name.clone())),
+                Err(error) => faults.push(error),
+            }
+        }
+        Ok(faults)
+    }
+
     fn add_files(&self, repo: &Repository, patch: &Patch, tree: Oid) -> Result<Oid> {
         let added: Vec<_> = patch
             .header
@@ -151,11 +183,19 @@ impl Series {
         let mut index = Index::new()?;
         index.read_tree(&base)?;
         for (path, (entry, file)) in added {
+            let fail = |reason| Err(Error::patch(&patch.name, reason));
             if base.get_path(path.as_ref()).is_ok() {
-                return Err(Error::patch(
-                    &patch.name,
-                    format!("it adds {path}, which is in tree {tree} already"),
-                ));
+                return fail(format!("it adds {path}, which is in tree {tree} already"));
+            }
+            // An index would drop the file for the folder.
+            for (end, _) in path.match_indices('/') {
+                let above = &path[..end];
+                let found = base.get_path(above.as_ref()).ok();
+                if found.is_some_and(|entry| entry.kind() != Some(ObjectType::Tree)) {
+                    return fail(format!(
+                        "it adds {path}, but {above} is a file in tree {tree}"
+                    ));
+                }
             }
             repo.odb()?.write(ObjectType::Blob, &file.bytes)?;
             index.add(&index_entry(path, *entry))?;
@@ -240,14 +280,39 @@ fn compare_names(folder: &Utf8Path, names: &[String]) -> Result<Vec<String>> {
     let stray = there
         .difference(&listed)
         .map(|name| format!("{name}.patch is not listed in series"));
-    Ok(missing.chain(stray).collect())
+    let mut faults: Vec<_> = missing.chain(stray).collect();
+    for name in &there {
+        let kind = kind(&folder.join(format!("{name}.patch")))?;
+        if let Some(other) = kind.filter(|kind| *kind != "a file") {
+            faults.push(format!("{name}.patch is {other}, expected a file"));
+        }
+    }
+    Ok(faults)
+}
+
+/// What lies at a path, in words; nothing may.
+fn kind(path: &Utf8Path) -> Result<Option<&'static str>> {
+    if !read::is_there(path)? {
+        return Ok(None);
+    }
+    let kind = fs::symlink_metadata(path)?.file_type();
+    Ok(Some(if kind.is_file() {
+        "a file"
+    } else if kind.is_dir() {
+        "a folder"
+    } else if kind.is_symlink() {
+        "a link"
+    } else {
+        "a pipe or a device"
+    }))
 }
 
 fn read_files(folder: &Utf8Path) -> Result<BTreeMap<String, (Entry, File)>> {
-    if !folder.is_dir() {
-        return Ok(BTreeMap::new());
-    }
     let snapshot = Snapshot::of_dir(folder)?;
+    let windows = |file: &File| file.bytes.windows(2).any(|pair| pair == b"\r\n");
+    if let Some((path, _)) = snapshot.0.iter().find(|(_, file)| windows(file)) {
+        return Err(Error::LineEnds(format!("patches/files/{path}")));
+    }
     let listing = snapshot.listing()?;
     Ok(snapshot
         .0

@@ -7,6 +7,7 @@ use camino::Utf8Path;
 use fs_err as fs;
 
 use crate::error::Result;
+use crate::place::scratch;
 use crate::place::step::{may_exchange, step};
 use crate::tree::{File, Mode, Snapshot};
 
@@ -96,14 +97,28 @@ pub(crate) fn remove_tree(path: &Utf8Path) -> Result<()> {
     Ok(fs::remove_dir(path)?)
 }
 
-/// Gives a file another content in one step: written beside it, then renamed over it.
+/// Gives a file another content in one step: written beside it, then renamed over it. What a killed run wrote beside it
+/// goes.
 pub(crate) fn replace(path: &Utf8Path, bytes: &[u8]) -> Result<()> {
-    let name = path.file_name().unwrap_or_default();
-    let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let prefix = format!(".{}.", path.file_name().unwrap_or_default());
+    let of_a_run = |name: &str| {
+        let number = name.strip_prefix(&prefix);
+        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    if let Some(folder) = path.parent() {
+        scratch::sweep(folder, of_a_run);
+    }
+    let beside = path.with_file_name(format!("{prefix}{}", std::process::id()));
     step();
-    let written = fs::write(&beside, bytes)
-        .map_err(Into::into)
-        .and_then(|()| rename(&beside, path));
+    let write = || {
+        let mut file = fs::File::create(&beside)?;
+        scratch::claim(&file);
+        Ok(file.write_all(bytes)?)
+    };
+    // Another run may have swept it before it was claimed.
+    let written = write()
+        .and_then(|()| rename(&beside, path))
+        .or_else(|_: crate::Error| write().and_then(|()| rename(&beside, path)));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }

@@ -3,8 +3,16 @@
 use std::env;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use fs_err as fs;
 
 use crate::error::{Error, Result};
+use crate::place::scratch::{Scratch, sweep};
+
+const LOCK: &str = "mlx.lock";
+const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
+
+/// How the names of unfinished work begin.
+pub(crate) const SCRATCH: &str = "tmp-";
 
 /// A checkout of mlx-overlay: the folder that holds `mlx.toml`.
 #[derive(Debug, Clone)]
@@ -58,6 +66,21 @@ impl Workspace {
         self.root.join("mlx.lock")
     }
 
+    /// `mlx.lock` and its copy in the package that is published with it, by their paths in the checkout. Not a link: git
+    /// writes one as a text where `core.symlinks` is off.
+    pub(crate) fn lock_files(&self) -> Vec<&'static str> {
+        let mut files = vec![LOCK];
+        if self
+            .root
+            .join(LOCK_COPY)
+            .parent()
+            .is_some_and(Utf8Path::is_dir)
+        {
+            files.push(LOCK_COPY);
+        }
+        files
+    }
+
     /// `patches/`: the series, the patches and the added files.
     pub fn patches(&self) -> Utf8PathBuf {
         self.root.join("patches")
@@ -76,5 +99,23 @@ impl Workspace {
     /// `target/overlay`: what was fetched. Safe to delete; it is fetched anew.
     pub fn cache(&self) -> Utf8PathBuf {
         self.root.join("target/overlay")
+    }
+
+    /// A folder in the cache for unfinished work.
+    pub(crate) fn scratch(&self) -> Result<Scratch> {
+        let cache = self.cache();
+        fs::create_dir_all(&cache)?;
+        Scratch::new(&cache, SCRATCH)
+    }
+
+    /// Removes what killed runs left in the cache, those of earlier versions too.
+    pub(crate) fn sweep_scratch(&self) {
+        let cache = self.cache();
+        sweep(&cache, |name| {
+            name.starts_with(SCRATCH) || name.starts_with("mlx.git-")
+        });
+        sweep(&cache.join("inputs"), |name| {
+            name.starts_with(".unpacking-")
+        });
     }
 }

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::io::{Cursor, Read};
 
-use liblzma::stream::Stream;
+use camino::Utf8Path;
+use flate2::bufread::GzDecoder;
+use liblzma::stream::{self, Stream};
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
 use crate::error::{Error, Result};
+use crate::read;
+use crate::tree::bounds::{Bounds, Tally};
 use crate::tree::path;
 use crate::tree::{File, Mode, Snapshot};
-
-/// More than any source here unpacks to; what exceeds it is not one of them.
-const LARGEST: u64 = 1 << 30;
 
 /// The memory that an .xz may ask for before its first byte; `xz -9` asks for 65 MiB.
 const LARGEST_DICTIONARY: u64 = 256 << 20;
@@ -35,12 +36,20 @@ pub(crate) fn download(url: &str, expected: &str) -> Result<Vec<u8>> {
             response
                 .body_mut()
                 .with_config()
-                .limit(LARGEST)
+                .limit(Bounds::default().bytes)
                 .read_to_vec()
         })
         .map_err(|error| Error::source(url, error))?;
     check_sum(url, &bytes, expected)?;
     Ok(bytes)
+}
+
+/// Reads an archive that lies here.
+///
+/// # Errors
+/// It is larger than an archive may be.
+pub(crate) fn read_file(path: &Utf8Path) -> Result<Vec<u8>> {
+    read::at_most(path, Bounds::default().bytes)
 }
 
 /// Checks the sum of a file.
@@ -60,22 +69,31 @@ pub(crate) fn check_sum(file: &str, bytes: &[u8], expected: &str) -> Result<()> 
 /// given, those below the one folder that holds everything.
 ///
 /// # Errors
-/// Damaged or cut-off archives, hostile or clashing names, anything that is neither file, link nor folder.
+/// Damaged or cut-off archives, hostile or clashing names, anything that is neither file, link nor folder, more files
+/// or bytes than a source may have.
 pub fn unpack(origin: &str, bytes: &[u8], folder: Option<&str>) -> Result<Snapshot> {
+    unpack_within(Bounds::default(), origin, bytes, folder)
+}
+
+pub(crate) fn unpack_within(
+    bounds: Bounds,
+    origin: &str,
+    bytes: &[u8],
+    folder: Option<&str>,
+) -> Result<Snapshot> {
+    let mut tally = bounds.tally(origin);
     let files = if bytes.starts_with(&[0x1f, 0x8b]) {
-        untar(
-            origin,
-            &decompress(origin, flate2::read::GzDecoder::new(bytes))?,
-        )?
+        let tar = gunzip(bytes, &mut bounds.tally(origin))?;
+        untar(&tar, &mut tally)?
     } else if bytes.starts_with(b"\xfd7zXZ\0") {
-        let decoder = Stream::new_stream_decoder(LARGEST_DICTIONARY, 0)
+        let decoder = Stream::new_stream_decoder(LARGEST_DICTIONARY, stream::CONCATENATED)
             .map_err(|error| Error::source(origin, error))?;
-        untar(
-            origin,
-            &decompress(origin, liblzma::read::XzDecoder::new_stream(bytes, decoder))?,
-        )?
+        let reader = liblzma::read::XzDecoder::new_stream(bytes, decoder);
+        let mut tar = Vec::new();
+        decompress(reader, &mut bounds.tally(origin), &mut tar)?;
+        untar(&tar, &mut tally)?
     } else if bytes.starts_with(b"PK\x03\x04") {
-        unzip(origin, bytes)?
+        unzip(bytes, &mut tally)?
     } else {
         return Err(Error::source(
             origin,
@@ -87,35 +105,54 @@ pub fn unpack(origin: &str, bytes: &[u8], folder: Option<&str>) -> Result<Snapsh
     below(origin, snapshot, folder)
 }
 
-fn decompress(origin: &str, reader: impl Read) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    reader
-        .take(LARGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| {
-            Error::source(
-                origin,
-                format!("the archive is damaged or cut off: {error}"),
-            )
-        })?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(Error::source(
-            origin,
-            format!("the archive unpacks to more than {LARGEST} bytes"),
-        ));
-    }
-    Ok(bytes)
+fn damaged(origin: &str, error: impl std::fmt::Display) -> Error {
+    Error::source(
+        origin,
+        format!("the archive is damaged or cut off: {error}"),
+    )
 }
 
-fn untar(origin: &str, bytes: &[u8]) -> Result<BTreeMap<String, File>> {
-    let damaged = |error: std::io::Error| {
-        Error::source(
-            origin,
-            format!("the archive is damaged or cut off: {error}"),
-        )
-    };
+/// All members of a gzip file: what was compressed piece by piece is one file.
+fn gunzip(bytes: &[u8], tally: &mut Tally<'_>) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    let mut rest = bytes;
+    // Tapes and block devices pad with zeros.
+    while rest.iter().any(|byte| *byte != 0) {
+        tally.entry()?;
+        let mut member = GzDecoder::new(rest);
+        decompress(&mut member, tally, &mut all)?;
+        rest = member.into_inner();
+    }
+    Ok(all)
+}
+
+/// Appends what a decoder gives.
+fn decompress(reader: impl Read, tally: &mut Tally<'_>, all: &mut Vec<u8>) -> Result<()> {
+    let before = all.len();
+    let read = reader.take(tally.left() + 1).read_to_end(all);
+    read.map_err(|error| {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+        match cause {
+            Some(stream::Error::MemLimit) => Error::source(
+                tally.origin(),
+                format!("memory limit reached: it asks for more than {LARGEST_DICTIONARY} bytes"),
+            ),
+            _ => damaged(tally.origin(), error),
+        }
+    })?;
+    tally.bytes((all.len() - before) as u64)
+}
+
+fn untar(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> {
     let mut files = BTreeMap::new();
-    for entry in tar::Archive::new(bytes).entries().map_err(damaged)? {
+    let mut archive = tar::Archive::new(bytes);
+    for entry in archive
+        .entries()
+        .map_err(|error| damaged(tally.origin(), error))?
+    {
+        tally.entry()?;
+        let origin = tally.origin();
+        let damaged = |error: std::io::Error| damaged(origin, error);
         let mut entry = entry.map_err(damaged)?;
         let name = String::from_utf8(entry.path_bytes().into_owned())
             .map_err(|_| Error::source(origin, "a name is not UTF-8"))?;
@@ -149,49 +186,52 @@ fn untar(origin: &str, bytes: &[u8]) -> Result<BTreeMap<String, File>> {
         };
         add(origin, &mut files, name, file)?;
     }
+    // Two tars in one file, say: what reads the first alone would not see the other.
+    if archive.into_inner().iter().any(|byte| *byte != 0) {
+        return Err(Error::source(
+            tally.origin(),
+            "something follows the end of the archive in it",
+        ));
+    }
     Ok(files)
 }
 
-fn unzip(origin: &str, bytes: &[u8]) -> Result<BTreeMap<String, File>> {
+fn unzip(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> {
     const KIND: u32 = 0o170_000;
+    const REGULAR: u32 = 0o100_000;
     const LINK: u32 = 0o120_000;
-    let damaged = |error: &dyn std::fmt::Display| {
-        Error::source(
-            origin,
-            format!("the archive is damaged or cut off: {error}"),
-        )
-    };
     let mut files = BTreeMap::new();
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(&error))?;
-    let mut unpacked = 0;
+    let mut archive =
+        zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(tally.origin(), error))?;
+    if archive.has_duplicate_names() {
+        return Err(Error::source(tally.origin(), "a name is in it twice"));
+    }
     for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).map_err(|error| damaged(&error))?;
+        tally.entry()?;
+        let mut entry = archive
+            .by_index(index)
+            .map_err(|error| damaged(tally.origin(), error))?;
         if entry.is_dir() {
             continue;
         }
         let name = std::str::from_utf8(entry.name_raw())
-            .map_err(|_| Error::source(origin, "a name is not UTF-8"))?
+            .map_err(|_| Error::source(tally.origin(), "a name is not UTF-8"))?
             .to_owned();
         let bits = entry.unix_mode().unwrap_or(0o644);
-        let mode = if bits & KIND == LINK {
-            Mode::Link
-        } else {
-            Mode::from_permissions(bits)
+        let mode = match bits & KIND {
+            LINK => Mode::Link,
+            // Packers of other systems give none.
+            0 | REGULAR => Mode::from_permissions(bits),
+            other => {
+                return Err(Error::source(
+                    tally.origin(),
+                    format!("{name} is of kind {other:o}; only files and links are known"),
+                ));
+            }
         };
         let mut bytes = Vec::new();
-        entry
-            .by_ref()
-            .take(LARGEST)
-            .read_to_end(&mut bytes)
-            .map_err(|error| damaged(&error))?;
-        unpacked += bytes.len() as u64;
-        if unpacked >= LARGEST {
-            return Err(Error::source(
-                origin,
-                format!("the archive unpacks to more than {LARGEST} bytes"),
-            ));
-        }
-        add(origin, &mut files, name, File { mode, bytes })?;
+        decompress(&mut entry, tally, &mut bytes)?;
+        add(tally.origin(), &mut files, name, File { mode, bytes })?;
     }
     Ok(files)
 }

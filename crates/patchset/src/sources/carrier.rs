@@ -107,7 +107,7 @@ impl Package {
     /// One file of it.
     pub(crate) fn file(&self, path: &str) -> Result<Vec<u8>> {
         match self {
-            Self::Folder { folder, .. } => Ok(fs::read(folder.join(path))?),
+            Self::Folder { folder, .. } => archive::read_file(&folder.join(path)),
             Self::Unpacked(snapshot) => snapshot
                 .0
                 .get(path)

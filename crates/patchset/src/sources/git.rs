@@ -1,11 +1,10 @@
 //! A git repository. The `git` program transports (it knows the user's proxies, keys and certificates, and building
 //! xtask needs no TLS headers for it); libgit2 reads what came.
 
-use camino::Utf8Path;
 use git2::{Oid, Repository, RepositoryInitOptions};
 
 use crate::error::{Error, Result};
-use crate::model::manifest::Pin;
+use crate::model::manifest::{Pin, TreeOrigin};
 use crate::process;
 use crate::progress::Progress;
 use crate::sources::store::Store;
@@ -21,7 +20,8 @@ const FOREIGN_VARIABLES: [&str; 7] = [
     "GIT_NAMESPACE",
 ];
 
-/// Fetches the pin's tag, or its commit where there is no tag, without history; gives the commit and its tree.
+/// Fetches the pin's tag, or its commit if there is no tag, without history; gives the commit and its tree. If a pin
+/// was reconstructed from files alone, the tag is asked that a release of its version has.
 ///
 /// # Errors
 /// What `git` says, or that the name does not lead to a commit.
@@ -34,6 +34,9 @@ pub(super) fn fetch(
     match (&pin.tag, pin.full_commit()) {
         (Some(tag), _) => fetch_name(store, url, &format!("refs/tags/{tag}"), progress),
         (None, Some(commit)) => fetch_name(store, url, &commit.to_string(), progress),
+        (None, None) if pin.commit.is_none() && pin.tree_origin == TreeOrigin::Reconstructed => {
+            fetch_name(store, url, &format!("refs/tags/v{}", pin.version), progress)
+        }
         (None, None) => {
             let message = format!(
                 "expected a tag or a whole commit id in the pin of {}; it has neither",
@@ -55,10 +58,8 @@ pub(crate) fn fetch_name(
     progress: Progress<'_>,
 ) -> Result<(Oid, Oid)> {
     const LOCAL: &str = "refs/fetched";
-    let folder = tempfile::tempdir()?;
-    let folder = Utf8Path::from_path(folder.path()).ok_or_else(|| {
-        Error::source(folder.path().display().to_string(), "the path is not UTF-8")
-    })?;
+    let scratch = store.scratch()?;
+    let folder = scratch.path();
     let mut options = RepositoryInitOptions::new();
     options.bare(true).external_template(false);
     let landing = Repository::init_opts(folder, &options)?;

@@ -9,7 +9,7 @@ use crate::model::manifest::Input;
 use crate::place::disk;
 use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
-use crate::sources::archive::{check_sum, download, unpack};
+use crate::sources::archive::{check_sum, download, read_file, unpack};
 use crate::sources::carrier::Package;
 use crate::tree::Listing;
 
@@ -76,12 +76,8 @@ fn fetch_one(
     };
 
     fs::create_dir_all(&all)?;
-    let beside = tempfile::Builder::new()
-        .prefix(".unpacking-")
-        .tempdir_in(&all)?;
-    let beside = Utf8Path::from_path(beside.path())
-        .map(|path| path.join(&input.name))
-        .ok_or_else(|| Error::source(all.as_str(), "the path is not UTF-8"))?;
+    let scratch = workspace.scratch()?;
+    let beside = scratch.path().join(&input.name);
     disk::write_tree(&beside, &snapshot)?;
     disk::remove_tree(&folder)?;
     disk::rename(&beside, &folder)?;
@@ -110,7 +106,7 @@ fn local_archive(workspace: &Workspace, input: &Input) -> Result<Option<Vec<u8>>
     for name in [input.url.as_str(), input.carrier.archive.as_str()] {
         let path = folder.join(name.rsplit('/').next().unwrap_or(name));
         if path.is_file() {
-            let bytes = fs::read(&path)?;
+            let bytes = read_file(&path)?;
             check_sum(path.as_str(), &bytes, &input.sha256)?;
             return Ok(Some(bytes));
         }
@@ -138,6 +134,7 @@ fn bring(
                 failures.push(SourceFailure {
                     source: source.clone(),
                     reason: error.to_string(),
+                    other: None,
                 });
             })
             .ok()

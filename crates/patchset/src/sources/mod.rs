@@ -1,11 +1,11 @@
-//! Brings the pinned tree into the [`Store`]. Content decides: whoever brings it, it counts if it hashes to the pinned
-//! tree id.
+//! Fetches the pinned tree into the [`Store`]. Content decides: whichever source has it, it counts if it hashes to the
+//! pinned tree id.
 
 pub(crate) mod archive;
 mod carrier;
-mod folder;
 mod git;
 pub mod inputs;
+pub(crate) mod local;
 pub mod store;
 
 use camino::Utf8Path;
@@ -13,7 +13,7 @@ use git2::Oid;
 
 use crate::error::{Error, Result};
 
-use crate::model::lock::{Confirmed, Lock, base_tree};
+use crate::model::lock::{Confirmed, Lock, Replaced, Verdict, base_tree};
 use crate::model::manifest::{Pin, Source, TreeOrigin};
 use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
@@ -41,18 +41,20 @@ pub struct Request<'a> {
     pub refresh: bool,
     /// A folder, repository or archive to take instead of the pin's sources.
     pub source: Option<&'a Utf8Path>,
+    /// The tree that the user takes in place of a reconstructed one.
+    pub accept: Option<Oid>,
 }
 
-/// What a fetch came to.
+/// The result of a fetch.
 #[derive(Debug, Clone)]
 pub struct Fetched {
     /// The tree, now whole in the store.
     pub tree: Oid,
-    /// Who brought it, in words.
+    /// Which source had it, in words.
     pub source: String,
-    /// The commit and tree that a git source gave for a reconstructed pin.
-    pub confirmed: Option<Confirmed>,
-    /// Sources that were tried before and did not do.
+    /// What this fetch says about a reconstructed pin.
+    pub verdict: Option<Verdict>,
+    /// Sources that were tried before and failed.
     pub failures: Vec<SourceFailure>,
     /// Nothing was fetched: the store had it.
     pub cached: bool,
@@ -69,17 +71,25 @@ enum Brought {
     Commit { commit: Oid, tree: Oid },
 }
 
-/// Brings the pinned tree into the store.
+/// Fetches the pinned tree into the store, or the one that the user takes in its place.
 ///
 /// # Errors
-/// [`Error::Sources`] with every source's reason where none of them does.
+/// [`Error::Sources`] with every source's reason if all of them fail.
 pub fn fetch(
     workspace: &Workspace,
     store: &Store,
     request: Request<'_>,
     progress: Progress<'_>,
 ) -> Result<Fetched> {
-    let expected = base_tree(request.pin, request.lock);
+    let pin = request.pin;
+    if request.accept.is_some_and(|tree| tree != pin.tree)
+        && pin.tree_origin != TreeOrigin::Reconstructed
+    {
+        return Err(Error::NotReplaceable(pin.tree));
+    }
+    let expected = request
+        .accept
+        .unwrap_or_else(|| base_tree(pin, request.lock));
     if request.source.is_none()
         && !request.refresh
         && let Some(source) = store.source_of(expected)
@@ -87,7 +97,7 @@ pub fn fetch(
         return Ok(Fetched {
             tree: expected,
             source,
-            confirmed: None,
+            verdict: verdict(request, expected, None),
             failures: Vec::new(),
             cached: true,
         });
@@ -98,6 +108,13 @@ pub fn fetch(
     }
 }
 
+/// A source that has other files than the pinned ones, by its place among the failures.
+struct Other {
+    at: usize,
+    found: Oid,
+    listing: Listing,
+}
+
 fn fetch_pinned(
     workspace: &Workspace,
     store: &Store,
@@ -106,40 +123,40 @@ fn fetch_pinned(
     progress: Progress<'_>,
 ) -> Result<Fetched> {
     let mut failures: Vec<SourceFailure> = Vec::new();
-    // Files of sources that brought another tree; named file by file once the right one is here.
-    let mut others: Vec<(usize, Listing)> = Vec::new();
+    // Compared file by file once the right ones are here.
+    let mut others: Vec<Other> = Vec::new();
     for source in &request.pin.sources {
-        let name = describe(source, request.pin);
+        let mut name = describe(source, request.pin);
         progress(Event::Trying(&name));
-        let reason = match bring(workspace, store, request, source, progress) {
-            Ok(Brought::Commit { commit, tree }) => {
-                match judge(request.pin, expected, commit, tree) {
-                    Ok(confirmed) => {
-                        store.adopt(tree, &format!("{name}, commit {commit}"))?;
-                        return finish(store, tree, name, confirmed, failures, others);
-                    }
-                    Err(error) => error.to_string(),
-                }
-            }
-            Ok(Brought::Files { snapshot, checksum }) => {
-                let name = match checksum {
-                    Some(checksum) => format!("{name} (sha256 {checksum})"),
-                    None => name.clone(),
+        let brought = bring(workspace, store, request, source, progress)
+            .and_then(|brought| check(store, request.pin, brought, expected, &mut name));
+        let (reason, other) = match brought {
+            Ok(Checked::Right(commit)) => {
+                let fetched = Fetched {
+                    tree: expected,
+                    source: name,
+                    verdict: verdict(request, expected, commit),
+                    failures,
+                    cached: false,
                 };
-                match accept(store, &snapshot, expected, &name)? {
-                    Accepted::Yes => return finish(store, expected, name, None, failures, others),
-                    Accepted::No(listing, error) => {
-                        others.push((failures.len(), listing));
-                        error.to_string()
-                    }
-                }
+                return finish(store, fetched, others, progress);
             }
-            Err(error) => error.to_string(),
+            Ok(Checked::Other(found, listing)) => {
+                let at = failures.len();
+                let error = mismatch(store, expected, found, &listing)?;
+                others.push(Other { at, found, listing });
+                (error.to_string(), Some(found))
+            }
+            Err(error) => (error.to_string(), None),
         };
-        progress(Event::Skipped(&format!("{name}: {reason}")));
+        // Another tree is reported when it can be said what differs.
+        if other.is_none() {
+            progress(Event::Skipped(&format!("{name}: {reason}")));
+        }
         failures.push(SourceFailure {
             source: name,
             reason,
+            other,
         });
     }
     Err(Error::Sources {
@@ -159,26 +176,27 @@ fn fetch_local(
 ) -> Result<Fetched> {
     let name = path.to_string();
     progress(Event::Trying(&name));
-    let snapshot = folder::bring(path, request.pin, expected)?;
-    let (found, mut error) = match accept(store, &snapshot, expected, &name)? {
-        Accepted::Yes => return finish(store, expected, name, None, Vec::new(), Vec::new()),
-        Accepted::No(listing, error) => (listing, error),
+    let snapshot = local::bring(path, request.pin, expected)?;
+    let (found, listing) = match accept(store, &snapshot, expected, &name)? {
+        Accepted::Yes => {
+            return Ok(Fetched {
+                tree: expected,
+                source: name,
+                verdict: verdict(request, expected, None),
+                failures: Vec::new(),
+                cached: false,
+            });
+        }
+        Accepted::No(found, listing) => (found, listing),
     };
-    // The pin's own sources can tell which files differ.
-    if let Error::TreeMismatch {
-        difference: difference @ None,
-        ..
-    } = &mut error
-        && fetch_pinned(workspace, store, request, expected, progress)
-            .is_ok_and(|fetched| fetched.tree == expected)
-    {
-        *difference = Some(Box::new(
-            Listing::of_tree(store.repo(), expected)?.difference(&found),
-        ));
+    // The pin's own sources know which files differ.
+    if store.source_of(expected).is_none() {
+        let _ = fetch_pinned(workspace, store, request, expected, progress);
     }
     let failures = vec![SourceFailure {
         source: name,
-        reason: error.to_string(),
+        reason: mismatch(store, expected, found, &listing)?.to_string(),
+        other: Some(found),
     }];
     Err(Error::Sources {
         version: request.pin.version.clone(),
@@ -187,58 +205,86 @@ fn fetch_local(
     })
 }
 
+/// Says of the sources that have another tree what differs, and that they were skipped.
 fn finish(
     store: &Store,
-    tree: Oid,
-    source: String,
-    confirmed: Option<Confirmed>,
-    mut failures: Vec<SourceFailure>,
-    others: Vec<(usize, Listing)>,
+    mut fetched: Fetched,
+    others: Vec<Other>,
+    progress: Progress<'_>,
 ) -> Result<Fetched> {
-    if !others.is_empty() {
-        let reference = Listing::of_tree(store.repo(), tree)?;
-        for (index, found) in others {
-            let difference = Some(Box::new(reference.difference(&found)));
-            failures[index].reason = Error::TreeMismatch {
-                expected: tree,
-                found: found.tree_id()?,
-                difference,
-            }
-            .to_string();
-        }
+    for Other { at, found, listing } in others {
+        let failure = &mut fetched.failures[at];
+        failure.reason = mismatch(store, fetched.tree, found, &listing)?.to_string();
+        progress(Event::Skipped(&failure.to_string()));
     }
-    Ok(Fetched {
-        tree,
-        source,
-        confirmed,
-        failures,
-        cached: false,
-    })
+    Ok(fetched)
 }
 
-/// Whether a git source's commit is the pinned one, and what that says about a reconstructed tree id.
-fn judge(pin: &Pin, expected: Oid, commit: Oid, tree: Oid) -> Result<Option<Confirmed>> {
-    match &pin.commit {
-        Some(known) if !pin.is_commit(commit) => {
-            let message = format!("expected commit {known}, {} is at {commit}", pin.name());
-            Err(Error::source("git", message))
+/// What follows for a reconstructed pin from the tree that was fetched, and from the commit if git had it.
+fn verdict(request: Request<'_>, tree: Oid, commit: Option<Oid>) -> Option<Verdict> {
+    let pin = request.pin;
+    if pin.tree_origin != TreeOrigin::Reconstructed {
+        None
+    } else if tree == pin.tree {
+        commit.map(|commit| Verdict::Confirmed(Confirmed { commit, tree }))
+    } else if request.accept == Some(tree) {
+        let pinned = pin.tree;
+        Some(Verdict::Replaced(Replaced {
+            tree,
+            pinned,
+            commit,
+        }))
+    } else {
+        None
+    }
+}
+
+/// What a source has, compared with what is wanted.
+enum Checked {
+    /// The right tree, now marked as whole in the store; the commit, if git has it.
+    Right(Option<Oid>),
+    /// Another tree.
+    Other(Oid, Listing),
+}
+
+fn check(
+    store: &Store,
+    pin: &Pin,
+    brought: Brought,
+    expected: Oid,
+    name: &mut String,
+) -> Result<Checked> {
+    match brought {
+        Brought::Commit { commit, tree } => {
+            if let Some(known) = &pin.commit
+                && !pin.is_commit(commit)
+            {
+                let message = format!("expected commit {known}, {} is at {commit}", pin.name());
+                return Err(Error::source("git", message));
+            }
+            *name += &format!(", commit {commit}");
+            let listing = Listing::of_tree(store.repo(), tree)?;
+            if tree != expected {
+                return Ok(Checked::Other(tree, listing));
+            }
+            store.adopt(tree, name)?;
+            Ok(Checked::Right(Some(commit)))
         }
-        // Without a commit the tag alone is no proof: the id must match.
-        Some(_) if pin.tree_origin == TreeOrigin::Reconstructed => {
-            Ok(Some(Confirmed { commit, tree }))
+        Brought::Files { snapshot, checksum } => {
+            if let Some(checksum) = checksum {
+                *name += &format!(" (sha256 {checksum})");
+            }
+            Ok(match accept(store, &snapshot, expected, name)? {
+                Accepted::Yes => Checked::Right(None),
+                Accepted::No(found, listing) => Checked::Other(found, listing),
+            })
         }
-        _ if tree == expected => Ok(None),
-        _ => Err(Error::TreeMismatch {
-            expected,
-            found: tree,
-            difference: None,
-        }),
     }
 }
 
 enum Accepted {
     Yes,
-    No(Listing, Error),
+    No(Oid, Listing),
 }
 
 fn accept(store: &Store, snapshot: &Snapshot, expected: Oid, name: &str) -> Result<Accepted> {
@@ -249,20 +295,22 @@ fn accept(store: &Store, snapshot: &Snapshot, expected: Oid, name: &str) -> Resu
         store.adopt(expected, name)?;
         return Ok(Accepted::Yes);
     }
+    Ok(Accepted::No(found, listing))
+}
+
+/// Another tree than the expected one, file by file if the expected one is here.
+fn mismatch(store: &Store, expected: Oid, found: Oid, listing: &Listing) -> Result<Error> {
     let difference = match store.source_of(expected) {
         Some(_) => Some(Box::new(
-            Listing::of_tree(store.repo(), expected)?.difference(&listing),
+            Listing::of_tree(store.repo(), expected)?.difference(listing),
         )),
         None => None,
     };
-    Ok(Accepted::No(
-        listing,
-        Error::TreeMismatch {
-            expected,
-            found,
-            difference,
-        },
-    ))
+    Ok(Error::TreeMismatch {
+        expected,
+        found,
+        difference,
+    })
 }
 
 fn bring(
@@ -304,6 +352,14 @@ fn bring(
             })
         }
     }
+}
+
+/// The files of a folder or an archive.
+pub(crate) fn unpack_or_read(path: &Utf8Path) -> Result<Snapshot> {
+    if path.is_dir() {
+        return Snapshot::of_dir(path);
+    }
+    unpack(path.as_str(), &archive::read_file(path)?, None)
 }
 
 /// Whether a repository's address leads off this machine.

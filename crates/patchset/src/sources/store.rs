@@ -7,10 +7,11 @@ use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
 use git2::{ObjectType, Oid, Repository, RepositoryInitOptions};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::place::disk;
 use crate::place::exchange;
-use crate::place::workspace::Workspace;
+use crate::place::scratch::Scratch;
+use crate::place::workspace::{SCRATCH, Workspace};
 use crate::tree::{Listing, Snapshot};
 
 /// The cache of fetched objects.
@@ -22,6 +23,7 @@ pub struct Store {
 impl Store {
     /// Opens the cache, and makes it where there is none.
     pub fn open(workspace: &Workspace) -> Result<Self> {
+        workspace.sweep_scratch();
         match Self::open_existing(workspace) {
             Some(store) => Ok(store),
             None => Self::create(workspace),
@@ -31,18 +33,13 @@ impl Store {
     /// Makes the cache beside its place: libgit2 takes a lock file to write a configuration, and one that a killed run
     /// left would stop every later run.
     fn create(workspace: &Workspace) -> Result<Self> {
-        let cache = workspace.cache();
-        fs::create_dir_all(&cache)?;
-        let scratch = tempfile::Builder::new()
-            .prefix("mlx.git-")
-            .tempdir_in(&cache)?;
-        let beside = Utf8Path::from_path(scratch.path())
-            .ok_or_else(|| Error::source(cache.as_str(), "the path is not UTF-8"))?;
+        let scratch = workspace.scratch()?;
+        let beside = scratch.path();
         let made = beside.join("made");
         let mut options = RepositoryInitOptions::new();
         options.bare(true).external_template(false);
         Repository::init_opts(&made, &options)?;
-        let folder = cache.join("mlx.git");
+        let folder = workspace.cache().join("mlx.git");
         // Another run may have been faster. What cannot be opened was begun by one that was killed.
         if fs::rename(&made, &folder).is_err() && Self::open_existing(workspace).is_none() {
             exchange::put(&made, &folder, &beside.join("begun"))?;
@@ -62,6 +59,11 @@ impl Store {
     /// The repository, to read from.
     pub fn repo(&self) -> &Repository {
         &self.repo
+    }
+
+    /// A folder beside it for unfinished work.
+    pub(crate) fn scratch(&self) -> Result<Scratch> {
+        Scratch::new(self.folder.parent().unwrap_or(&self.folder), SCRATCH)
     }
 
     /// Its folder, for the `git` program.

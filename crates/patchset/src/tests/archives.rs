@@ -14,9 +14,10 @@ use super::fixture::{Fixture, upstream};
 use crate::Error;
 use crate::fetch::{Options, fetch};
 use crate::progress::QUIET;
-use crate::sources::archive::check_sum;
+use crate::sources::archive::{check_sum, unpack_within};
 use crate::sources::unpack;
-use crate::tree::{File, Mode, Snapshot};
+use crate::tree::bounds::Bounds;
+use crate::tree::{File, Listing, Mode, Snapshot};
 
 /// A tar; the names are written as they are, also those that the builder would refuse.
 fn tar_of<'a>(entries: impl IntoIterator<Item = (&'a str, EntryType, u32, &'a [u8])>) -> Vec<u8> {
@@ -226,7 +227,7 @@ fn sums_are_checked() {
 #[test]
 fn hostile_names_are_refused() {
     let long = "t/ok";
-    let hostile: [&[(&str, Mode, &[u8])]; 9] = [
+    let hostile: [&[(&str, Mode, &[u8])]; 10] = [
         &[("t/../../escape", Mode::Regular, b"")],
         &[("../escape", Mode::Regular, b"")],
         &[("/absolute", Mode::Regular, b"")],
@@ -237,6 +238,11 @@ fn hostile_names_are_refused() {
         &[
             ("t/link", Mode::Link, b"../other"),
             ("other", Mode::Regular, b""),
+        ],
+        // Leaves it by way of another link.
+        &[
+            ("t/a/b/top", Mode::Link, b"../.."),
+            ("t/out", Mode::Link, b"a/b/top/../x"),
         ],
         &[
             ("t/File", Mode::Regular, b"1"),
@@ -302,4 +308,181 @@ fn a_link_keeps_its_target() {
     for bytes in [gz(&tar_of_tree(&tree, "t/")), zip_of_tree(&tree, "t/")] {
         assert_eq!(unpack("links", &bytes, Some("t")).unwrap(), tree);
     }
+}
+
+#[test]
+fn a_path_of_thousands_of_folders_is_refused_by_a_bound_that_is_named() {
+    let mut builder = Builder::new(Vec::new());
+    let mut header = Header::new_gnu();
+    header.set_size(0);
+    header.set_mode(0o644);
+    // Within the bytes, and beyond.
+    for folders in [100, 12_000] {
+        let path = format!("t/{}f", "d/".repeat(folders));
+        builder.append_data(&mut header, path, &b""[..]).unwrap();
+        let tar = builder.get_ref().clone();
+        let error = unpack("deep.tar.gz", &gz(&tar), Some("t")).unwrap_err();
+        assert!(
+            matches!(&error, Error::UnsafePath { why, .. } if why.contains("more than")),
+            "{error}"
+        );
+        builder = Builder::new(Vec::new());
+    }
+}
+
+#[test]
+fn all_members_of_a_compressed_file_are_read() {
+    let tree = upstream();
+    let tar = tar_of_tree(&tree, "t/");
+    let (one, two) = tar.split_at(700);
+    for (name, bytes) in [
+        ("gz", [gz(one), gz(two)].concat()),
+        ("padded gz", [gz(one), gz(two), vec![0; 512]].concat()),
+        ("xz", [xz(one), xz(two)].concat()),
+    ] {
+        assert_eq!(unpack(name, &bytes, Some("t")).unwrap(), tree, "{name}");
+    }
+    for bytes in [
+        [gz(one), xz(two)].concat(),
+        [gz(&tar), b"more".to_vec()].concat(),
+        [xz(&tar), b"more".to_vec()].concat(),
+    ] {
+        unpack("mixed", &bytes, Some("t")).unwrap_err();
+    }
+    // Readers do not agree on what a second archive in one file means.
+    let error = unpack("two", &gz(&[&tar[..], &tar].concat()), Some("t"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("something follows the end"), "{error}");
+}
+
+#[test]
+fn a_zip_holds_no_name_twice_and_no_devices() {
+    let entries = [
+        ("t/a", Mode::Regular, &b"1"[..]),
+        ("t/b", Mode::Regular, &b"2"[..]),
+    ];
+    let bytes = zip_of(&entries);
+    unpack("fine", &bytes, Some("t")).unwrap();
+    let mut twice = bytes.clone();
+    for at in 0..twice.len() - 3 {
+        if &twice[at..at + 3] == b"t/b" {
+            twice[at + 2] = b'a';
+        }
+    }
+    let error = unpack("twice.zip", &twice, Some("t"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("twice.zip: a name is in it twice"),
+        "{error}"
+    );
+
+    const ATTRIBUTES: usize = 38;
+    let central = bytes.windows(4).position(|four| four == b"PK\x01\x02");
+    for (mode, shown) in [(0o020_644_u32, "20000"), (0o010_644, "10000")] {
+        let mut device = bytes.clone();
+        let at = central.unwrap() + ATTRIBUTES;
+        device[at..at + 4].copy_from_slice(&(mode << 16).to_le_bytes());
+        let error = unpack("device.zip", &device, Some("t"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&format!("of kind {shown}")), "{error}");
+    }
+}
+
+#[test]
+fn what_exceeds_a_bound_is_refused_and_the_bound_is_named() {
+    let tree = upstream();
+    let all: u64 = tree.0.values().map(|file| file.bytes.len() as u64).sum();
+    let tar = tar_of_tree(&tree, "t/");
+    let piecemeal: Vec<u8> = tar.chunks(700).flat_map(gz).collect();
+    let fits = Bounds {
+        entries: 16,
+        bytes: tar.len() as u64,
+    };
+    for (name, bytes, members, size) in [
+        ("gz", gz(&tar), 4, tar.len() as u64),
+        (
+            "members",
+            piecemeal,
+            tar.chunks(700).len() as u64,
+            tar.len() as u64,
+        ),
+        ("xz", xz(&tar), 4, tar.len() as u64),
+        ("zip", zip_of_tree(&tree, "t/"), 4, all),
+    ] {
+        let unpack = |bounds| unpack_within(bounds, name, &bytes, Some("t"));
+        assert_eq!(unpack(fits).unwrap(), tree, "{name}");
+        let few = Bounds {
+            entries: members - 1,
+            ..fits
+        };
+        let error = unpack(few).unwrap_err().to_string();
+        let expected = format!("{name}: it has more than {} entries", members - 1);
+        assert!(error.starts_with(&expected), "{error}");
+        let small = Bounds {
+            bytes: size - 1,
+            ..fits
+        };
+        let error = unpack(small).unwrap_err().to_string();
+        let expected = format!("{name}: it has more than {} bytes", size - 1);
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    // A folder is read into memory too.
+    let fixture = Fixture::new();
+    let folder = fixture.upstream();
+    let links = 1;
+    let files = all - tree.0["dir/sub/link"].bytes.len() as u64;
+    // The folder itself, two below it, three files and a link.
+    let entries = 3 + 3 + links;
+    let read = |entries, bytes| Snapshot::of_dir_within(&folder, &Bounds { entries, bytes });
+    assert_eq!(read(entries, files).unwrap(), tree);
+    assert!(matches!(
+        read(entries - 1, files),
+        Err(Error::TooLarge {
+            unit: "entries",
+            ..
+        })
+    ));
+    assert!(matches!(
+        read(entries, files - 1),
+        Err(Error::TooLarge { unit: "bytes", .. })
+    ));
+}
+
+/// A sparse file of this size takes no room on the disk, and all the memory if it is read.
+#[test]
+fn a_file_larger_than_any_source_is_not_read() {
+    let fixture = Fixture::new();
+    let file = fixture.root().join("large.tar.gz");
+    fs::File::create(&file).unwrap().set_len(40 << 30).unwrap();
+    let inside = fixture.upstream().join("large");
+    for source in [file.clone(), fixture.upstream()] {
+        let options = Options {
+            source: Some(source),
+            offline: true,
+            ..Options::default()
+        };
+        let error = fetch(&fixture.workspace, &options, QUIET)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("more than 268435456 bytes"), "{error}");
+        if file.exists() {
+            fs::rename(&file, &inside).unwrap();
+        }
+    }
+}
+
+/// In a tree that is compared, a large file is only an edit.
+#[test]
+fn a_large_file_is_hashed_piece_by_piece_to_the_same_id() {
+    let fixture = Fixture::new();
+    let size = (64 << 20) + 1;
+    let file = fs::File::create(fixture.upstream().join("large")).unwrap();
+    file.set_len(size).unwrap();
+    let found = Listing::of_dir(&fixture.upstream()).unwrap().0["large"];
+    let whole = vec![0; usize::try_from(size).unwrap()];
+    let expected = git2::Oid::hash_object(git2::ObjectType::Blob, &whole).unwrap();
+    assert_eq!((found.mode, found.blob), (Mode::Regular, expected));
 }

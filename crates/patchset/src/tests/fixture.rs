@@ -98,14 +98,14 @@ impl Fixture {
         let fetched = Fetched {
             tree: self.base,
             source: String::new(),
-            confirmed: None,
+            verdict: None,
             failures: Vec::new(),
             cached: true,
         };
         let repo = Store::open(&self.workspace).unwrap().overlay().unwrap();
         let manifest = self.manifest();
         let lock = next_lock(&repo, &manifest.mlx, &self.series(), None, &fetched, true).unwrap();
-        lock.save(&self.workspace.lock_path()).unwrap();
+        lock.save(&self.workspace).unwrap();
     }
 
     /// Two patches on the upstream files; the first edits two of them, the second one of these again.

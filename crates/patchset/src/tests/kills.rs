@@ -10,6 +10,7 @@ use git2::Oid;
 use super::fixture::Fixture;
 use crate::Workspace;
 use crate::apply::{Options, Target, apply};
+use crate::fetch;
 use crate::place::step;
 use crate::place::vendor::{self, Vendor};
 use crate::progress::QUIET;
@@ -20,10 +21,21 @@ use crate::tree::Listing;
 const FOLDER: &str = "OVERLAY_TEST_CHECKOUT";
 const CHILD: &str = "tests::kills::killed_while_reverting";
 const REVERT: &str = "OVERLAY_TEST_REVERT";
+const UPDATE: &str = "OVERLAY_TEST_UPDATE_LOCK";
+const FETCH: &str = "OVERLAY_TEST_FETCH_FROM";
 const SIGKILL: i32 = 9;
 
 /// What a child process does.
 fn apply_or_revert(folder: String) {
+    if let Ok(source) = std::env::var(FETCH) {
+        let options = fetch::Options {
+            source: Some(source.into()),
+            offline: true,
+            ..fetch::Options::default()
+        };
+        fetch::fetch(&Workspace::at(folder), &options, QUIET).unwrap();
+        return;
+    }
     let target = if std::env::var_os(REVERT).is_some() {
         Target::Pristine
     } else {
@@ -32,6 +44,7 @@ fn apply_or_revert(folder: String) {
     let options = Options {
         target,
         offline: true,
+        update_lock: std::env::var_os(UPDATE).is_some(),
         ..Options::default()
     };
     apply(&Workspace::at(folder), &options, QUIET).unwrap();
@@ -168,4 +181,80 @@ fn killed_while_reverting() {
 #[test]
 fn killed_where_folders_cannot_be_exchanged() {
     kill_at_every_step(Some(Target::Pristine), Target::Applied, false);
+}
+
+/// The lock and its published copy are the old ones or the new ones, both.
+#[test]
+fn killed_while_writing_the_lock() {
+    let fixture = Fixture::new();
+    let copy = fixture
+        .workspace
+        .root()
+        .join("crates/mlx-overlay-sys/mlx.lock");
+    fs_err::create_dir_all(copy.parent().unwrap()).unwrap();
+    fixture.apply().unwrap();
+    let old = fs_err::read_to_string(fixture.workspace.lock_path()).unwrap();
+    let text = fs_err::read_to_string(fixture.patch_file("two")).unwrap();
+    fs_err::write(
+        fixture.patch_file("two"),
+        text.replace("Why: to test", "Why: to test more"),
+    )
+    .unwrap();
+    let (mut undone, mut done) = (0, 0);
+    for step in 1.. {
+        fs_err::write(fixture.workspace.lock_path(), &old).unwrap();
+        fs_err::write(&copy, &old).unwrap();
+        let mut command = child_command(&fixture.workspace, Target::Applied);
+        command
+            .env(step::VARIABLE, step.to_string())
+            .env(UPDATE, "1");
+        let status = command.status().unwrap();
+        assert!(
+            status.success() || status.signal() == Some(SIGKILL),
+            "step {step}: {status}"
+        );
+        drop(Vendor::lock(&fixture.workspace, QUIET).unwrap());
+        let found = fs_err::read_to_string(fixture.workspace.lock_path()).unwrap();
+        assert_eq!(fs_err::read_to_string(&copy).unwrap(), found, "step {step}");
+        if found == old {
+            undone += 1;
+        } else {
+            done += 1;
+        }
+        let mut beside = fixture.workspace.root().read_dir_utf8().unwrap();
+        assert!(beside.all(|entry| !entry.unwrap().file_name().starts_with('.')));
+        if status.success() {
+            break;
+        }
+    }
+    assert!(undone > 5 && done > 2, "{undone} undone, {done} done");
+}
+
+#[test]
+fn killed_while_fetching() {
+    let fixture = Fixture::new();
+    for step in 1.. {
+        let cache = fixture.workspace.cache();
+        fs_err::remove_dir_all(&cache).unwrap();
+        let mut command = child_command(&fixture.workspace, Target::Applied);
+        command
+            .env(step::VARIABLE, step.to_string())
+            .env(FETCH, fixture.upstream());
+        let status = command.status().unwrap();
+        // The next run has the tree, or fetches it, and leaves nothing beside it.
+        let mut command = child_command(&fixture.workspace, Target::Applied);
+        command.env(FETCH, fixture.upstream());
+        assert!(command.status().unwrap().success(), "step {step}");
+        let left = cache.read_dir_utf8().unwrap();
+        let left: Vec<_> = left
+            .map(|entry| entry.unwrap().file_name().to_owned())
+            .collect();
+        assert_eq!(left, ["mlx.git"], "step {step}");
+        let labels = cache.join("mlx.git/sources").read_dir_utf8().unwrap();
+        assert_eq!(labels.count(), 1, "step {step}");
+        if status.success() {
+            assert!(step > 4, "only {step} steps");
+            break;
+        }
+    }
 }

@@ -174,9 +174,190 @@ fn a_mode_that_git_does_not_know_is_refused() {
     let fixture = Fixture::new();
     let text = patch_text(&fixture, "one");
     assert!(text.contains(" 100644\n"));
-    for mode in ["100464", "40000", "100644 ", "x", ""] {
+    for mode in ["100464", "40000", "120000", "100644 ", "x", ""] {
         let error = fault(text.replace(" 100644\n", &format!(" {mode}\n")).as_bytes());
         assert!(error.contains("expected a mode"), "{mode:?}: {error}");
+    }
+}
+
+impl Fixture {
+    /// Applies with a lock written anew; what is refused leaves neither a tree nor another lock.
+    #[track_caller]
+    fn refuses_to_lock(&self) -> Error {
+        let lock = fs::read(self.workspace.lock_path()).unwrap();
+        let options = Options {
+            update_lock: true,
+            offline: true,
+            ..Options::default()
+        };
+        let error = apply(&self.workspace, &options, QUIET).unwrap_err();
+        assert_eq!(fs::read(self.workspace.lock_path()).unwrap(), lock);
+        assert!(!self.workspace.tree().exists(), "{error}");
+        error
+    }
+}
+
+/// libgit2 takes the mode in the index line.
+#[test]
+fn a_patch_changes_no_modes() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    fs::write(
+        fixture.patch_file("one"),
+        text.replace(" 100644\n", " 100755\n"),
+    )
+    .unwrap();
+    let error = fixture.refuses_to_lock().to_string();
+    assert!(
+        error.contains("expected a.txt with mode 100755, found 100644"),
+        "{error}"
+    );
+}
+
+#[test]
+fn patches_over_the_budget_are_not_applied() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.workspace.manifest_path()).unwrap();
+    let lines = fixture.series().changed_lines();
+    let over = format!("budget-lines = {}", lines - 1);
+    let manifest = text.replace("budget-lines = 60", &over);
+    fs::write(fixture.workspace.manifest_path(), manifest).unwrap();
+    let error = fixture.refuses_to_lock();
+    assert!(
+        matches!(error, Error::OverBudget { changed, most } if (changed, most) == (lines, lines - 1)),
+        "{error}"
+    );
+    fixture.revert().unwrap();
+}
+
+#[test]
+fn an_added_file_takes_no_file_away() {
+    let fixture = Fixture::new();
+    let files = fixture.workspace.patches().join("files");
+    fs::create_dir_all(files.join("b.txt/c")).unwrap();
+    fs::rename(files.join(ADDED), files.join("b.txt/c/x")).unwrap();
+    fs::remove_dir(files.join("dir")).unwrap();
+    let text = patch_text(&fixture, "two").replace(ADDED, "b.txt/c/x");
+    fs::write(fixture.patch_file("two"), text).unwrap();
+    let error = fixture.refuses_to_lock().to_string();
+    assert!(
+        error.contains("it adds b.txt/c/x, but b.txt is a file in tree"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_patch_that_an_export_would_write_otherwise_is_not_applied() {
+    let fixture = Fixture::new();
+    let text = patch_text(&fixture, "one");
+    let hunk = text.lines().find(|line| line.starts_with("@@")).unwrap();
+    fs::write(
+        fixture.patch_file("one"),
+        text.replacen(hunk, &format!("{hunk} a heading"), 1),
+    )
+    .unwrap();
+    let error = fixture.refuses_to_lock();
+    assert!(
+        matches!(&error, Error::NotCanonical(name) if name == "one"),
+        "{error}"
+    );
+}
+
+/// By way of a link of upstream's, which stays inside by itself.
+#[test]
+fn an_added_link_does_not_leave_the_tree_by_way_of_another() {
+    let fixture = Fixture::new();
+    let files = fixture.workspace.patches().join("files");
+    fs::remove_file(files.join(ADDED)).unwrap();
+    fs::create_dir_all(files.join("new/sub")).unwrap();
+    std::os::unix::fs::symlink("../..", files.join("new/sub/top")).unwrap();
+    std::os::unix::fs::symlink("new/sub/top/../outside", files.join("out")).unwrap();
+    let text = patch_text(&fixture, "two").replace(ADDED, "new/sub/top\n out");
+    fs::write(fixture.patch_file("two"), text).unwrap();
+    let error = fixture.refuses_to_lock().to_string();
+    assert!(error.contains("by way of another link"), "{error}");
+}
+
+#[test]
+fn what_is_no_file_does_not_drop_out_of_the_series() {
+    type Put = fn(&camino::Utf8Path);
+    let puts: [(Put, &str); 5] = [
+        (
+            |path| std::os::unix::fs::symlink("nowhere", path).unwrap(),
+            "a link",
+        ),
+        (
+            |path| {
+                let other = path.with_file_name("elsewhere");
+                fs::write(&other, "").unwrap();
+                std::os::unix::fs::symlink(other, path).unwrap();
+            },
+            "a link",
+        ),
+        (|path| fs::create_dir(path).unwrap(), "a folder"),
+        (
+            |path| {
+                use rustix::fs::{CWD, FileType, Mode, mknodat};
+                mknodat(CWD, path.as_std_path(), FileType::Fifo, Mode::RWXU, 0).unwrap();
+            },
+            "a pipe",
+        ),
+        (
+            |path| {
+                std::os::unix::net::UnixListener::bind(path).unwrap();
+            },
+            "a pipe or a device",
+        ),
+    ];
+    for (put, kind) in puts {
+        for name in ["two.patch", "files"] {
+            if (name, kind) == ("files", "a folder") {
+                continue;
+            }
+            let fixture = Fixture::new();
+            let path = fixture.workspace.patches().join(name);
+            if path.is_dir() {
+                fs::remove_dir_all(&path).unwrap();
+            } else {
+                fs::remove_file(&path).unwrap();
+            }
+            put(&path);
+            let error = fixture.refuses_to_lock().to_string();
+            assert!(
+                error.contains(&format!("{name} is {kind}")),
+                "{name}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_added_file_with_windows_line_ends_is_refused() {
+    let fixture = Fixture::new();
+    let added = fixture.workspace.patches().join("files").join(ADDED);
+    fs::write(added, "// added whole\r\n").unwrap();
+    let error = fixture.refuses_to_lock();
+    assert!(
+        matches!(&error, Error::LineEnds(file) if file == "patches/files/dir/added.h"),
+        "{error}"
+    );
+}
+
+/// A sparse file of this size takes no room, and all the memory if it is read.
+#[test]
+fn a_patch_of_a_terabyte_is_not_read() {
+    let fixture = Fixture::new();
+    for file in [fixture.patch_file("one"), fixture.workspace.lock_path()] {
+        let fixture_file = fs::read(&file).unwrap();
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        let error = fixture.apply().unwrap_err().to_string();
+        assert!(error.contains("more than 16777216 bytes"), "{error}");
+        fs::write(&file, fixture_file).unwrap();
     }
 }
 

@@ -83,6 +83,7 @@ fn fetch_pin(workspace: &Workspace, pin: &Pin) -> crate::Result<git2::Oid> {
         offline: false,
         refresh: false,
         source: None,
+        accept: None,
     };
     Ok(fetch(workspace, &store, request, QUIET)?.tree)
 }
@@ -314,6 +315,7 @@ fn the_carrier_as_a_crate_file_will_do() {
         offline: true,
         refresh: false,
         source: Some(path),
+        accept: None,
     };
     assert_eq!(
         fetch(&other.1, &store, request, QUIET).unwrap().tree,

@@ -4,10 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 
 use camino::Utf8Path;
 use fs_err as fs;
+use git2::{Repository, Signature};
 
 use super::fixture::{Fixture, upstream, write_snapshot};
+use crate::error::RepositoryFault;
 use crate::fetch::{Options, Outcome, fetch};
 use crate::progress::QUIET;
+use crate::sources::store::Store;
 use crate::tree::Listing;
 use crate::{Error, Result};
 
@@ -109,19 +112,199 @@ fn a_repository_gives_the_pinned_tree_whatever_is_checked_out() {
     assert_eq!(outcome.mlx.tree, fixture.base);
 }
 
+/// A repository with a work tree in the upstream folder, everything committed.
+fn commit_all(folder: &Utf8Path) -> Repository {
+    let repo = Repository::init(folder).unwrap();
+    let mut index = repo.index().unwrap();
+    index
+        .add_all(["*"], git2::IndexAddOption::DEFAULT, None)
+        .unwrap();
+    index.write().unwrap();
+    let tree = repo.find_tree(index.write_tree().unwrap()).unwrap();
+    let who = Signature::now("upstream", "upstream@example.org").unwrap();
+    repo.commit(Some("HEAD"), &who, &who, "all", &tree, &[])
+        .unwrap();
+    drop(tree);
+    repo
+}
+
 #[test]
-fn the_git_folder_of_a_checkout_is_no_part_of_the_tree() {
+fn of_a_work_tree_its_commits_count_and_not_its_files() {
     let fixture = Fixture::new();
-    fs::create_dir_all(fixture.upstream().join(".git/objects")).unwrap();
-    fs::write(
-        fixture.upstream().join(".git/HEAD"),
-        "ref: refs/heads/main\n",
-    )
-    .unwrap();
-    assert_eq!(
-        fixture.fetch_from(&fixture.upstream()).unwrap().mlx.tree,
+    let folder = fixture.upstream();
+    commit_all(&folder);
+    fs::write(folder.join("untracked"), "").unwrap();
+    fs::write(folder.join("a.txt"), "edited").unwrap();
+    assert_eq!(fixture.fetch_from(&folder).unwrap().mlx.tree, fixture.base);
+
+    // The right files without a commit of them are no commit.
+    let other = fixture.root().join("uncommitted");
+    write_snapshot(&other, &upstream());
+    Repository::init(&other).unwrap();
+    let error = fixture.fetch_from(&other).unwrap_err().to_string();
+    let lacks = format!(
+        "this repository has neither tag v1.0.0 nor tree {}",
         fixture.base
     );
+    assert!(error.contains(&lacks), "{error}");
+}
+
+/// Each of them has the pinned files in its work tree.
+#[test]
+fn a_repository_that_does_not_open_is_no_folder_of_files() {
+    let fixture = Fixture::new();
+    type Spoil = fn(&Utf8Path);
+    let spoil: [Spoil; 4] = [
+        |git| {
+            fs::write(
+                git.join("config"),
+                "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n",
+            )
+            .unwrap()
+        },
+        |git| {
+            fs::write(
+                git.join("config"),
+                "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tnewer = true\n",
+            )
+            .unwrap()
+        },
+        |git| {
+            fs::remove_dir_all(git).unwrap();
+            fs::write(git, "gitdir: ../nowhere\n").unwrap();
+        },
+        |git| {
+            fs::remove_dir_all(git).unwrap();
+            std::os::unix::fs::symlink("nowhere", git).unwrap();
+        },
+    ];
+    for (number, spoil) in spoil.iter().enumerate() {
+        let folder = fixture.root().join(format!("spoiled-{number}"));
+        write_snapshot(&folder, &upstream());
+        commit_all(&folder);
+        spoil(&folder.join(".git"));
+        let error = fixture.fetch_from(&folder).unwrap_err();
+        assert!(
+            matches!(
+                &error,
+                Error::Repository {
+                    fault: RepositoryFault::Unreadable(_),
+                    ..
+                }
+            ),
+            "{number}: {error}"
+        );
+    }
+    let bare = fixture.root().join("bare");
+    Repository::init_bare(&bare).unwrap();
+    fs::write(bare.join("config"), "[core\n").unwrap();
+    let error = fixture.fetch_from(&bare).unwrap_err().to_string();
+    assert!(error.contains("cannot be opened"), "{error}");
+}
+
+/// Whatever is wrong with a repository is not the cache's fault.
+#[test]
+fn a_tag_without_a_commit_is_the_repositorys_fault() {
+    let fixture = Fixture::new();
+    let folder = fixture.root().join("repository");
+    let repo = Repository::init_bare(&folder).unwrap();
+    let blob = repo.blob(b"no commit").unwrap();
+    repo.reference("refs/tags/v1.0.0", blob, false, "").unwrap();
+    let error = fixture.fetch_from(&folder).unwrap_err();
+    assert!(
+        matches!(&error, Error::Source { origin, .. } if *origin == folder),
+        "{error}"
+    );
+    let pipe = fixture.root().join("pipe");
+    std::os::unix::net::UnixListener::bind(&pipe).unwrap();
+    let error = fixture.fetch_from(&pipe).unwrap_err().to_string();
+    assert!(error.contains("neither a file nor a folder"), "{error}");
+}
+
+/// What recurses over a tree is held by the bound of its paths.
+#[test]
+fn a_tree_of_git_that_is_too_deep_is_refused() {
+    let fixture = Fixture::new();
+    let store = Store::open(&fixture.workspace).unwrap();
+    let repo = store.repo();
+    let mut tree = repo.treebuilder(None).unwrap().write().unwrap();
+    for _ in 0..5_000 {
+        let mut builder = repo.treebuilder(None).unwrap();
+        builder.insert("d", tree, 0o040_000).unwrap();
+        tree = builder.write().unwrap();
+    }
+    let error = Listing::of_tree(repo, tree).unwrap_err().to_string();
+    assert!(error.contains("below more than 64 folders"), "{error}");
+}
+
+#[test]
+fn a_repository_whose_tag_has_another_tree_says_so() {
+    let fixture = Fixture::new();
+    let mut other = upstream();
+    other.0.remove("b.txt");
+    fixture.make_upstream_repository(&other);
+    let error = fixture
+        .fetch_from(&fixture.root().join("repository"))
+        .unwrap_err()
+        .to_string();
+    let found = other.listing().unwrap().tree_id().unwrap();
+    assert!(
+        error.contains(&format!("expected tree {}, found {found}", fixture.base)),
+        "{error}"
+    );
+}
+
+/// The command that the remedy names brings what is missing.
+#[test]
+fn a_partial_clone_is_told_as_such_and_completed_by_git() {
+    let fixture = Fixture::new();
+    let commit = fixture.make_upstream_repository(&upstream());
+    let root = fixture.root();
+    let repo = Repository::open_bare(root.join("repository")).unwrap();
+    repo.reference("refs/heads/main", commit, false, "")
+        .unwrap();
+    repo.set_head("refs/heads/main").unwrap();
+    let git = |args: &[&str]| {
+        let output = std::process::Command::new("git")
+            .args(["-c", "safe.directory=*"])
+            .args(args)
+            .current_dir(root)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    git(&[
+        "-C",
+        "repository",
+        "config",
+        "uploadpack.allowFilter",
+        "true",
+    ]);
+    let url = format!("file://{root}/repository");
+    for filter in ["blob:none", "tree:0"] {
+        let name = filter.replace(':', "-");
+        let filter = format!("--filter={filter}");
+        git(&["clone", "-q", "--no-checkout", &filter, &url, &name]);
+        let clone = root.join(&name);
+        let error = fixture.fetch_from(&clone).unwrap_err();
+        assert!(
+            matches!(
+                &error,
+                Error::Repository {
+                    fault: RepositoryFault::Incomplete(_),
+                    ..
+                }
+            ),
+            "{filter}: {error}"
+        );
+        git(&["-C", &name, "fetch", "-q", "--refetch", "--no-filter"]);
+        let fetched = fixture.fetch_from(&clone).unwrap();
+        assert_eq!(fetched.mlx.tree, fixture.base);
+    }
 }
 
 #[test]

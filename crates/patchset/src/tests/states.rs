@@ -161,6 +161,27 @@ fn edits_are_named_refused_and_kept() {
     assert!(!kept.join("a.txt").exists(), "only edited files are kept");
 }
 
+/// Nothing is left to keep, and no folder is named that is not there.
+#[test]
+fn of_files_that_were_deleted_none_is_kept() {
+    let fixture = Fixture::new();
+    fixture.apply().unwrap();
+    fs::remove_file(fixture.vendored("b.txt")).unwrap();
+    let options = Options {
+        discard_edits: true,
+        offline: true,
+        ..Options::default()
+    };
+    let outcome = apply(&fixture.workspace, &options, QUIET).unwrap();
+    assert_eq!(outcome.kept_edits, None);
+    assert_eq!(fixture.state(), State::Applied);
+    let left = fs::read_dir(fixture.workspace.vendor()).unwrap();
+    assert!(
+        left.map(|entry| entry.unwrap().file_name())
+            .all(|name| !name.to_string_lossy().contains("edits"))
+    );
+}
+
 /// A link that leads nowhere or to a folder has no content to copy.
 #[test]
 fn links_put_in_by_hand_are_kept_as_links() {

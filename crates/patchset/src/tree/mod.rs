@@ -3,6 +3,7 @@
 //! A tree id depends on content, the executable bit and links alone, so any carrier of the files can be compared with
 //! the upstream commit.
 
+pub(crate) mod bounds;
 pub(crate) mod difference;
 pub mod path;
 
@@ -17,7 +18,17 @@ use walkdir::WalkDir;
 
 use crate::error::{Error, Result};
 
+use bounds::{Bounds, Tally};
+
 pub use difference::Difference;
+
+/// A tree id from its 40 digits.
+///
+/// # Errors
+/// Anything else, a part of an id too.
+pub fn parse_id(text: &str) -> Result<Oid, String> {
+    crate::read::oid(text)
+}
 
 /// What kind of file a path is; git knows no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,9 +101,21 @@ impl Snapshot {
     /// Reads a folder into memory. A `.git` at its top is left out.
     ///
     /// # Errors
-    /// Files that cannot be read, and paths that no tree may hold.
+    /// Files that cannot be read, paths that no tree may hold, and more than is read into memory ([`Bounds`]).
     pub fn of_dir(root: &Utf8Path) -> Result<Self> {
-        let paths = walk(root, Skip::TopGit)?;
+        Self::of_dir_within(root, &Bounds::default())
+    }
+
+    pub(crate) fn of_dir_within(root: &Utf8Path, bounds: &Bounds) -> Result<Self> {
+        let mut tally = bounds.tally(root.as_str());
+        let paths = walk(root, Skip::TopGit, |entry| {
+            tally.entry()?;
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_file() => tally.bytes(metadata.len()),
+                // A folder's size says nothing; what cannot be looked at cannot be read either.
+                _ => Ok(()),
+            }
+        })?;
         let files = paths
             .into_par_iter()
             .map(|path| {
@@ -108,9 +131,15 @@ impl Snapshot {
     /// The files of a tree object.
     ///
     /// # Errors
-    /// Missing objects, and paths that no tree may hold.
+    /// Missing objects, paths that no tree may hold, and more than is read into memory.
     pub fn of_tree(repo: &Repository, tree: Oid) -> Result<Self> {
-        let files = Listing::of_tree(repo, tree)?.0.into_iter();
+        let listing = Listing::of_tree(repo, tree)?;
+        let origin = format!("tree {tree}");
+        let (mut tally, odb) = (Bounds::default().tally(&origin), repo.odb()?);
+        for entry in listing.0.values() {
+            tally.bytes(odb.read_header(entry.blob)?.0 as u64)?;
+        }
+        let files = listing.0.into_iter();
         let files = files.map(|(path, Entry { mode, blob })| {
             let bytes = repo.find_blob(blob)?.content().to_vec();
             Ok((path, File { mode, bytes }))
@@ -125,18 +154,14 @@ impl Snapshot {
     /// # Errors
     /// See [`path`].
     pub fn check_paths(&self, origin: &str) -> Result<()> {
-        for (path, file) in &self.0 {
+        for path in self.0.keys() {
             path::check(path, origin)?;
-            if file.mode == Mode::Link {
-                let target = std::str::from_utf8(&file.bytes).map_err(|_| {
-                    Error::source(
-                        origin,
-                        format!("the link {path:?} has a target that is not UTF-8"),
-                    )
-                })?;
-                path::check_link(path, target, origin)?;
-            }
         }
+        let links = self.0.iter().filter(|(_, file)| file.mode == Mode::Link);
+        check_links(
+            links.map(|(path, file)| (path.as_str(), file.bytes.as_slice())),
+            origin,
+        )?;
         path::check_together(self.0.keys().map(String::as_str), origin)
     }
 
@@ -165,18 +190,11 @@ impl Listing {
     /// # Errors
     /// Files that cannot be read and names that are not UTF-8.
     pub fn of_dir(root: &Utf8Path) -> Result<Self> {
-        walk(root, Skip::Nothing)?
+        walk(root, Skip::Nothing, |_| Ok(()))?
             .into_par_iter()
             .map(|path| {
-                let file = read(&root.join(&path))?;
-                let blob = Oid::hash_object(ObjectType::Blob, &file.bytes)?;
-                Ok((
-                    path,
-                    Entry {
-                        mode: file.mode,
-                        blob,
-                    },
-                ))
+                let entry = hash(&root.join(&path))?;
+                Ok((path, entry))
             })
             .collect::<Result<_>>()
             .map(Listing)
@@ -185,15 +203,32 @@ impl Listing {
     /// The files of a tree object.
     ///
     /// # Errors
-    /// Missing objects, and entries that are neither file, link nor folder.
+    /// Missing objects, entries that are neither file, link nor folder, paths and links that no tree may hold, and more
+    /// entries than a tree may have.
     pub fn of_tree(repo: &Repository, tree: Oid) -> Result<Self> {
         let mut files = BTreeMap::new();
-        collect(repo, tree, "", &mut files)?;
-        let listing = Self(files);
         let origin = format!("tree {tree}");
-        for path in listing.0.keys() {
-            path::check(path, &origin)?;
+        collect(
+            repo,
+            tree,
+            "",
+            &mut Bounds::default().tally(&origin),
+            &mut files,
+        )?;
+        let listing = Self(files);
+        let (mut tally, odb) = (Bounds::default().tally(&origin), repo.odb()?);
+        let mut links = Vec::new();
+        for (path, entry) in &listing.0 {
+            if entry.mode == Mode::Link {
+                // Before it is read.
+                tally.bytes(odb.read_header(entry.blob)?.0 as u64)?;
+                links.push((path.as_str(), repo.find_blob(entry.blob)?));
+            }
         }
+        check_links(
+            links.iter().map(|(path, blob)| (*path, blob.content())),
+            &origin,
+        )?;
         path::check_together(listing.0.keys().map(String::as_str), &origin)?;
         Ok(listing)
     }
@@ -259,14 +294,19 @@ enum Skip {
     TopGit,
 }
 
-/// The relative paths of all files and links below `root`.
-fn walk(root: &Utf8Path, skip: Skip) -> Result<Vec<String>> {
+/// The relative paths of all files and links below `root`. `look` sees every entry first, folders too.
+fn walk(
+    root: &Utf8Path,
+    skip: Skip,
+    mut look: impl FnMut(&walkdir::DirEntry) -> Result<()>,
+) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     let entries = WalkDir::new(root).into_iter().filter_entry(|entry| {
         !(skip == Skip::TopGit && entry.depth() == 1 && entry.file_name() == ".git")
     });
     for entry in entries {
         let entry = entry.map_err(std::io::Error::from)?;
+        look(&entry)?;
         let kind = entry.file_type();
         if kind.is_dir() {
             continue;
@@ -299,19 +339,61 @@ fn read(path: &Utf8Path) -> Result<File> {
     })
 }
 
+/// The id of a file's content. A large one is read piece by piece.
+fn hash(path: &Utf8Path) -> Result<Entry> {
+    const LARGE: u64 = 64 << 20;
+    let metadata = fs::symlink_metadata(path)?;
+    if metadata.is_file() && metadata.len() > LARGE {
+        return Ok(Entry {
+            mode: Mode::from_permissions(metadata.mode()),
+            blob: Oid::hash_file(ObjectType::Blob, path)?,
+        });
+    }
+    let file = read(path)?;
+    Ok(Entry {
+        mode: file.mode,
+        blob: Oid::hash_object(ObjectType::Blob, &file.bytes)?,
+    })
+}
+
+/// Checks the links of a tree, each by itself and all together.
+fn check_links<'a>(
+    links: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    origin: &str,
+) -> Result<()> {
+    let mut targets = Vec::new();
+    for (path, target) in links {
+        let target = std::str::from_utf8(target).map_err(|_| {
+            Error::source(
+                origin,
+                format!("the link {path:?} has a target that is not UTF-8"),
+            )
+        })?;
+        path::check_link(path, target, origin)?;
+        targets.push((path, target));
+    }
+    path::check_chains(targets, origin)
+}
+
 fn collect(
     repo: &Repository,
     tree: Oid,
     prefix: &str,
+    tally: &mut Tally<'_>,
     files: &mut BTreeMap<String, Entry>,
 ) -> Result<()> {
     for item in &repo.find_tree(tree)? {
+        tally.entry()?;
         let name = item
             .name()
             .map_err(|_| Error::source(format!("tree {tree}"), "a name is not UTF-8"))?;
         let path = format!("{prefix}{name}");
+        // Before the folder is entered: the path's bounds are those of this recursion.
+        path::check(&path, tally.origin())?;
         match (item.kind(), Mode::from_git(item.filemode())) {
-            (Some(ObjectType::Tree), _) => collect(repo, item.id(), &format!("{path}/"), files)?,
+            (Some(ObjectType::Tree), _) => {
+                collect(repo, item.id(), &format!("{path}/"), tally, files)?;
+            }
             (Some(ObjectType::Blob), Some(mode)) => {
                 files.insert(
                     path,

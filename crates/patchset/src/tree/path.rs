@@ -1,13 +1,21 @@
 //! Which paths may be part of a tree: none that leaves it, none that some file system would merge with another.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::error::{Error, Result};
+
+/// The most folders and the most bytes of a path. MLX's deepest file is below eight folders; what recurses over a tree
+/// relies on the bound.
+const DEEPEST: usize = 64;
+const LONGEST: usize = 1024;
+
+/// The most links that are followed one after another, as Linux does.
+const MOST_LINKS: usize = 40;
 
 /// Checks one path of a tree (relative, with `/` between its parts).
 ///
 /// # Errors
-/// Empty or absolute paths, `.` and `..`, anything git takes for its own folder, backslashes, drive letters and
+/// Paths of more than 64 folders or 1024 bytes, empty or absolute paths, `.` and `..`, anything git takes for its own folder, backslashes, drive letters and
 /// control characters. `origin` says in the error where the path came from.
 pub fn check(path: &str, origin: &str) -> Result<()> {
     let refuse = |why: &str| {
@@ -19,6 +27,18 @@ pub fn check(path: &str, origin: &str) -> Result<()> {
     };
     if path.is_empty() {
         return refuse("it is empty");
+    }
+    if path.len() > LONGEST {
+        // The whole of it helps nobody.
+        let start: String = path.chars().take(80).collect();
+        return Err(Error::UnsafePath {
+            origin: origin.to_owned(),
+            path: format!("{start}…"),
+            why: format!("it has more than {LONGEST} bytes"),
+        });
+    }
+    if path.matches('/').count() > DEEPEST {
+        return refuse(&format!("it is below more than {DEEPEST} folders"));
     }
     if path.starts_with('/') {
         return refuse("it is absolute");
@@ -75,6 +95,63 @@ pub fn check_link(path: &str, target: &str, origin: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks that no link leaves the tree by way of another one. `links` are the paths and targets of all links of a tree,
+/// each of which passes [`check_link`].
+///
+/// # Errors
+/// A link that leads out of the tree, or through more than 40 links.
+pub fn check_chains<'a>(
+    links: impl IntoIterator<Item = (&'a str, &'a str)>,
+    origin: &str,
+) -> Result<()> {
+    // By folded paths: a file system that ignores case follows `A` where the tree has `a`.
+    let links: HashMap<String, (&str, &str)> = links
+        .into_iter()
+        .map(|(path, target)| (path.to_lowercase(), (path, target)))
+        .collect();
+    for (folded, (path, target)) in &links {
+        let refuse = |why: String| {
+            Err(Error::UnsafePath {
+                origin: origin.to_owned(),
+                path: (*path).to_owned(),
+                why,
+            })
+        };
+        let mut place: Vec<String> = folded.split('/').map(str::to_owned).collect();
+        place.pop();
+        let mut followed = 0;
+        let mut ahead: VecDeque<String> = target
+            .to_lowercase()
+            .split('/')
+            .map(str::to_owned)
+            .collect();
+        while let Some(part) = ahead.pop_front() {
+            match part.as_str() {
+                "" | "." => continue,
+                ".." if place.pop().is_none() => {
+                    return refuse(format!(
+                        "it is a link to {target:?}, which leads out of the tree by way of another link"
+                    ));
+                }
+                ".." => continue,
+                _ => place.push(part),
+            }
+            let Some((_, next)) = links.get(&place.join("/")) else {
+                continue;
+            };
+            followed += 1;
+            if followed >= MOST_LINKS {
+                return refuse(format!("it leads through more than {MOST_LINKS} links"));
+            }
+            place.pop();
+            for part in next.to_lowercase().rsplit('/') {
+                ahead.push_front(part.to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Checks that all `paths` can lie in one tree, also on a file system that ignores case.
 ///
 /// # Errors
@@ -108,8 +185,11 @@ pub fn check_together<'a>(paths: impl IntoIterator<Item = &'a str>, origin: &str
     Ok(())
 }
 
-/// Names that some file system opens as `.git`: other case, trailing dots or spaces, the short name of Windows.
+/// Names that some file system opens as `.git`: other case, trailing dots or spaces, the short name of Windows, and on
+/// HFS+ characters that have no width.
 fn is_git_folder(part: &str) -> bool {
+    let ignored = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    let part: String = part.chars().filter(|c| !ignored(*c)).collect();
     let part = part.trim_end_matches(['.', ' ']);
     part.eq_ignore_ascii_case(".git") || part.eq_ignore_ascii_case("git~1")
 }
@@ -136,6 +216,7 @@ mod tests {
             "C:x",
             "a\nb",
             "a\0b",
+            ".g\u{200c}it/config",
         ] {
             assert!(check(path, "t").is_err(), "{path:?} was accepted");
         }
@@ -170,6 +251,42 @@ mod tests {
         for (path, target) in [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../x/./y")] {
             check_link(path, target, "t").unwrap();
         }
+    }
+
+    #[test]
+    fn deep_and_long_paths_are_refused_by_a_bound_that_is_named() {
+        let deep = |folders: usize| format!("{}a", "d/".repeat(folders));
+        check(&deep(DEEPEST), "t").unwrap();
+        let error = check(&deep(DEEPEST + 1), "t").unwrap_err().to_string();
+        assert!(error.contains("more than 64 folders"), "{error}");
+        let error = check(&deep(12_000), "t").unwrap_err().to_string();
+        assert!(error.contains("more than 1024 bytes"), "{error}");
+        assert!(error.len() < 200, "{error}");
+    }
+
+    #[test]
+    fn chains_of_links_stay_inside() {
+        let leaving: [&[(&str, &str)]; 3] = [
+            // Each stays inside by itself.
+            &[("a/b/c/top", "../../.."), ("out", "a/b/c/top/../secret")],
+            &[("a/b/top", "../.."), ("x", "a/b"), ("out", "x/top/../etc")],
+            &[("a/B/top", "../.."), ("out", "A/b/TOP/../etc")],
+        ];
+        for links in leaving {
+            for (path, target) in links {
+                check_link(path, target, "t").unwrap();
+            }
+            let error = check_chains(links.iter().copied(), "t").unwrap_err();
+            assert!(
+                error.to_string().contains("\"out\"")
+                    && error.to_string().contains("by way of another link"),
+                "{error}"
+            );
+        }
+        let around = [("a", "b"), ("b", "a")];
+        let error = check_chains(around, "t").unwrap_err().to_string();
+        assert!(error.contains("more than 40 links"), "{error}");
+        check_chains([("a/b", ".."), ("c", "a/b/a/x"), ("d", "c/../y")], "t").unwrap();
     }
 
     #[test]

@@ -10,9 +10,10 @@ use sha2::{Digest, Sha256};
 use super::definitions::{definitions, names, text_of};
 use crate::error::{Error, Result};
 use crate::model::manifest::Watch;
-use crate::place::disk;
+use crate::place::journal;
 use crate::place::workspace::Workspace;
 use crate::read;
+use crate::tree::{File, Mode};
 use crate::work::renames::Renames;
 
 const FILE: &str = "watched.toml";
@@ -49,8 +50,10 @@ impl Sums {
     }
 
     pub(crate) fn save(&self, workspace: &Workspace) -> Result<()> {
-        let file = workspace.patches().join(FILE);
-        disk::replace(&file, self.to_text()?.as_bytes())
+        let bytes = self.to_text()?.into_bytes();
+        let mode = Mode::Regular;
+        let change = (format!("patches/{FILE}"), Some(File { mode, bytes }));
+        journal::commit(workspace, &[change].into())
     }
 
     /// Each file of the list with definitions that are others now, are gone or are new.

@@ -202,7 +202,7 @@ pub fn export(workspace: &Workspace, drop_empty: bool, progress: Progress<'_>) -
     let pin = &project.manifest.mlx;
     let changes = edited
         .0
-        .changes(&project, repo, pin, lock.confirmed.clone())?;
+        .changes(&project, repo, pin, lock.verdict_for(pin))?;
     if !changes.is_empty() {
         journal::commit(workspace, &changes)?;
     }

@@ -6,7 +6,7 @@ use fs_err as fs;
 use git2::{Delta, DiffDelta, Oid, Repository};
 
 use crate::error::{Error, Result};
-use crate::model::lock::{Confirmed, Lock};
+use crate::model::lock::{Lock, Verdict};
 use crate::model::manifest::Pin;
 use crate::model::patch::{self, Header, Patch};
 use crate::model::series::{Series, name_in};
@@ -77,7 +77,7 @@ impl Rewritten {
         project: &Project,
         repo: &Repository,
         pin: &Pin,
-        confirmed: Option<Confirmed>,
+        verdict: Option<Verdict>,
     ) -> Result<Changes> {
         let Self {
             series: new,
@@ -93,7 +93,7 @@ impl Rewritten {
                 difference: None,
             });
         }
-        let lock = Lock::new(pin, confirmed, &new, &resolved);
+        let lock = Lock::new(pin, verdict, &new, &resolved);
         let old = &project.series;
         let mut changes = Changes::new();
         for (name, text) in texts {
@@ -104,13 +104,10 @@ impl Rewritten {
                 text,
             )?;
         }
-        let text = lock.to_text()?.into_bytes();
-        write(
-            &mut changes,
-            &project.workspace,
-            "mlx.lock".to_owned(),
-            text,
-        )?;
+        for path in project.workspace.lock_files() {
+            let text = lock.to_text()?.into_bytes();
+            write(&mut changes, &project.workspace, path.to_owned(), text)?;
+        }
         if old.names() != new.names() {
             let before = fs::read_to_string(project.workspace.patches().join("series"))?;
             let text = series_text(&before, &new.names()).into_bytes();

@@ -118,12 +118,14 @@ impl Workbench {
         let repo = Repository::init_opts(folder, &options)?;
         // The content counts byte by byte, whatever the person has set for other repositories.
         let mut config = repo.config()?;
-        for key in ["core.autocrlf", "core.fileMode", "merge.conflictStyle"] {
-            let value = match key {
-                "core.autocrlf" => "false",
-                "core.fileMode" => "true",
-                _ => "diff3",
-            };
+        for (key, value) in [
+            ("core.autocrlf", "false"),
+            ("core.fileMode", "true"),
+            ("core.symlinks", "true"),
+            // Those of the person may ask for other line ends.
+            ("core.attributesFile", "/dev/null"),
+            ("merge.conflictStyle", "diff3"),
+        ] {
             config.set_str(key, value)?;
         }
         let objects = fs::canonicalize(store.folder().join("objects"))?;

@@ -19,10 +19,10 @@
 mod header;
 mod scan;
 
-use git2::{Delta, Diff, DiffFormat, DiffOptions, ObjectType, Oid, Repository};
+use git2::{Delta, Diff, DiffFormat, DiffOptions, FileMode, ObjectType, Oid, Repository};
 
 use crate::error::{Error, Result};
-use crate::tree::path;
+use crate::tree::{Mode, path};
 
 use scan::Scan;
 
@@ -50,6 +50,8 @@ pub struct Patch {
 pub struct Edit {
     /// Its path in MLX's tree.
     pub path: String,
+    /// What kind of file it is, before and after.
+    pub mode: Mode,
     /// The id of its content before.
     pub before: Oid,
     /// The id of its content after.
@@ -70,7 +72,7 @@ impl Patch {
         let diff_start = find_line(bytes, b"diff --git ").unwrap_or(bytes.len());
         let (header, diff) = bytes.split_at(diff_start);
         if header.contains(&b'\r') {
-            return fail("it has CRLF line ends; expected LF");
+            return Err(Error::LineEnds(format!("patches/{name}.patch")));
         }
         let header = std::str::from_utf8(header)
             .map_err(|_| Error::patch(name, "the header is not UTF-8"))?;
@@ -96,10 +98,10 @@ impl Patch {
     /// Applies the diff to a tree, at exactly the lines it names.
     ///
     /// The ids decide, not libgit2's reading of the context: each file must have the content the patch was made from,
-    /// and afterwards the content it promises.
+    /// and afterwards the content it promises. Modes stay: libgit2 would take the one in the patch.
     ///
     /// # Errors
-    /// A file is missing or has another content; the reason tells an already applied patch from other cases.
+    /// A file is missing or has another content or mode; the reason tells an already applied patch from other cases.
     pub fn apply(&self, repo: &Repository, tree: Oid) -> Result<Oid> {
         let fail = |reason: String| Err(Error::patch(&self.name, reason));
         let base = repo.find_tree(tree)?;
@@ -110,6 +112,14 @@ impl Patch {
                     edit.path
                 ));
             };
+            if Mode::from_git(entry.filemode()) != Some(edit.mode) {
+                return fail(format!(
+                    "expected {} with mode {}, found {:o}; a diff changes no modes",
+                    edit.path,
+                    edit.mode.octal(),
+                    entry.filemode()
+                ));
+            }
             if entry.id() == edit.after {
                 return fail(format!(
                     "{} has the patched content already; the patch is applied",
@@ -186,8 +196,15 @@ pub fn export(
         if delta.status() == Delta::Added && ignore.contains(&path.as_str()) {
             return true;
         }
-        if delta.status() != Delta::Modified || delta.old_file().mode() != delta.new_file().mode() {
-            stray = Some(path);
+        let (old, new) = (delta.old_file().mode(), delta.new_file().mode());
+        let changed = delta.status() != Delta::Modified || old != new;
+        if changed || old == FileMode::Link {
+            let what = if changed {
+                "is added, deleted or changes its mode"
+            } else {
+                "is a link"
+            };
+            stray = Some(format!("{path} {what}"));
             return false;
         }
         if matches!(line.origin(), ' ' | '+' | '-') {
@@ -198,10 +215,10 @@ pub fn export(
     })
     .or_else(|error| if stray.is_some() { Ok(()) } else { Err(error) })?;
     match stray {
-        Some(path) => Err(Error::patch(
+        Some(stray) => Err(Error::patch(
             name,
             format!(
-                "{path} is added, deleted or changes its mode; a diff only edits (added files belong in patches/files and `Adds`)"
+                "{stray}; a diff only edits files (added files belong in patches/files and `Adds`)"
             ),
         )),
         None => Ok(bytes),
@@ -236,11 +253,16 @@ fn edits(name: &str, diff: &[u8]) -> Result<Vec<Edit>> {
             );
             return Err(Error::patch(name, reason));
         }
+        let mode = match old.mode() {
+            FileMode::BlobExecutable => Mode::Executable,
+            _ => Mode::Regular,
+        };
         if edits.iter().any(|edit: &Edit| edit.path == to) {
             return Err(Error::patch(name, format!("{to} is in it twice")));
         }
         edits.push(Edit {
             path: to,
+            mode,
             before: old.id(),
             after: new.id(),
         });

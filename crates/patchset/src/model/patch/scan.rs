@@ -54,7 +54,7 @@ impl Scan {
                 continue;
             }
             if line.ends_with(b"\r\n") {
-                return fail(number, "it has CRLF line ends; expected LF");
+                return Err(Error::LineEnds(format!("patches/{name}.patch")));
             }
             if line.starts_with(b"diff --git ") {
                 let Some(path) = path_of_pair(line) else {
@@ -81,9 +81,10 @@ impl Scan {
                         "expected two whole ids of 40 digits (`git diff --full-index`)",
                     );
                 };
-                // libgit2 takes any number, and git2 panics where it is asked for one that it does not know.
-                if !matches!(mode, b"100644\n" | b"100755\n" | b"120000\n") {
-                    return fail(number, "expected a mode: 100644, 100755 or 120000");
+                // libgit2 takes any number, and git2 panics if it is asked for one that it does not know. A link is no
+                // file to edit: another target may lead out of the tree.
+                if !matches!(mode, b"100644\n" | b"100755\n") {
+                    return fail(number, "expected a mode: 100644 or 100755");
                 }
             } else if line.starts_with(b"@@ ") {
                 let Some(lengths) = hunk_lengths(line) else {

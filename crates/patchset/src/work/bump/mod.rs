@@ -481,8 +481,8 @@ impl Bump {
             let header = added_by(repo, header, rewritten.tree(), tree)?;
             rewritten.push(repo, &name, &header, tree)?;
         }
-        let confirmed = target.confirmed.clone();
-        let mut changes = rewritten.changes(&self.project, repo, &target.pin()?, confirmed)?;
+        let verdict = target.verdict();
+        let mut changes = rewritten.changes(&self.project, repo, &target.pin()?, verdict)?;
         let mut write = |path: String, text: String| {
             let file = File {
                 mode: Mode::Regular,

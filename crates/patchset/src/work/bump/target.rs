@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::history;
 use super::pin::{self, NewPin};
 use crate::error::{Error, Result};
-use crate::model::lock::Confirmed;
+use crate::model::lock::{Confirmed, Verdict};
 use crate::model::manifest::{GitSource, Manifest, Pin, Source, TreeOrigin};
 use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
 use crate::project::Project;
 use crate::read::hex;
+use crate::sources::local::{self, Local};
 use crate::sources::store::Store;
 use crate::sources::{self, Request};
 use crate::tree::{Listing, Snapshot};
@@ -64,6 +65,11 @@ impl Target {
         let manifest: Manifest = toml::from_str(&self.manifest)
             .map_err(|error| Error::source("the new mlx.toml", error))?;
         Ok(manifest.mlx)
+    }
+
+    /// What the lock says of the new base.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        self.confirmed.clone().map(Verdict::Confirmed)
     }
 
     /// Has the watch list follow upstream's renames.
@@ -160,6 +166,7 @@ fn fetch_known(
         offline: options.offline,
         refresh: false,
         source: None,
+        accept: None,
     };
     let Some(url) = options
         .source
@@ -168,7 +175,11 @@ fn fetch_known(
     else {
         request.source = options.source.as_deref().map(Utf8Path::new);
         let fetched = sources::fetch(workspace, store, request, progress)?;
-        return Ok((fetched.tree, fetched.source, fetched.confirmed));
+        let confirmed = match fetched.verdict {
+            Some(Verdict::Confirmed(confirmed)) => Some(confirmed),
+            _ => None,
+        };
+        return Ok((fetched.tree, fetched.source, confirmed));
     };
     let sources = vec![Source::Git(GitSource {
         url: url.to_owned(),
@@ -183,14 +194,7 @@ fn fetch_known(
         ..request
     };
     let fetched = sources::fetch(workspace, store, request, progress)?;
-    // Only the pin's own sources may overrule a reconstructed id; seven digits of a commit are quickly forged.
-    if fetched.tree != pin.tree {
-        return Err(Error::TreeMismatch {
-            expected: pin.tree,
-            found: fetched.tree,
-            difference: None,
-        });
-    }
+    // Only the pin's own sources confirm its commit; seven digits of one are quickly forged.
     Ok((fetched.tree, fetched.source, None))
 }
 
@@ -203,9 +207,11 @@ fn fetch_unknown(
     let from = options.source.as_deref();
     if let Some(path) = from.map(Utf8Path::new).filter(|path| path.exists()) {
         progress(Event::Trying(path.as_str()));
-        return match Repository::open(path) {
-            Ok(repo) => from_repository(store, &repo, path, manifest, options),
-            Err(_) => from_files(store, path, options),
+        return match Local::at(path)? {
+            Local::Repository(repo) => {
+                local::complete(path, from_repository(store, &repo, path, manifest, options))
+            }
+            Local::Archive | Local::Folder => from_files(store, path, options),
         };
     }
     let urls: Vec<_> = match from {
@@ -251,21 +257,10 @@ fn from_repository(
     options: &Options,
 ) -> Result<(NewPin, Oid, String)> {
     let wanted = &options.wanted;
-    let tag = tag_names(wanted)
-        .into_iter()
-        .find(|tag| repo.find_reference(&format!("refs/tags/{tag}")).is_ok());
-    let name = tag
-        .clone()
-        .map_or_else(|| wanted.clone(), |tag| format!("refs/tags/{tag}"));
-    let commit = repo
-        .revparse_single(&name)
-        .and_then(|object| object.peel_to_commit())
-        .map_err(|error| {
-            Error::source(
-                path.as_str(),
-                format!("expected a tag or commit {wanted}: {}", error.message()),
-            )
-        })?;
+    let is_hex = wanted.len() >= 7 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digits = is_hex.then_some(wanted.as_str());
+    let named = format!("a tag or commit {wanted}");
+    let (commit, tag) = local::find_commit(repo, path, named, &tag_names(wanted), digits)?;
     let tree = commit.tree_id();
     check_tree(repo, tree, path.as_str())?;
     let snapshot = Snapshot::of_tree(repo, tree)?;
@@ -372,11 +367,7 @@ fn from_url(
 
 /// Files without a commit: the tree id is the one that was given, or else it is computed and marked so.
 fn from_files(store: &Store, path: &Utf8Path, options: &Options) -> Result<(NewPin, Oid, String)> {
-    let snapshot = if path.is_dir() {
-        Snapshot::of_dir(path)?
-    } else {
-        sources::unpack(path.as_str(), &fs::read(path)?, None)?
-    };
+    let snapshot = sources::unpack_or_read(path)?;
     let listing = snapshot.listing()?;
     let tree = listing.tree_id()?;
     if let Some(expected) = options.tree.filter(|expected| *expected != tree) {
@@ -388,11 +379,15 @@ fn from_files(store: &Store, path: &Utf8Path, options: &Options) -> Result<(NewP
     }
     store.insert(&snapshot, &listing)?;
     store.adopt(tree, path.as_str())?;
-    let tag = options
-        .wanted
-        .starts_with(|c: char| c.is_ascii_digit() || c == 'v');
-    let tag = tag.then(|| tag_names(&options.wanted).pop()).flatten();
-    let new = new_pin(store, options, tree, tag, None, None)?;
+    let new = new_pin(store, options, tree, None, None, None)?;
+    // A tag or commit comes from a repository; files have a version.
+    if options.wanted.trim_start_matches('v') != new.version {
+        let message = format!(
+            "files have no tags and commits: expected the version that their mlx/version.h gives, {}, found {}",
+            new.version, options.wanted
+        );
+        return Err(Error::source(path.as_str(), message));
+    }
     Ok((new, tree, path.to_string()))
 }
 

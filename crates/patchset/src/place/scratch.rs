@@ -1,0 +1,178 @@
+//! Files and folders for work that is not finished. They carry a name, are held by a lock while a run uses them, and go
+//! away with the run; what a killed one left is removed by the next that works in the same folder.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::MetadataExt as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err as fs;
+
+use crate::error::{Error, Result};
+
+/// A folder that goes away when it is dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    folder: Utf8PathBuf,
+    _held: Option<File>,
+}
+
+impl Scratch {
+    /// Makes a folder in `folder` whose name begins with `prefix`, and removes those that killed runs left there.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn new(folder: &Utf8Path, prefix: &str) -> Result<Self> {
+        sweep(folder, |name| name.starts_with(prefix));
+        loop {
+            let made = tempfile::Builder::new().prefix(prefix).tempdir_in(folder)?;
+            let folder = Utf8PathBuf::from_path_buf(made.keep()).map_err(|path| {
+                Error::source(path.display().to_string(), "the path is not UTF-8")
+            })?;
+            // A sweep of another run may have come between the two.
+            match hold(&folder) {
+                Held::Yes(held) => {
+                    return Ok(Self {
+                        folder,
+                        _held: held,
+                    });
+                }
+                Held::Gone => {}
+            }
+        }
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Utf8Path {
+        &self.folder
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // If it cannot be removed now, a later run does it.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+enum Held {
+    /// The lock, if this file system has any.
+    Yes(Option<File>),
+    /// Somebody removed it.
+    Gone,
+}
+
+fn hold(path: &Utf8Path) -> Held {
+    let Ok(file) = File::open(path) else {
+        return Held::Gone;
+    };
+    if file.lock().is_err() {
+        return Held::Yes(None);
+    }
+    if is_at(&file, path) {
+        Held::Yes(Some(file))
+    } else {
+        Held::Gone
+    }
+}
+
+fn is_at(file: &File, path: &Utf8Path) -> bool {
+    let (Ok(one), Ok(other)) = (file.metadata(), fs::symlink_metadata(path)) else {
+        return false;
+    };
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Locks a file that was made for this run alone, so that no sweep takes it.
+pub(crate) fn claim(file: &fs::File) {
+    // Without locks nobody sweeps either.
+    let _ = file.file().try_lock();
+}
+
+/// Removes what killed runs left in a folder under a name of ours: what nobody holds, and this user owns.
+pub(crate) fn sweep(folder: &Utf8Path, ours: impl Fn(&str) -> bool) {
+    let user = rustix::process::geteuid().as_raw();
+    let Ok(entries) = folder.read_dir_utf8() else {
+        return;
+    };
+    for entry in entries.flatten().filter(|entry| ours(entry.file_name())) {
+        let path = entry.path();
+        let Ok(found) = fs::symlink_metadata(path) else {
+            continue;
+        };
+        if found.uid() != user || !(found.is_dir() || found.is_file()) {
+            continue;
+        }
+        let Ok(file) = File::open(path) else { continue };
+        match file.try_lock() {
+            Ok(()) if is_at(&file, path) => {
+                // What cannot be removed is tried again by the next run.
+                let _ = if found.is_dir() {
+                    fs::remove_dir_all(path)
+                } else {
+                    fs::remove_file(path)
+                };
+            }
+            Ok(()) | Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_holds_goes_and_the_rest_stays() {
+        let all = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(all.path()).unwrap();
+        let live = Scratch::new(folder, "tmp-").unwrap();
+        fs::write(live.path().join("work"), "").unwrap();
+        for name in ["tmp-left/deep/er", "tmp-other", "notes"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        fs::write(folder.join("tmp-file"), "").unwrap();
+        std::os::unix::fs::symlink("notes", folder.join("tmp-link")).unwrap();
+        let second = Scratch::new(folder, "tmp-").unwrap();
+        let mut left: Vec<_> = folder
+            .read_dir_utf8()
+            .unwrap()
+            .map(|entry| entry.unwrap().into_path())
+            .collect();
+        let mut expected = vec![
+            folder.join("notes"),
+            folder.join("tmp-link"),
+            live.path().to_owned(),
+            second.path().to_owned(),
+        ];
+        left.sort();
+        expected.sort();
+        assert_eq!(left, expected);
+        assert!(live.path().join("work").exists());
+        drop((live, second));
+        assert_eq!(folder.read_dir_utf8().unwrap().count(), 2);
+    }
+
+    #[test]
+    fn runs_at_the_same_time_do_not_sweep_each_other() {
+        const RUNS: usize = 8;
+        let all = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(all.path()).unwrap();
+        let start = Barrier::new(RUNS);
+        std::thread::scope(|scope| {
+            for _ in 0..RUNS {
+                scope.spawn(|| {
+                    start.wait();
+                    for _ in 0..50 {
+                        let scratch = Scratch::new(folder, "tmp-").unwrap();
+                        fs::write(scratch.path().join("work"), "").unwrap();
+                        sweep(folder, |_| true);
+                        assert!(scratch.path().join("work").exists());
+                    }
+                });
+            }
+        });
+        assert_eq!(folder.read_dir_utf8().unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! How much is read into memory, whoever offers it. A source of MLX is far below each bound; what exceeds one is none.
+
+use crate::error::{Error, Result};
+
+/// The most that a source, or a file of ours, may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Files, links and folders; members of a compressed stream too.
+    pub(crate) entries: u64,
+    /// Bytes, unpacked, of all files together. A packed archive may not have more either.
+    pub(crate) bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            entries: 1 << 16,
+            bytes: 256 << 20,
+        }
+    }
+}
+
+impl Bounds {
+    /// Counts what `origin` has.
+    pub(crate) fn tally(self, origin: &str) -> Tally<'_> {
+        Tally {
+            origin,
+            bounds: self,
+            entries: 0,
+            bytes: 0,
+        }
+    }
+}
+
+/// What was counted so far.
+pub(crate) struct Tally<'a> {
+    origin: &'a str,
+    bounds: Bounds,
+    entries: u64,
+    bytes: u64,
+}
+
+impl Tally<'_> {
+    /// Whose entries are counted.
+    pub(crate) fn origin(&self) -> &str {
+        self.origin
+    }
+
+    /// Counts one entry.
+    pub(crate) fn entry(&mut self) -> Result<()> {
+        self.entries += 1;
+        self.within(self.entries, self.bounds.entries, "entries")
+    }
+
+    /// Counts bytes.
+    pub(crate) fn bytes(&mut self, count: u64) -> Result<()> {
+        self.bytes = self.bytes.saturating_add(count);
+        self.within(self.bytes, self.bounds.bytes, "bytes")
+    }
+
+    /// The bytes that may still come.
+    pub(crate) fn left(&self) -> u64 {
+        self.bounds.bytes - self.bytes
+    }
+
+    fn within(&self, found: u64, most: u64, unit: &'static str) -> Result<()> {
+        if found <= most {
+            return Ok(());
+        }
+        Err(Error::TooLarge {
+            origin: self.origin.to_owned(),
+            most,
+            unit,
+        })
+    }
+}

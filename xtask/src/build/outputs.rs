@@ -1,0 +1,198 @@
+//! What a build folder holds, by its sums. Ninja goes by times: it takes a damaged object for a good one, and an install
+//! would certify what was made of it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use camino::{Utf8Path, Utf8PathBuf};
+use fs_err::File;
+use mlx_prefix::sums;
+use walkdir::WalkDir;
+
+/// The list, in the build folder, and beside it what stands there while CMake or Ninja run.
+const LIST: &str = ".outputs.sha256";
+const RUNNING: &str = ".running";
+
+/// Files that Ninja makes again if they are gone. The rest is CMake's, and the folder is made anew.
+const MADE_BY_NINJA: [&str; 4] = ["o", "a", "air", "metallib"];
+
+/// The files of a build folder as the last run left them.
+pub(super) struct Outputs {
+    folder: Utf8PathBuf,
+    known: BTreeMap<String, Known>,
+}
+
+struct Known {
+    modified: SystemTime,
+    sum: String,
+}
+
+impl Outputs {
+    /// Compares a build folder with its list, and removes what was damaged since: it is built again. Gives its names.
+    ///
+    /// What a killed run wrote is in no list, nor is anything in a folder of an earlier version: objects count as they
+    /// are, and what is made of them in seconds is made again.
+    pub(super) fn check(folder: &Utf8Path) -> Result<(Self, Vec<String>)> {
+        let mut outputs = Self {
+            folder: folder.to_owned(),
+            known: BTreeMap::new(),
+        };
+        let listed = fs_err::read_to_string(folder.join(LIST)).unwrap_or_default();
+        let running = folder.join(RUNNING);
+        let killed = fs_err::metadata(&running).and_then(|marker| marker.modified());
+        let killed = killed.ok();
+        let mut damaged = Vec::new();
+        for (name, wanted) in sums::parse(&listed).unwrap_or_default() {
+            let name = name.to_string_lossy().into_owned();
+            // What is gone, Ninja or CMake makes again.
+            let Ok(metadata) = fs_err::metadata(folder.join(&name)) else {
+                continue;
+            };
+            let modified = metadata.modified()?;
+            if killed.is_some_and(|begun| modified >= begun) {
+                continue;
+            }
+            let sum = sums::sum_of(File::open(folder.join(&name))?)?;
+            if sum == wanted {
+                outputs.known.insert(name, Known { modified, sum });
+            } else {
+                damaged.push(name);
+            }
+        }
+        outputs.remove(&damaged)?;
+        if listed.is_empty() || killed.is_some() {
+            outputs.remove_linked()?;
+        }
+        if folder.exists() && killed.is_none() {
+            File::create(running)?;
+        }
+        Ok((outputs, damaged))
+    }
+
+    fn remove(&mut self, damaged: &[String]) -> Result<()> {
+        let by_ninja = |name: &String| {
+            let extension = Utf8Path::new(name).extension();
+            extension.is_some_and(|extension| MADE_BY_NINJA.contains(&extension))
+        };
+        if damaged.iter().all(by_ninja) {
+            for name in damaged {
+                fs_err::remove_file(self.folder.join(name))?;
+            }
+        } else {
+            fs_err::remove_dir_all(&self.folder)?;
+            self.known.clear();
+        }
+        Ok(())
+    }
+
+    /// Removes the libraries that no list vouches for.
+    fn remove_linked(&self) -> Result<()> {
+        // A folder that is not there has none.
+        for entry in WalkDir::new(&self.folder).into_iter().flatten() {
+            let Some(path) = Utf8Path::from_path(entry.path()) else {
+                continue;
+            };
+            let linked = matches!(path.extension(), Some("a" | "metallib"));
+            let name = path.strip_prefix(&self.folder)?.as_str();
+            if linked && entry.file_type().is_file() && !self.known.contains_key(name) {
+                fs_err::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the files as they are now, after a run that ended, well or not.
+    pub(super) fn record(self) -> Result<()> {
+        let Self { folder, known } = self;
+        if !folder.exists() {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for entry in WalkDir::new(&folder).sort_by_file_name() {
+            let entry = entry.with_context(|| format!("cannot list {folder}"))?;
+            let path = Utf8Path::from_path(entry.path())
+                .with_context(|| format!("{} is not UTF-8", entry.path().display()))?;
+            let name = path.strip_prefix(&folder)?.as_str();
+            if !entry.file_type().is_file() || [LIST, RUNNING].contains(&name) {
+                continue;
+            }
+            let modified = entry.metadata()?.modified()?;
+            let sum = match known.get(name) {
+                // It was read a moment ago.
+                Some(known) if known.modified == modified => known.sum.clone(),
+                _ => sums::sum_of(File::open(path)?)?,
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{sum}  {name}");
+        }
+        let new = folder.join(format!("{LIST}.new"));
+        fs_err::write(&new, text)?;
+        fs_err::rename(&new, folder.join(LIST))?;
+        match fs_err::remove_file(folder.join(RUNNING)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn damage_is_found_and_what_a_killed_run_wrote_is_not_taken_for_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(scratch.path()).unwrap().join("build");
+        let check = || Outputs::check(&folder).unwrap();
+        let (outputs, damaged) = check();
+        assert!(damaged.is_empty() && !folder.exists());
+        fs_err::create_dir_all(folder.join("sub")).unwrap();
+        let files = ["a.o", "sub/b.o", "build.ninja"];
+        for file in files {
+            fs_err::write(folder.join(file), file).unwrap();
+        }
+        outputs.record().unwrap();
+
+        let (outputs, damaged) = check();
+        assert!(damaged.is_empty());
+        outputs.record().unwrap();
+        // Also with its old time.
+        let time = fs_err::metadata(folder.join("a.o")).unwrap().modified();
+        fs_err::write(folder.join("a.o"), "b.o").unwrap();
+        let file = File::options().write(true).open(folder.join("a.o"));
+        file.unwrap().file().set_modified(time.unwrap()).unwrap();
+        let (outputs, damaged) = check();
+        assert_eq!(damaged, ["a.o"]);
+        assert!(!folder.join("a.o").exists() && folder.join("sub/b.o").exists());
+        outputs.record().unwrap();
+
+        // A run that is killed leaves its mark, and objects that it wrote.
+        drop(check());
+        let later = SystemTime::now() + Duration::from_secs(2);
+        fs_err::write(folder.join("sub/b.o"), "new").unwrap();
+        let file = File::options().write(true).open(folder.join("sub/b.o"));
+        file.unwrap().file().set_modified(later).unwrap();
+        fs_err::write(folder.join("libmlx.a"), "of unknown objects").unwrap();
+        let (outputs, damaged) = check();
+        assert!(damaged.is_empty() && !folder.join("libmlx.a").exists());
+        outputs.record().unwrap();
+
+        // As an earlier version left it.
+        fs_err::remove_file(folder.join(LIST)).unwrap();
+        fs_err::write(folder.join("libmlx.a"), "cut").unwrap();
+        let (outputs, damaged) = check();
+        assert!(damaged.is_empty() && !folder.join("libmlx.a").exists());
+        assert!(folder.join("sub/b.o").exists());
+        outputs.record().unwrap();
+
+        fs_err::write(folder.join("build.ninja"), "cut").unwrap();
+        let (outputs, damaged) = check();
+        assert_eq!(damaged, ["build.ninja"]);
+        assert!(!folder.exists());
+        outputs.record().unwrap();
+    }
+}

@@ -1,0 +1,62 @@
+//! What git's settings made of the checkout's files.
+
+use camino::Utf8Path;
+use patchset::Workspace;
+
+use super::finding::Finding;
+use crate::files::walk;
+use crate::host::Host;
+
+/// The lock in the package that is published; a link in earlier versions.
+const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
+
+/// Whether git wrote files as they are committed.
+pub(super) fn settings(host: &Host, workspace: &Workspace) -> Finding {
+    let id = "git-settings";
+    let root = workspace.root();
+    let setting = |name: &str| {
+        let command = host
+            .cmd("git")
+            .args(["-C", root.as_str(), "config", "--get", name]);
+        command.read().unwrap_or_else(|_| "not set".to_owned())
+    };
+    if let Some(file) = with_windows_line_ends(workspace) {
+        return Finding::error(
+            id,
+            format!(
+                "{file} has CRLF line ends, and sums are of LF; core.autocrlf is {}, core.eol {}",
+                setting("core.autocrlf"),
+                setting("core.eol")
+            ),
+            "git config core.autocrlf false && git config core.eol lf && rm -r patches mlx.toml mlx.lock && \
+             git checkout -- patches mlx.toml mlx.lock",
+        );
+    }
+    let text = fs_err::read_to_string(root.join(LOCK_COPY)).unwrap_or_default();
+    if text.trim_end() == "../../mlx.lock" {
+        return Finding::error(
+            id,
+            format!(
+                "{LOCK_COPY} is the text of a link; core.symlinks is {}",
+                setting("core.symlinks")
+            ),
+            format!("cp mlx.lock {LOCK_COPY}"),
+        );
+    }
+    Finding::ok(id, "git's settings change no file of the checkout")
+}
+
+/// The first file that is compared byte by byte and has them.
+fn with_windows_line_ends(workspace: &Workspace) -> Option<String> {
+    let mut files = vec![workspace.manifest_path(), workspace.lock_path()];
+    // Links and pipes among the patches are the lock's fault.
+    files.extend(walk(&workspace.patches()).unwrap_or_default());
+    let found = files.into_iter().find(|file| {
+        let bytes = fs_err::read(file).unwrap_or_default();
+        bytes.windows(2).any(|pair| pair == b"\r\n")
+    })?;
+    let name = found
+        .strip_prefix(workspace.root())
+        .map(Utf8Path::to_string);
+    Some(name.unwrap_or_else(|_| found.to_string()))
+}
