@@ -18,6 +18,22 @@ const UPSTREAM_CAP: u32 = 5;
 /// The most rows that are tried.
 const ROWS: u32 = 16;
 
+/// Outputs: from 2,049 on the cap is raised.
+const OUTPUTS: u32 = 2056;
+
+/// The shortest K of `qmv_fast`, with as many outputs as take larger tiles.
+fn many_outputs(case: Case) -> Case {
+    Case {
+        n: OUTPUTS,
+        k: if case.bits == 1 { case.k } else { case.k / 3 },
+        ..case
+    }
+}
+
+fn cap_of(case: &Case) -> u32 {
+    if case.n > 2048 { CAP } else { UPSTREAM_CAP }
+}
+
 fn how() -> Result<How> {
     Ok(How {
         device: Device::new()
@@ -53,62 +69,45 @@ fn tiles(m: u32, cap: u32) -> impl Iterator<Item = Tile> {
 pub fn compare_with_smaller_tiles(driver: &Driver, bits: &[u32], rows: &[u32]) -> Result<usize> {
     let mut cases = Vec::new();
     for &bits in bits {
-        for batch in [1, 2] {
-            for &m in rows {
-                let whole = Tile { first: 0, count: m };
-                for tile in std::iter::once(whole).chain(tiles(m, 5)) {
-                    cases.extend(
-                        Case::new(bits, 64, Kind::Fast, [tile.count]).map(|case| Case {
-                            batch,
-                            first: tile.first,
-                            alone: ROWS,
-                            record: Record::Bits,
-                            ..case
-                        }),
-                    );
-                }
+        for &m in rows {
+            let whole = Tile { first: 0, count: m };
+            for tile in std::iter::once(whole).chain(tiles(m, UPSTREAM_CAP)) {
+                cases.extend(Case::new(bits, 64, Kind::Fast, [tile.count]).map(|case| {
+                    many_outputs(Case {
+                        first: tile.first,
+                        alone: tile.first + tile.count,
+                        record: Record::Bits,
+                        ..case
+                    })
+                }));
             }
         }
     }
     let answers = driver.run(&how()?, &cases)?;
     let mut products = cases.iter().zip(&answers);
-    let mut next = || -> Result<(&Case, Vec<&str>)> {
+    let mut next = || -> Result<(&Case, &str)> {
         let (case, answer) = products.next().context("an answer is missing")?;
         let together = answer.together.first().context("a product is missing")?;
         check_kernel(case, together.m, &together.kernels)?;
-        Ok((case, matrices(together.bits.as_deref(), case.batch)?))
+        let bits = together.bits.as_deref();
+        Ok((case, bits.context("no bits were recorded")?))
     };
     let mut compared = 0;
     for &_ in bits {
-        for _ in [1, 2] {
-            for &m in rows {
-                let (case, whole) = next()?;
-                let mut parts = vec![String::new(); case.batch as usize];
-                for _ in tiles(m, 5) {
-                    let (_, bits) = next()?;
-                    parts
-                        .iter_mut()
-                        .zip(bits)
-                        .for_each(|(all, bits)| *all += bits);
-                }
-                ensure!(
-                    whole == parts,
-                    "{case}: other bits at M = {m} than in tiles of 5"
-                );
-                compared += 1;
+        for &m in rows {
+            let (case, whole) = next()?;
+            let mut parts = String::new();
+            for _ in tiles(m, UPSTREAM_CAP) {
+                parts += next()?.1;
             }
+            ensure!(
+                whole == parts,
+                "{case}: other bits at M = {m} than in tiles of {UPSTREAM_CAP}"
+            );
+            compared += 1;
         }
     }
     Ok(compared)
-}
-
-/// The outputs of each matrix of a batch.
-fn matrices(bits: Option<&str>, batch: u32) -> Result<Vec<&str>> {
-    let bits = bits.context("no bits were recorded")?;
-    let length = bits.len() / batch as usize;
-    Ok((0..batch as usize)
-        .map(|i| &bits[i * length..(i + 1) * length])
-        .collect())
 }
 
 /// That the planned kernel ran, in the fewest tiles.
@@ -119,7 +118,7 @@ fn check_kernel(case: &Case, m: u32, kernels: &BTreeMap<String, u64>) -> Result<
         "{case}: {kernels:?} at M = {m}, {} planned",
         plan.kernel
     );
-    let fewest = if m == 1 { 1 } else { m.div_ceil(CAP) };
+    let fewest = if m == 1 { 1 } else { m.div_ceil(cap_of(case)) };
     ensure!(
         plan.tiles == fewest,
         "{case}: M = {m} takes {} tiles, {fewest} are enough",
@@ -140,11 +139,16 @@ pub fn compare_with_pristine(patched: &Driver, pristine: &Driver) -> Result<[usi
     for &bits in BITS {
         for kind in Kind::ALL {
             for batch in [1, 2] {
-                cases.extend(Case::new(bits, 64, kind, 1..=ROWS).map(|case| Case {
+                let case = Case::new(bits, 64, kind, 1..=ROWS).map(|case| Case {
                     batch,
                     record: Record::Bits,
                     ..case
-                }));
+                });
+                // Few outputs, whose tiles are upstream's, and many.
+                if kind == Kind::Fast {
+                    cases.extend(case.clone().map(many_outputs));
+                }
+                cases.extend(case);
             }
         }
     }
@@ -167,7 +171,7 @@ fn compare(case: &Case, ours: &Answer, theirs: &Answer, compared: &mut [usize; 2
         );
         check_kernel(case, m, &ours.kernels)?;
         let height = |cap: u32| tiles(m, cap).next().map(|tile| tile.count);
-        let other_tiles = m > 1 && height(CAP) != height(UPSTREAM_CAP);
+        let other_tiles = m > 1 && height(cap_of(case)) != height(UPSTREAM_CAP);
         ensure!(
             (ours.kernels != theirs.kernels) == other_tiles,
             "{case} at M = {m}: {:?}, and {:?} in pristine MLX",
