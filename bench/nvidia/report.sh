@@ -1,168 +1,123 @@
 #!/usr/bin/env bash
-# Makes a table and a picture of what run.sh left in a folder (needs gnuplot).
+# Makes tables and a picture of what run.sh left in a folder (needs gnuplot).
 #
-#   bench/nvidia/report.sh docs/reports/gpu-<date> >table.md
+#   bench/nvidia/report.sh docs/reports/gpu-<date> >tables.md
 set -euo pipefail
 
 out=${1:?"name the folder with run.sh's results"}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What both tables are made with: columns by name, and how weights are called. The first report has no column `mode`.
+# What the tables are made with: columns by name, and how weights and shapes are called.
 # shellcheck disable=SC2016 # the dollars are awk's
 common='
     NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
-    function mode() { return "mode" in at ? $at["mode"] : "affine" }
-    function weights() { return mode() == "affine" ? $at["bits"] " bits" : mode() }'
+    function weights() { return $at["mode"] == "affine" ? $at["bits"] " bits" : $at["mode"] }
+    function shape() { return $at["shape"] " (" $at["n"] ", " $at["k"] "), " weights() }
+    function begin_table(first, count, head) {
+        printf "\n| %s |", first
+        for (i = 1; i <= count; i++) printf " %s |", head[i]
+        printf "\n|---|"
+        for (i = 1; i <= count; i++) printf "--:|"
+        print ""
+    }'
 
-# Of each kernel's times, lines of M and ratio for the picture, shape by shape.
-awk -F, -v OFS=' | ' -v work="$work" "$common"'
+# Times of one row, each with its share of the read ceiling; and lines of M and ratio for the picture.
+awk -F, -v work="$work" "$common"'
     {
-        case_ = $at["shape"] " " weights()
-        if (!(case_ in what)) {
-            order[++cases] = case_
-            what[case_] = sprintf("%s (%s, %s), %s", $at["shape"], $at["n"], $at["k"], weights())
-            # How the fp modes are told apart below: another change to MLX begins at this N.
-            n = $at["n"]
-            side[case_] = weights() ", N " (n < 2048 ? "below" : n > 2048 ? "above" : "=") " 2048"
-            if (!(side[case_] in side_seen)) {
-                side_seen[side[case_]] = 1
-                sides[++side_count] = side[case_]
-            }
-        }
+        s = shape()
+        k = $at["kernel"]
         m = $at["m"]
-        kernel = $at["kernel"]
-        ratio[case_, kernel, m] = $at["ratio_to_m1"]
-        print m " " $at["ratio_to_m1"] >(work "/" case_ " " kernel)
-        if (kernel == "qmv" && m == 1) {
-            one[case_] = $at["microseconds"]
-            part[case_] = $at["of_read_ceiling"]
-        }
-        if (kernel ~ /-cap-8$/ && m == 8 && !(kernel in seen)) {
-            seen[kernel] = 1
-            kernels[++count] = kernel
-        }
-        if (!($at["shape"] in shape_seen)) {
-            shape_seen[$at["shape"]] = 1
-            shapes = shapes (shapes ? " " : "") $at["shape"]
-        }
-        if (!(weights() in weights_seen)) {
-            weights_seen[weights()] = 1
-            all_weights = all_weights (all_weights ? "," : "") weights()
-        }
-        title = mode() == "affine" ? "bfloat16, groups of 64" : "bfloat16"
+        if (!(s in seen)) { seen[s] = 1; order[++shapes] = s }
+        cell[s, k, m] = sprintf("%.2f (%.2f)", $at["ratio_to_m1"], $at["of_read_ceiling"])
+        print m " " $at["ratio_to_m1"] >(work "/" $at["shape"] " " weights() " " k)
+        if (k == "qmv" && m == 1) one[s] = sprintf("%.1f us (%.2f)", $at["microseconds"], $at["of_read_ceiling"])
+        if (k ~ /^r[0-9]/ && !(k in other)) { other[k] = 1; others[++other_count] = k }
+        if (!(($at["shape"]) in shape_seen)) { shape_seen[$at["shape"]] = 1; names = names " " $at["shape"] }
+        if (!(weights() in weights_seen)) { weights_seen[weights()] = 1; all = all (all ? "," : "") weights() }
     }
-    function cell(case_, kernel, m) { return sprintf("%.2f", ratio[case_, kernel, m]) }
     END {
-        wide = ("wide-cap-8" in seen)
-        split(wide ? "2 3 4 5 6 7 8 12 14 15 16" : "2 3 4 5 6 8 12 16", rows, " ")
-        printf "| shape (N, K), %s | one row, us | of the read ceiling | kernel |", wide ? "weights" : "bits"
+        split("2 3 4 5 6 7 8 12 16", rows, " ")
+        printf "\n| shape (N, K), weights | one row | kernel |"
         for (i = 1; i in rows; i++) printf " M = %s |", rows[i]
-        printf "\n|---|--:|--:|---|"
+        printf "\n|---|--:|---|"
         for (i = 1; i in rows; i++) printf "--:|"
         print ""
-        split("qmv streamed-cap-5 streamed-cap-8" (wide ? " wide-cap-5 wide-cap-8" : ""), shown, " ")
-        for (c = 1; c <= cases; c++)
+        split("qmv streamed alternative", shown, " ")
+        for (c = 1; c <= shapes; c++)
             for (k = 1; k in shown; k++) {
-                if (k == 1) printf "| %s | %.1f | %.2f ", what[order[c]], one[order[c]], part[order[c]]
-                else printf "| | | "
-                printf "| `%s` |", shown[k]
-                for (i = 1; i in rows; i++) printf " %s |", cell(order[c], shown[k], rows[i])
+                if (!((order[c], shown[k], 2) in cell)) continue
+                printf "| %s | %s | `%s` |", k == 1 ? order[c] : "", k == 1 ? one[order[c]] : "", shown[k]
+                for (i = 1; i in rows; i++) printf " %s |", cell[order[c], shown[k], rows[i]]
                 print ""
             }
-        if (wide) {
-            # Where the two caps have other tiles: the geometric mean over shapes.
-            split("6 7 8 11 12 13 14 15 16", rows, " ")
-            printf "\n| time under cap 8 over cap 5 | kernel |"
-            for (i = 1; i in rows; i++) printf " M = %s |", rows[i]
-            printf " all | faster, slower by over 3 %% |\n|---|---|"
-            for (i = 1; i in rows; i++) printf "--:|"
-            print "--:|---|"
-            for (s = 1; s <= side_count; s++)
-                for (k = 1; k <= 2; k++) {
-                    kernel = k == 1 ? "wide" : "streamed"
-                    printf "| %s | `%s` |", k == 1 ? sides[s] : "", kernel
-                    all = points = faster = slower = 0
-                    for (i = 1; i in rows; i++) {
-                        sum = shape_count = 0
-                        for (c = 1; c <= cases; c++) {
-                            if (side[order[c]] != sides[s]) continue
-                            r = ratio[order[c], kernel "-cap-8", rows[i]] / ratio[order[c], kernel "-cap-5", rows[i]]
-                            sum += log(r)
-                            shape_count++
-                            faster += r < 0.97
-                            slower += r > 1.03
-                        }
-                        printf " %.2f |", exp(sum / shape_count)
-                        all += sum
-                        points += shape_count
-                    }
-                    printf " %.2f | %d, %d of %d |\n", exp(all / points), faster, slower, points
-                }
-        } else {
-            printf "\n| M = 8 |"
-            for (k = 1; k <= count; k++) printf " `%s` |", substr(kernels[k], 1, length(kernels[k]) - 6)
-            printf "\n|---|"
-            for (k = 1; k <= count; k++) printf "--:|"
+        begin_table("other arrangements, M = 8", other_count, others)
+        for (c = 1; c <= shapes; c++) {
+            printf "| %s |", order[c]
+            for (k = 1; k <= other_count; k++) printf " %s |", cell[order[c], others[k], 8]
             print ""
-            for (c = 1; c <= cases; c++) {
-                printf "| %s |", what[order[c]]
-                for (k = 1; k <= count; k++) printf " %s |", cell(order[c], kernels[k], 8)
-                print ""
-            }
         }
-        print shapes "\n" all_weights "\n" title >(work "/cases")
+        print substr(names, 2) "\n" all >(work "/cases")
+    }' "$out/time.csv"
+
+# MLX's own kernel for several rows: the geometric mean over shapes of its time under cap 8 over that under cap 5.
+awk -F, "$common"'
+    $at["kernel"] ~ /^wide-cap-/ {
+        n = $at["n"]
+        side = weights() ", N " (n < 2048 ? "below" : n > 2048 ? "above" : "=") " 2048"
+        if (!(side in seen)) { seen[side] = 1; order[++sides] = side }
+        key = side SUBSEP $at["m"] SUBSEP $at["shape"]
+        if ($at["kernel"] == "wide-cap-5") five[key] = $at["microseconds"]
+        else eight[key] = $at["microseconds"]
+    }
+    END {
+        for (key in eight) {
+            split(key, part, SUBSEP)
+            if (!(key in five)) continue
+            sum[part[1], part[2]] += log(eight[key] / five[key])
+            count[part[1], part[2]]++
+        }
+        split("6 7 8 12 16", rows, " ")
+        for (i = 1; i in rows; i++) head[i] = "M = " rows[i]
+        begin_table("time of `qmv_wide` under cap 8 over cap 5", i - 1, head)
+        for (s = 1; s <= sides; s++) {
+            printf "| %s |", order[s]
+            for (i = 1; i in rows; i++) {
+                c = count[order[s], rows[i]]
+                printf " %s |", c ? sprintf("%.2f", exp(sum[order[s], rows[i]] / c)) : ""
+            }
+            print ""
+        }
     }' "$out/time.csv"
 
 awk -F, "$common"'
-    # A scale of the whole matrix changes what is done once, at the end.
-    $at["type"] == "bfloat" && mode() !~ /_hgs$/ && ($at["label"] == "shipped" || $at["label"] == "wide") &&
-    (mode() != "affine" || $at["group_size"] == 64) {
-        kernel = $at["twin"] "`, " weights()
-        if (!(kernel in seen)) {
-            seen[kernel] = 1
-            order[++count] = kernel
-        }
-        cell[kernel, $at["tile"]] = $at["registers"] " (" $at["simdgroups_resident"] ")"
-        if (mode() != "affine") {
-            cell[kernel, $at["tile"]] = cell[kernel, $at["tile"]] sprintf(", %.1f KB", $at["code_bytes"] / 1e3)
-            groups = ""
-        } else {
-            groups = ", groups of 64"
-        }
-        spilled += $at["spilled_bytes"]
+    $at["type"] == "bfloat" && $at["label"] == "shipped" && $at["mode"] !~ /_hgs$/ &&
+    ($at["mode"] != "affine" || $at["group_size"] == 64) && $at["twin"] == "qmv_fast" {
+        tile = $at["tile"]
+        what = weights() (tile < 2 ? "" : $at["sharing"] > 0 || $at["rows"] > 2 ? ", shared or 4 outputs" : ", 2 outputs")
+        if (tile == 0) { one[weights()] = $at["registers"] " (" $at["simdgroups_resident"] ")"; next }
+        if (tile < 2) next
+        if (!(what in seen)) { seen[what] = 1; order[++kernels] = what; of_weights[what] = weights() }
+        cell[what, tile] = $at["registers"] " (" $at["simdgroups_resident"] ")" ($at["spilled_bytes"] > 0 ? " + " $at["spilled_bytes"] " B" : "")
         of = $at["of"]
     }
     END {
-        printf "\n| registers a lane (simdgroups resident of %s)%s | one row |", of, groups ? "" : ", code"
-        for (v = 2; v <= 8; v++) printf " V = %s |", v
-        printf "\n|---|--:|"
-        for (v = 2; v <= 8; v++) printf "--:|"
-        print ""
-        for (k = 1; k <= count; k++) {
-            printf "| `%s | %s |", order[k], cell[order[k], 0]
-            for (v = 2; v <= 8; v++) printf " %s |", cell[order[k], v]
+        split("2 3 4 6 8", tiles, " ")
+        head[1] = "one row"
+        for (i = 1; i in tiles; i++) head[i + 1] = "V = " tiles[i]
+        begin_table("registers a lane (simdgroups resident of " of ") + bytes spilled, bfloat16", i, head)
+        for (k = 1; k <= kernels; k++) {
+            printf "| %s | %s |", order[k], one[of_weights[order[k]]]
+            for (i = 1; i in tiles; i++) printf " %s |", cell[order[k], tiles[i]]
             print ""
         }
-        printf "\nbfloat16%s; %d bytes spilled in all of them.\n", groups, spilled
     }' "$out/registers.csv"
 
-{ read -r shapes; read -r weights; read -r title; } <"$work/cases"
+{ read -r shapes; read -r weights; } <"$work/cases"
 across=$(wc -w <<<"$shapes")
 IFS=, read -ra down <<<"$weights"
 quoted=("${down[@]/#/\"}")
 quoted=("${quoted[@]/%/\"}")
-lines=()
-line() { # kernel, colour and name
-    lines+=("file(\"$1\") with linespoints pt 7 ps 0.4 lw 2 lc rgb \"$2\" title \"$3\"")
-}
-line qmv "#888888" "row by row"
-line streamed-cap-5 "#e69f00" "streamed, cap 5"
-line streamed-cap-8 "#0072b2" "streamed, cap 8"
-if [ -f "$work/${shapes%% *} ${down[0]} wide-cap-5" ]; then
-    line wide-cap-5 "#cc79a7" "MLX's wide, cap 5"
-    line wide-cap-8 "#009e73" "MLX's wide, cap 8"
-fi
 joined() { # by commas
     local list
     list=$(printf '%s, ' "$@")
@@ -172,7 +127,7 @@ joined() { # by commas
 gnuplot <<PLOT
 set terminal svg size 300*$across,310*${#down[@]} dynamic font "sans-serif,13" background "white"
 set output "$out/time.svg"
-set multiplot layout ${#down[@]},$across title "Time of M rows against one row of MLX's qmv ($title)" font ",16"
+set multiplot layout ${#down[@]},$across title "Time of M rows against one row of MLX's qmv (bfloat16)" font ",16"
 set key top left reverse Left samplen 1.5 font ",11"
 set grid lc rgb "#dddddd"
 set border 3
@@ -183,13 +138,18 @@ set yrange [0:*]
 set ytics autofreq
 array weights[${#down[@]}] = [$(joined "${quoted[@]}")]
 file(kernel) = "$work/".shape." ".weights[i]." ".kernel
+there(kernel) = system("test -f '".file(kernel)."' && echo 1") eq "1"
+or_none(kernel) = there(kernel) ? file(kernel) : "/dev/null"
 do for [i = 1:${#down[@]}] {
   do for [shape in "$shapes"] {
+    if (!there("qmv")) { set multiplot next; continue }
     set title sprintf("%s, %s", shape, weights[i])
     set xlabel "rows M"
     set ylabel (shape eq word("$shapes", 1) ? "times one row" : "")
     if (shape eq word("$shapes", 1)) { set key on } else { set key off }
-    plot $(joined "${lines[@]}")
+    plot file("qmv") with linespoints pt 7 ps 0.4 lw 2 lc rgb "#888888" title "row by row", \
+         file("streamed") with linespoints pt 7 ps 0.4 lw 2 lc rgb "#0072b2" title "streamed", \
+         or_none("alternative") with linespoints pt 7 ps 0.4 lw 2 lc rgb "#e69f00" title "the other arrangement"
   }
 }
 unset multiplot

@@ -234,7 +234,9 @@ struct StreamedTile {
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
       }
-      if (has_chunk && has_rows) {
+      // Simdgroups past the last output repeat it; for two rows of x it is
+      // cheaper to leave them out, for more the branch costs more (H200).
+      if (has_chunk && (V > 2 || has_rows)) {
         fold(weights, last_row, x, in_vec_size, count, shared, lane, result);
       }
       weights.advance();
