@@ -1,13 +1,10 @@
 #!/usr/bin/env bash
-# Makes tables and a picture of what run.sh left in a folder (needs gnuplot).
+# Makes tables of what run.sh left in a folder.
 #
 #   bench/nvidia/report.sh docs/reports/gpu-<date> >tables.md
 set -euo pipefail
 
 out=${1:?"name the folder with run.sh's results"}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
 # What the tables are made with: columns by name, and how weights and shapes are called.
 # shellcheck disable=SC2016 # the dollars are awk's
 common='
@@ -22,19 +19,16 @@ common='
         print ""
     }'
 
-# Times of one row, each with its share of the read ceiling; and lines of M and ratio for the picture.
-awk -F, -v work="$work" "$common"'
+# Times of one row, each with its share of the read ceiling.
+awk -F, "$common"'
     {
         s = shape()
         k = $at["kernel"]
         m = $at["m"]
         if (!(s in seen)) { seen[s] = 1; order[++shapes] = s }
         cell[s, k, m] = sprintf("%.2f (%.2f)", $at["ratio_to_m1"], $at["of_read_ceiling"])
-        print m " " $at["ratio_to_m1"] >(work "/" $at["shape"] " " weights() " " k)
         if (k == "qmv" && m == 1) one[s] = sprintf("%.1f us (%.2f)", $at["microseconds"], $at["of_read_ceiling"])
         if (k ~ /^r[0-9]/ && !(k in other)) { other[k] = 1; others[++other_count] = k }
-        if (!(($at["shape"]) in shape_seen)) { shape_seen[$at["shape"]] = 1; names = names " " $at["shape"] }
-        if (!(weights() in weights_seen)) { weights_seen[weights()] = 1; all = all (all ? "," : "") weights() }
     }
     END {
         split("2 3 4 5 6 7 8 12 16", rows, " ")
@@ -57,7 +51,6 @@ awk -F, -v work="$work" "$common"'
             for (k = 1; k <= other_count; k++) printf " %s |", cell[order[c], others[k], 8]
             print ""
         }
-        print substr(names, 2) "\n" all >(work "/cases")
     }' "$out/time.csv"
 
 # MLX's own kernel for several rows: the geometric mean over shapes of its time under cap 8 over that under cap 5.
@@ -112,45 +105,3 @@ awk -F, "$common"'
             print ""
         }
     }' "$out/registers.csv"
-
-{ read -r shapes; read -r weights; } <"$work/cases"
-across=$(wc -w <<<"$shapes")
-IFS=, read -ra down <<<"$weights"
-quoted=("${down[@]/#/\"}")
-quoted=("${quoted[@]/%/\"}")
-joined() { # by commas
-    local list
-    list=$(printf '%s, ' "$@")
-    echo "${list%, }"
-}
-
-gnuplot <<PLOT
-set terminal svg size 300*$across,310*${#down[@]} dynamic font "sans-serif,13" background "white"
-set output "$out/time.svg"
-set multiplot layout ${#down[@]},$across title "Time of M rows against one row of MLX's qmv (bfloat16)" font ",16"
-set key top left reverse Left samplen 1.5 font ",11"
-set grid lc rgb "#dddddd"
-set border 3
-set tics nomirror out
-set xrange [0.5:16.5]
-set xtics (1, 4, 8, 12, 16)
-set yrange [0:*]
-set ytics autofreq
-array weights[${#down[@]}] = [$(joined "${quoted[@]}")]
-file(kernel) = "$work/".shape." ".weights[i]." ".kernel
-there(kernel) = system("test -f '".file(kernel)."' && echo 1") eq "1"
-or_none(kernel) = there(kernel) ? file(kernel) : "/dev/null"
-do for [i = 1:${#down[@]}] {
-  do for [shape in "$shapes"] {
-    if (!there("qmv")) { set multiplot next; continue }
-    set title sprintf("%s, %s", shape, weights[i])
-    set xlabel "rows M"
-    set ylabel (shape eq word("$shapes", 1) ? "times one row" : "")
-    if (shape eq word("$shapes", 1)) { set key on } else { set key off }
-    plot file("qmv") with linespoints pt 7 ps 0.4 lw 2 lc rgb "#888888" title "row by row", \
-         file("streamed") with linespoints pt 7 ps 0.4 lw 2 lc rgb "#0072b2" title "streamed", \
-         or_none("alternative") with linespoints pt 7 ps 0.4 lw 2 lc rgb "#e69f00" title "the other arrangement"
-  }
-}
-unset multiplot
-PLOT
