@@ -5,6 +5,7 @@
 #include <climits>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -131,6 +132,56 @@ inline mlx_row_plan plan_of(
     throw std::runtime_error(mlx_row_last_error());
   }
   return plan;
+}
+
+// How many outputs a simdgroup computes and how many simdgroups share x, for
+// tiles of so many rows.
+struct Arrangement {
+  int tile, rows, sharing;
+
+  auto operator<=>(const Arrangement&) const = default;
+  std::string name() const {
+    return "r" + std::to_string(rows) + "-s" + std::to_string(sharing);
+  }
+};
+
+struct Mode {
+  std::string name;
+  int group_size, bits;
+  bool matrix_scale = false;
+};
+
+// Those that the plan chooses for few and many outputs, and with a route.
+inline std::set<Arrangement> planned(const Mode& mode) {
+  const auto family = mode.name.substr(0, mode.name.find('_'));
+  std::set<Arrangement> all;
+  for (const int n : {1024, 8192}) {
+    for (int m = 2; m <= MLX_ROW_TILE_ROWS; m++) {
+      for (const bool alternative : {false, true}) {
+        const auto plan = plan_of(
+            family, mode.group_size, mode.bits, n, 4096, m, alternative);
+        all.insert({plan.tile, plan.outputs, plan.sharing});
+      }
+    }
+  }
+  return all;
+}
+
+inline std::vector<Mode> modes_of(bool fp) {
+  if (fp) {
+    return {
+        {"mxfp4", 32, 4},
+        {"mxfp8", 32, 8},
+        {"nvfp4", 16, 4},
+        {"nvfp4_hgs", 16, 4, true}};
+  }
+  std::vector<Mode> modes;
+  for (int group_size : {32, 64, 128}) {
+    for (int bits : {1, 2, 3, 4, 5, 6, 8}) {
+      modes.push_back({"affine", group_size, bits});
+    }
+  }
+  return modes;
 }
 
 // `--name value` pairs after the command.

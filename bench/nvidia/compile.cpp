@@ -25,7 +25,11 @@
 #include "common.h"
 
 namespace fs = std::filesystem;
+using qmv::Arrangement;
 using qmv::Kernel;
+using qmv::Mode;
+using qmv::modes_of;
+using qmv::planned;
 
 namespace {
 
@@ -156,39 +160,6 @@ struct Text {
   fs::path headers; // the streamed kernels', by MLX's paths
   std::vector<std::string> options;
 };
-
-// How many outputs a simdgroup computes and how many simdgroups share x, for
-// tiles of so many rows.
-struct Arrangement {
-  int tile, rows, sharing;
-
-  auto operator<=>(const Arrangement&) const = default;
-  std::string name() const {
-    return "r" + std::to_string(rows) + "-s" + std::to_string(sharing);
-  }
-};
-
-struct Mode {
-  std::string name;
-  int group_size, bits;
-  bool matrix_scale = false;
-};
-
-// Those that the plan chooses for few and many outputs, and with a route.
-std::set<Arrangement> planned(const Mode& mode) {
-  const auto family = mode.name.substr(0, mode.name.find('_'));
-  std::set<Arrangement> all;
-  for (const int n : {1024, 8192}) {
-    for (int m = 2; m <= MLX_ROW_TILE_ROWS; m++) {
-      for (const bool alternative : {false, true}) {
-        const auto plan = qmv::plan_of(
-            family, mode.group_size, mode.bits, n, 4096, m, alternative);
-        all.insert({plan.tile, plan.outputs, plan.sharing});
-      }
-    }
-  }
-  return all;
-}
 
 std::set<Arrangement> others() {
   std::set<Arrangement> all;
@@ -380,23 +351,6 @@ place(const Mutant& mutant, bool fp, const fs::path& mlx, fs::path out) {
     write_file(out / path, text);
   }
   return fs::absolute(out);
-}
-
-std::vector<Mode> modes_of(bool fp) {
-  if (fp) {
-    return {
-        {"mxfp4", 32, 4},
-        {"mxfp8", 32, 8},
-        {"nvfp4", 16, 4},
-        {"nvfp4_hgs", 16, 4, true}};
-  }
-  std::vector<Mode> modes;
-  for (int group_size : {32, 64, 128}) {
-    for (int bits : {1, 2, 3, 4, 5, 6, 8}) {
-      modes.push_back({"affine", group_size, bits});
-    }
-  }
-  return modes;
 }
 
 void run(const qmv::Options& options) {

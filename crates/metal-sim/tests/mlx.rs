@@ -502,35 +502,169 @@ fn the_kernels_compile_for_an_nvidia_gpu() {
 
 /// Headers of MLX's folder of kernels, and entries of `bench/nvidia/entry.h`.
 fn compiles_for_an_nvidia_gpu(headers: &[&str], entries: &[&str]) {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("kernels.cu");
-    let assembly = folder.path().join("kernels.ptx");
-    let mut text = "#pragma clang force_cuda_host_device begin\n".to_owned();
+    let mut text = String::new();
     for header in headers {
         text += &format!("#include \"mlx/backend/metal/kernels/{header}\"\n");
     }
     text += "#include \"entry.h\"\n";
     text += &entries.join("\n");
-    std::fs::write(&source, text + "\n").unwrap();
-    let include = |folder: PathBuf| format!("-I{}", folder.display());
-    support::run(
-        Command::new(toolchain().compiler())
-            .args(["-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=sm_90"])
-            .args(["-nocudainc", "-nocudalib", "-std=c++20", "-O1", "-S"])
-            // Attributes that only Metal knows.
-            .args(["-Wno-unknown-attributes", "-Wno-ignored-attributes"])
-            .arg(include(here.join("msl-cuda")))
-            .arg(include(here.join("../../bench/nvidia")))
-            .arg(include(mlx()))
-            .arg("-o")
-            .args([&assembly, &source]),
-    );
-    let text = std::fs::read_to_string(assembly).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let text = compile_for_an_nvidia_gpu(&text, folder.path(), &["-O1"]);
     for entry in entries {
         let name = entry.split(['(', ',']).nth(1).unwrap();
         assert!(text.contains(&format!(".entry {name}(")), "{name}");
     }
     // What is only declared must not be used.
     assert!(!text.contains(".extern .func"), "{text}");
+}
+
+/// What clang makes of the text: assembly, or what the flags ask for. Headers in the folder go before MLX's.
+fn compile_for_an_nvidia_gpu(text: &str, folder: &Path, flags: &[&str]) -> String {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (source, out) = (folder.join("kernels.cu"), folder.join("kernels.out"));
+    let text = format!("#pragma clang force_cuda_host_device begin\n{text}\n");
+    std::fs::write(&source, text).unwrap();
+    let include = |folder: &Path| format!("-I{}", folder.display());
+    support::run(
+        Command::new(toolchain().compiler())
+            .args(["-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=sm_90"])
+            .args(["-nocudainc", "-nocudalib", "-std=c++20", "-S"])
+            // Attributes that only Metal knows.
+            .args(["-Wno-unknown-attributes", "-Wno-ignored-attributes"])
+            .args(flags)
+            .arg(include(folder))
+            .arg(include(&here.join("msl-cuda")))
+            .arg(include(&here.join("../../bench/nvidia")))
+            .arg(include(&mlx()))
+            .arg("-o")
+            .args([&out, &source]),
+    );
+    std::fs::read_to_string(out).unwrap()
+}
+
+/// Apple's front end leaves loops rolled. What is a constant only in an unrolled loop is then computed at run time
+/// unless the GPU's back end unrolls it, and a division costs many times what the product beside it does.
+#[test]
+#[ignore = "needs MLX's tree"]
+fn streamed_kernels_divide_in_no_rolled_loop() {
+    let divisions = |edit: [&str; 2], kernels: &[String]| {
+        let code = streamed_kernels(kernels, "unroll(disable)", edit);
+        operations(&code, |operation, line| {
+            // As in upstream's text, the scale of a whole matrix over F8E4M3_MAX * F4E2M1_MAX, before any loop.
+            ["fdiv", "sdiv", "udiv", "srem", "urem"].contains(&operation)
+                && !line.contains(", 2.688000e+03")
+        })
+    };
+    let [affine, fp] = representatives();
+    for kernels in [&affine, &fp] {
+        assert_eq!(divisions(["", ""], kernels), [""; 0]);
+    }
+    // It finds what it is for.
+    let value = "x_thread[i] = U(v[i]);";
+    let divided = "x_thread[i] = U(v[i]) / (1 << place(i));";
+    assert_ne!(divisions([value, divided], &affine[..1]), [""; 0]);
+}
+
+/// An array that a rolled loop indexes is in memory, and not in registers: forced unrolling leaves none.
+#[test]
+#[ignore = "needs MLX's tree"]
+fn unrolled_as_asked_streamed_kernels_have_no_array_in_memory() {
+    let arrays = |edit: [&str; 2], kernels: &[String]| {
+        let code = streamed_kernels(kernels, "unroll(full)", edit);
+        operations(&code, |operation, _| operation == "alloca")
+    };
+    let [affine, fp] = representatives();
+    for kernels in [&affine, &fp] {
+        assert_eq!(arrays(["", ""], kernels), [""; 0]);
+    }
+    let unrolled = "STEEL_PRAGMA_UNROLL\n    for (int i = 0; i < x_step; i++) {";
+    let rolled = unrolled.strip_prefix("STEEL_PRAGMA_UNROLL\n").unwrap();
+    assert_ne!(arrays([unrolled, rolled], &affine[..1]), [""; 0]);
+}
+
+/// The streamed kernels of single products in halves, in tiles of 2 and 8 rows, in every arrangement that is
+/// instantiated, as a `.metal` file names them: affine in groups of 64, and those of the fp modes.
+fn representatives() -> [Vec<String>; 2] {
+    let library = Library::read(library()).unwrap();
+    let of = |affine: bool| {
+        library
+            .names()
+            .filter(|name| {
+                name.contains("_qmv_streamed_fast_float16_t_")
+                    && name.contains("_batch_0")
+                    && (name.contains("_nv_2_") || name.contains("_nv_8_"))
+                    && name.starts_with("affine_") == affine
+                    && (!affine || name.contains("_gs_64_"))
+            })
+            .map(|name| library.entry(name).unwrap().expression.clone())
+            .collect::<Vec<_>>()
+    };
+    let all = [of(true), of(false)];
+    // Widths and fp modes, nvfp4 with a scale of the matrix as well; other arrangements come on top.
+    for (kernels, modes) in all.iter().zip([7, 4]) {
+        assert!(kernels.len() >= 2 * modes, "{kernels:?}");
+    }
+    all
+}
+
+/// LLVM's code of these kernels, optimised, with the loops as the pragma says and no other unrolled; `edit` is a change
+/// of their text, which must be met.
+fn streamed_kernels(kernels: &[String], unroll: &str, [from, to]: [&str; 2]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = "mlx/backend/metal/kernels";
+    std::fs::create_dir_all(folder.path().join(path)).unwrap();
+    let prefix = if kernels[0].starts_with("fp_") {
+        "fp_"
+    } else {
+        ""
+    };
+    let streamed = format!("{prefix}qmv_streamed.h");
+    let mut edited = from.is_empty();
+    for header in ["streamed_tile.h", &streamed] {
+        let text = std::fs::read_to_string(mlx().join(path).join(header)).unwrap();
+        edited |= text.contains(from);
+        let text = text
+            .replace(from, to)
+            .replace(
+                "STEEL_PRAGMA_UNROLL",
+                &format!("_Pragma(\"clang loop {unroll}\")"),
+            )
+            // No lane's own.
+            .replace(
+                "threadgroup float4 shared[Tile::shared_size];",
+                "threadgroup float4* const shared = threadgroup_memory();",
+            );
+        assert!(!text.contains("float4 shared["), "{header}");
+        std::fs::write(folder.path().join(path).join(header), text).unwrap();
+    }
+    assert!(edited, "the kernels have no longer: {from}");
+    let mut text = format!(
+        "#include \"{path}/{prefix}quantized.h\"\nfloat4* threadgroup_memory();\n#include \"{path}/{streamed}\"\n"
+    );
+    for (number, kernel) in kernels.iter().enumerate() {
+        // What is asked for is compiled.
+        text += &format!("auto kernel_{number}() {{ return &{kernel}; }}\n");
+    }
+    let flags = "-O2 -fno-unroll-loops -ffp-contract=on -emit-llvm";
+    let flags: Vec<&str> = flags.split(' ').collect();
+    let code = compile_for_an_nvidia_gpu(&text, folder.path(), &flags);
+    let defined = code.matches("\ndefine ").count();
+    assert!(defined >= 2 * kernels.len(), "{defined} of {kernels:?}");
+    code
+}
+
+/// The instructions of LLVM's text that are wanted, with their functions.
+fn operations(code: &str, wanted: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let mut function = "";
+    let mut found = Vec::new();
+    for line in code.lines() {
+        if line.starts_with("define ") {
+            function = line.split(['@', '(']).nth(1).unwrap();
+        }
+        let operation = line.split_once(" = ").map_or("", |(_, rest)| rest);
+        if wanted(operation.split(' ').next().unwrap(), line) {
+            found.push(format!("{function}: {}", line.trim()));
+        }
+    }
+    found
 }
