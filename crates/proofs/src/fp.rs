@@ -163,7 +163,7 @@ fn core() -> Result<Vec<Group>> {
             blocks.beyond.extend(nvfp4.case(kind, beyond));
         }
     }
-    blocks.add_other_arrangements();
+    blocks.add_other_arrangements(&[Dtype::Float32]);
     Ok(blocks.core())
 }
 
@@ -186,6 +186,7 @@ fn full() -> Result<Vec<Group>> {
             }
         }
     }
+    blocks.add_other_arrangements(Dtype::ALL);
     let mut groups = blocks.full();
     groups.push(Group {
         contraction: Contraction::Fused,

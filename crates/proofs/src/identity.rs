@@ -28,7 +28,7 @@ pub enum Tier {
     /// batches, extents N, orders of `simd_sum` and the split contraction at 4 bits and M = 8; all
     /// of M = 2 to 16, and `exact:all` from 17 to 64, at 4 bits, float32, groups of 64; `wide` at M = 2 to 16,
     /// 4 bits, each type; and the one product that a kernel compiler is known to have spoilt: 6 bits, groups of 32,
-    /// M = 6, a tail. All single products of `exact` in both arrangements of the streamed kernels.
+    /// M = 6, a tail. Single products of `exact` in float32 in both arrangements of the streamed kernels.
     Core,
     /// All of it.
     ///
@@ -138,7 +138,7 @@ fn core() -> Result<Vec<Group>> {
         blocks.bases.push(base);
     }
     blocks.exact.extend(Case::new(6, 32, Kind::Tail, [6]));
-    blocks.add_other_arrangements();
+    blocks.add_other_arrangements(&[Dtype::Float32]);
     Ok(blocks.core())
 }
 
@@ -156,11 +156,14 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Adds all cases of single products under `exact` in the other arrangement of their kernels.
-    pub(crate) fn add_other_arrangements(&mut self) {
+    /// Adds cases of single products under `exact` in the other arrangement of their kernels: those of the types.
+    pub(crate) fn add_other_arrangements(&mut self, dtypes: &[Dtype]) {
         for cases in [&mut self.exact, &mut self.beyond, &mut self.bases] {
-            let others = cases.iter().filter_map(Case::in_the_other_arrangement);
-            let others: Vec<_> = others.collect();
+            let others: Vec<_> = cases
+                .iter()
+                .filter(|case| dtypes.contains(&case.dtype))
+                .filter_map(Case::in_the_other_arrangement)
+                .collect();
             cases.extend(others);
         }
     }
@@ -269,7 +272,7 @@ fn full() -> Result<Vec<Group>> {
             }
         }
     }
-    blocks.add_other_arrangements();
+    blocks.add_other_arrangements(Dtype::ALL);
     Ok(blocks.full())
 }
 
