@@ -88,7 +88,11 @@ const MUTANTS: [Mutant; 6] = [
     Mutant {
         name: "weights are dequantized before they are multiplied",
         edits: &[
-            ("at_once == quads || !Format::has_sum || V == 2;", 1, "true;"),
+            (
+                "at_once == quads || !Format::has_sum || V == 2;",
+                1,
+                "true;",
+            ),
             (
                 "Format::unpack(chunk[row], quad0 + i, w[i][row]);",
                 1,
