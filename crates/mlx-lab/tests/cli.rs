@@ -220,6 +220,25 @@ fn probe_tells_the_policies_apart() -> Outcome {
     certificate.check(4, kernels("wide"))?;
     assert!(certificate.check(1, [&report.layers[0].alone]).is_err());
 
+    // One row takes a tile of two under `wide`, which no block of four does.
+    let only = ["--rows", "4", "--policy", "wide"];
+    let arguments = [&SMALL[..3], &["--seeds", "1"], &only].concat();
+    let report: probe::Report = json("applegpu_g15d", &arguments, 0)?;
+    let alone = report.layers[0].wide.as_ref().unwrap();
+    assert!(alone.kernel.starts_with("affine_qmv_wide_"), "{alone:?}");
+    assert!(alone.kernel.contains("_nv_2_"), "{alone:?}");
+    assert_eq!(alone.outputs, 2 * 32, "in f32 and in bf16");
+    assert!(alone.differing > 0, "{alone:?}");
+    let certificate = report.certificate(RowPolicy::WIDE)?;
+    certificate.check(1, [&alone.kernel])?;
+    let output = lab("applegpu_g15d", &arguments);
+    let said = String::from_utf8(output.stdout)?;
+    let line = format!(
+        "mlp=1024x512:4:64: one row takes qmv_wide under `wide`, where {} of 64 outputs have other bits than under `default`",
+        alone.differing
+    );
+    assert!(said.lines().any(|found| found == line), "{said}");
+
     // A generation that never takes the wide kernel: everything is exact, and one pass still reads the least.
     let report: probe::Report = json("applegpu_g13s", &SMALL, 0)?;
     assert_eq!(report.exact, ["exact", "wide", "default", "narrow"]);
