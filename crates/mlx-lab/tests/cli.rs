@@ -63,6 +63,10 @@ fn main() {
             bench_refuses_to_measure_noise,
         ),
         (
+            "bench_measures_the_other_arrangement_if_there_is_one",
+            bench_measures_the_other_arrangement_if_there_is_one,
+        ),
+        (
             "a_depth_needs_the_times_of_the_whole_model",
             a_depth_needs_the_times_of_the_whole_model,
         ),
@@ -514,10 +518,16 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
             .filter(|c| (c.batch, c.rows) == (batch, rows));
         of.map(|cell| cell.arm.as_str()).collect::<Vec<_>>()
     };
-    // One row is a control: every policy takes the same kernel.
-    assert_eq!(arms(1, 1), ["default"]);
-    assert_eq!(arms(1, 4), ["default", "narrow", "exact"]);
-    assert_eq!(arms(2, 4), ["default", "narrow", "exact"]);
+    // One row is a control: every policy but `wide` takes the same kernel. Few rows have one kernel under `default` and
+    // `wide`.
+    let several = ["default", "narrow", "exact", "exact-alt"];
+    assert_eq!(arms(1, 1), ["default", "wide"]);
+    assert_eq!(arms(1, 4), several);
+    assert_eq!(arms(2, 4), several);
+    let also = |rows| &report.cells.iter().find(|c| c.rows == rows).unwrap().also;
+    assert_eq!(*also(1), ["narrow", "exact", "exact-alt"]);
+    assert_eq!(*also(4), ["wide"]);
+    assert!(report.wide.is_empty());
     let page = std::fs::read_to_string(out.path().join("bench.md"))?;
     let plot = std::fs::read_to_string(out.path().join("16x512-4-64.svg"))?;
     for text in [page, plot] {
@@ -559,6 +569,48 @@ fn bench_refuses_to_measure_noise() -> Outcome {
         0,
         "nothing is left behind"
     );
+    Ok(())
+}
+
+/// At 8 bits there is one arrangement, which is measured once.
+fn bench_measures_the_other_arrangement_if_there_is_one() -> Outcome {
+    let out = tempfile::tempdir()?;
+    let arms = ["narrow", "exact", "exact-alt"].map(|name| ["--policy", name]);
+    let more = [
+        &["--rows", "1,4-6", "--no-dense", "--sustained", "1"][..],
+        &["--product", "512x512:8:64"],
+        arms.as_flattened(),
+    ]
+    .concat();
+    let output = measure("applegpu_g15d", out.path(), &more);
+    expect(&output, 0)?;
+    let said = String::from_utf8(output.stdout)?;
+    let line = "16x512:8:64, M = 4-6, 2 x 1, 2 x 4: `exact` and `exact-alt` take the same kernel: there is no other \
+                arrangement";
+    assert!(said.lines().any(|found| found == line), "{said}");
+    let text = std::fs::read_to_string(out.path().join("bench.json"))?;
+    let report: bench::Report = serde_json::from_str(&text)?;
+    assert_eq!(report.refused, [line]);
+    // The long run is that of a policy.
+    let (long, _) = report.sustained.as_ref().unwrap();
+    assert_eq!(long, "16x512:4:64, M = 4, exact");
+    let kernels = |product: &str| {
+        let of = report
+            .cells
+            .iter()
+            .filter(|c| (c.batch, c.rows) == (1, 6) && c.product.to_string() == product);
+        of.map(|cell| (cell.arm.as_str(), cell.kernel.as_str()))
+            .collect::<Vec<_>>()
+    };
+    let streamed = |arrangement: &str| {
+        format!("affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_6_{arrangement}_batch_0")
+    };
+    let of_4_bits = kernels("16x512:4:64");
+    assert_eq!(of_4_bits[1], ("exact", streamed("r_2_s_0").as_str()));
+    assert_eq!(of_4_bits[2], ("exact-alt", streamed("r_4_s_4").as_str()));
+    let of_8_bits = kernels("16x512:8:64");
+    assert_eq!(of_8_bits.len(), 2, "{of_8_bits:?}");
+    assert_eq!(of_8_bits[1].0, "exact");
     Ok(())
 }
 

@@ -186,6 +186,7 @@ mod tests {
             batch: 1,
             rows,
             arm: arm.to_owned(),
+            also: Vec::new(),
             kernel: format!("affine_{kernel}_bfloat16_t_gs_64_b_4"),
             length: 8,
             copies: 8,

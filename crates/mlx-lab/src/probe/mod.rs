@@ -16,6 +16,7 @@ use crate::{Error, Result, kernels, setting};
 
 pub use crate::model::Layer;
 pub use operation::{Operation, OperationCell, OperationVerdict};
+pub(crate) use text::spans;
 pub use text::{render, table};
 
 /// What is compared.

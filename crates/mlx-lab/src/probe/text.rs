@@ -169,7 +169,7 @@ fn policies(layer: &LayerVerdict) -> Vec<&str> {
 }
 
 /// `2-8`, `2, 4-5`.
-fn spans(rows: &[usize]) -> String {
+pub(crate) fn spans(rows: &[usize]) -> String {
     let mut rows = rows.to_vec();
     rows.sort_unstable();
     let mut spans: Vec<(usize, usize)> = Vec::new();
