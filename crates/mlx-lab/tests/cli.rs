@@ -7,6 +7,7 @@ mod folder;
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Mutex;
 
 use folder::More;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -73,6 +74,10 @@ fn main() {
         (
             "calibrate_prefers_nothing_on_a_simulator",
             calibrate_prefers_nothing_on_a_simulator,
+        ),
+        (
+            "a_faster_arrangement_is_written_down",
+            a_faster_arrangement_is_written_down,
         ),
         (
             "reports_of_another_layout_are_refused",
@@ -623,13 +628,75 @@ fn calibrate_prefers_nothing_on_a_simulator() -> Outcome {
         path(&file),
         "--product",
         "512x512:4:64",
+        "--product",
+        "512x512:8:64",
         "--rows",
         "2",
     ];
-    expect(&lab("applegpu_g15d", &arguments), 0)?;
+    let output = lab("applegpu_g15d", &arguments);
+    expect(&output, 0)?;
+    let said = String::from_utf8(output.stdout)?;
+    let line = "16x512:8:64, M = 2: `exact` and `exact-alt` take the same kernel: there is no other arrangement";
+    assert!(
+        said.contains(line) && !said.contains("16x512:4:64"),
+        "{said}"
+    );
     let calibration = mlx_lab::calibrate::Calibration::read(&file)?;
     assert!(calibration.preferences.is_empty());
     assert!(calibration.rejected[0].starts_with("simulated:"));
+    Ok(())
+}
+
+/// Times as of a GPU on which the other arrangement is the fastest with the bits of one row; its bits are compared here.
+fn a_faster_arrangement_is_written_down() -> Outcome {
+    let out = tempfile::tempdir()?;
+    let more = ["--rows", "1,4", "--no-dense"];
+    expect(&measure("applegpu_g15d", out.path(), &more), 0)?;
+    let file = out.path().join("bench.json");
+    let mut report: bench::Report = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    report.machines[0].simulated = false;
+    for cell in &mut report.cells {
+        let micros = match cell.arm.as_str() {
+            "exact-alt" => 30.0,
+            "exact" => 40.0,
+            "narrow" => 90.0,
+            _ => 20.0,
+        };
+        let seconds = &mut cell.seconds;
+        (seconds.low, seconds.median, seconds.high) = (micros, micros, micros);
+    }
+    report.wide = bench::wide(&report.cells);
+    std::fs::write(&file, serde_json::to_string(&report)?)?;
+    let preferences = out.path().join("qmv.toml");
+    let arguments = [
+        "calibrate",
+        "--out",
+        path(&preferences),
+        "--from",
+        path(&file),
+    ];
+    let output = lab("applegpu_g15d", &arguments);
+    expect(&output, 0)?;
+    let said = String::from_utf8(output.stdout)?;
+    let line = "16x512:4:64: `wide`: one row as fast as under `default`; faster than `exact` at M = 4; several rows save \
+                50% against it in the median";
+    assert!(said.lines().any(|found| found == line), "{said}");
+    let calibration = Calibration::read(&preferences)?;
+    let found: Vec<(&str, [i32; 2])> = calibration
+        .preferences
+        .iter()
+        .map(|entry| (entry.path.as_str(), entry.m))
+        .collect();
+    assert_eq!(found, [("qmv_wide", [4, 4]), ("qmv_streamed_alt", [4, 4])]);
+
+    // And from the file to the dispatch.
+    let _alone = ROUTES.lock();
+    let stream = mlx_lab::setting::stream(RowPolicy::EXACT)?;
+    mlx_overlay::set_routes(&calibration.routes()?)?;
+    let format = Quantization::affine(4, 64)?;
+    let plan = DispatchPlan::of([4, 16, 512], format, Dtype::Bf16, &stream);
+    mlx_overlay::set_routes(&[])?;
+    assert_eq!(plan?.path.to_string(), "qmv_streamed_alt");
     Ok(())
 }
 
@@ -665,20 +732,40 @@ fn reports_of_another_layout_are_refused() -> Outcome {
     Ok(())
 }
 
+/// The routing table is the process's.
+static ROUTES: Mutex<()> = Mutex::new(());
+
 /// Whatever can win is compared with single rows, in every format.
 fn kernels_of_every_format_can_be_preferred() -> Outcome {
+    let _alone = ROUTES.lock();
     for format in ["4:64", "4:128", "mxfp4", "mxfp8", "nvfp4"] {
         let product: Product = format!("64x1024:{format}").parse()?;
         for path in [RoutePath::Qmv, RoutePath::Wide, RoutePath::Streamed] {
             let sound = mlx_lab::calibrate::sound(&product, 3, path, 16)?;
             assert!(sound, "{product}: {path:?}");
         }
+        // There is none at 8 bits: what would run is another kernel.
+        let other = mlx_lab::calibrate::sound(&product, 3, RoutePath::StreamedAlt, 16)?;
+        assert_eq!(other, format != "mxfp8", "{product}");
+    }
+    // Which arrangement is the other one depends on the outputs: 16 would take that of few.
+    let product: Product = "4096x256:4:64".parse()?;
+    for (path, arrangement) in [
+        (RoutePath::Streamed, "_nv_3_r_4_s_4_"),
+        (RoutePath::StreamedAlt, "_nv_3_r_2_s_0_"),
+    ] {
+        let (sound, kernels) =
+            mlx_overlay::record_kernels(|| mlx_lab::calibrate::sound(&product, 3, path, 16))?;
+        assert!(sound?, "{path:?}");
+        let ran = |kernel: &String| kernel.contains(arrangement);
+        assert!(kernels.iter().any(ran), "{path:?}: {kernels:?}");
     }
     Ok(())
 }
 
 /// From the file to the dispatch of this process.
 fn calibrations_reach_the_dispatch() -> Outcome {
+    let _alone = ROUTES.lock();
     let calibration = Calibration {
         format: 2,
         margin: 0.05,
