@@ -115,3 +115,38 @@ pub(crate) fn plan(
     };
     Ok(Some(Plan::of(&problem, decision)))
 }
+
+/// How many outputs to compute: the fewest that take the kernels of the whole product, from as many as asked for; else
+/// all.
+pub(crate) fn fewest_outputs(
+    product: &Product,
+    few: Option<usize>,
+    same: impl Fn(&Product) -> Result<bool>,
+) -> Result<usize> {
+    let Some(few) = few else {
+        return Ok(product.n);
+    };
+    // Limits in MLX and here are powers of two: just above one, other kernels begin.
+    let candidates = std::iter::successors(Some(few), |few| few.checked_mul(2));
+    for few in candidates.flat_map(|few| [few, few.saturating_add(8)]) {
+        let n = reduced(product, few);
+        if n >= product.n {
+            break;
+        }
+        if same(&Product {
+            n,
+            ..product.clone()
+        })? {
+            return Ok(n);
+        }
+    }
+    Ok(product.n)
+}
+
+/// As few outputs that are a multiple of 8 if all are, and none if none is: one-row kernels tell the
+/// two apart.
+fn reduced(product: &Product, outputs: usize) -> usize {
+    let few = outputs.next_multiple_of(8);
+    let few = few + product.n % 8;
+    few.min(product.n)
+}

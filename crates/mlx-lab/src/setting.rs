@@ -1,7 +1,12 @@
 //! Policies and the streams that carry them, also where the library has none.
 
-use mlx_overlay::{Device, RowPolicy, Stream, dispatch_stats, has_policies};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use mlx_overlay::{
+    Device, Route, RoutePath, RowPolicy, Stream, dispatch_stats, has_policies, set_routes,
+};
+
+use crate::product::Product;
 use crate::{Error, Result};
 
 /// The policies that can be asked for here: one of each kind, or [`RowPolicy::DEFAULT`] alone where the library
@@ -24,6 +29,42 @@ pub fn stream(policy: RowPolicy) -> Result<Stream> {
         return Ok(Stream::default_of(Device::preferred()?)?);
     }
     Ok(Stream::with_policy(policy)?)
+}
+
+/// While it lives, products of a format, of as many values and of at most as many outputs take a path if their policy
+/// permits it. It takes the place of the process's routing table, which is empty afterwards: MLX does not give out the
+/// table that it has.
+pub(crate) struct Routed {
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// One at a time: there is one table.
+static TABLE: Mutex<()> = Mutex::new(());
+
+impl Routed {
+    pub(crate) fn new(product: &Product, path: RoutePath) -> Result<Self> {
+        let _alone = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        // These fit: MLX's extents are 32-bit integers, and bits and group sizes are small.
+        let [n, k] = [product.n, product.k].map(|e| i32::try_from(e).unwrap_or(i32::MAX));
+        let quantization = product.quantization;
+        set_routes(&[Route {
+            mode: Some(quantization.mode()),
+            bits: Some(quantization.bits() as u8),
+            group_size: Some(quantization.group_size() as u8),
+            n: 1..=n,
+            k: k..=k,
+            m: 1..=i32::MAX,
+            path,
+        }])?;
+        Ok(Self { _alone })
+    }
+}
+
+impl Drop for Routed {
+    fn drop(&mut self) {
+        // An empty table is not refused.
+        let _ = set_routes(&[]);
+    }
 }
 
 /// Quantized products by the path that they took, since some moment.

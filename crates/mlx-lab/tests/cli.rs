@@ -7,6 +7,7 @@ mod folder;
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Mutex;
 
 use folder::More;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -63,12 +64,20 @@ fn main() {
             bench_refuses_to_measure_noise,
         ),
         (
+            "bench_measures_the_other_arrangement_if_there_is_one",
+            bench_measures_the_other_arrangement_if_there_is_one,
+        ),
+        (
             "a_depth_needs_the_times_of_the_whole_model",
             a_depth_needs_the_times_of_the_whole_model,
         ),
         (
             "calibrate_prefers_nothing_on_a_simulator",
             calibrate_prefers_nothing_on_a_simulator,
+        ),
+        (
+            "a_faster_arrangement_is_written_down",
+            a_faster_arrangement_is_written_down,
         ),
         (
             "reports_of_another_layout_are_refused",
@@ -219,6 +228,25 @@ fn probe_tells_the_policies_apart() -> Outcome {
     let certificate = report.certificate(RowPolicy::WIDE)?;
     certificate.check(4, kernels("wide"))?;
     assert!(certificate.check(1, [&report.layers[0].alone]).is_err());
+
+    // One row takes a tile of two under `wide`, which no block of four does.
+    let only = ["--rows", "4", "--policy", "wide"];
+    let arguments = [&SMALL[..3], &["--seeds", "1"], &only].concat();
+    let report: probe::Report = json("applegpu_g15d", &arguments, 0)?;
+    let alone = report.layers[0].wide.as_ref().unwrap();
+    assert!(alone.kernel.starts_with("affine_qmv_wide_"), "{alone:?}");
+    assert!(alone.kernel.contains("_nv_2_"), "{alone:?}");
+    assert_eq!(alone.outputs, 2 * 32, "in f32 and in bf16");
+    assert!(alone.differing > 0, "{alone:?}");
+    let certificate = report.certificate(RowPolicy::WIDE)?;
+    certificate.check(1, [&alone.kernel])?;
+    let output = lab("applegpu_g15d", &arguments);
+    let said = String::from_utf8(output.stdout)?;
+    let line = format!(
+        "mlp=1024x512:4:64: one row takes qmv_wide under `wide`, where {} of 64 outputs have other bits than under `default`",
+        alone.differing
+    );
+    assert!(said.lines().any(|found| found == line), "{said}");
 
     // A generation that never takes the wide kernel: everything is exact, and one pass still reads the least.
     let report: probe::Report = json("applegpu_g13s", &SMALL, 0)?;
@@ -495,10 +523,16 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
             .filter(|c| (c.batch, c.rows) == (batch, rows));
         of.map(|cell| cell.arm.as_str()).collect::<Vec<_>>()
     };
-    // One row is a control: every policy takes the same kernel.
-    assert_eq!(arms(1, 1), ["default"]);
-    assert_eq!(arms(1, 4), ["default", "narrow", "exact"]);
-    assert_eq!(arms(2, 4), ["default", "narrow", "exact"]);
+    // One row is a control: every policy but `wide` takes the same kernel. Few rows have one kernel under `default` and
+    // `wide`.
+    let several = ["default", "narrow", "exact", "exact-alt"];
+    assert_eq!(arms(1, 1), ["default", "wide"]);
+    assert_eq!(arms(1, 4), several);
+    assert_eq!(arms(2, 4), several);
+    let also = |rows| &report.cells.iter().find(|c| c.rows == rows).unwrap().also;
+    assert_eq!(*also(1), ["narrow", "exact", "exact-alt"]);
+    assert_eq!(*also(4), ["wide"]);
+    assert!(report.wide.is_empty());
     let page = std::fs::read_to_string(out.path().join("bench.md"))?;
     let plot = std::fs::read_to_string(out.path().join("16x512-4-64.svg"))?;
     for text in [page, plot] {
@@ -543,6 +577,48 @@ fn bench_refuses_to_measure_noise() -> Outcome {
     Ok(())
 }
 
+/// At 8 bits there is one arrangement, which is measured once.
+fn bench_measures_the_other_arrangement_if_there_is_one() -> Outcome {
+    let out = tempfile::tempdir()?;
+    let arms = ["narrow", "exact", "exact-alt"].map(|name| ["--policy", name]);
+    let more = [
+        &["--rows", "1,4-6", "--no-dense", "--sustained", "1"][..],
+        &["--product", "512x512:8:64"],
+        arms.as_flattened(),
+    ]
+    .concat();
+    let output = measure("applegpu_g15d", out.path(), &more);
+    expect(&output, 0)?;
+    let said = String::from_utf8(output.stdout)?;
+    let line = "16x512:8:64, M = 4-6, 2 x 1, 2 x 4: `exact` and `exact-alt` take the same kernel: there is no other \
+                arrangement";
+    assert!(said.lines().any(|found| found == line), "{said}");
+    let text = std::fs::read_to_string(out.path().join("bench.json"))?;
+    let report: bench::Report = serde_json::from_str(&text)?;
+    assert_eq!(report.refused, [line]);
+    // The long run is that of a policy.
+    let (long, _) = report.sustained.as_ref().unwrap();
+    assert_eq!(long, "16x512:4:64, M = 4, exact");
+    let kernels = |product: &str| {
+        let of = report
+            .cells
+            .iter()
+            .filter(|c| (c.batch, c.rows) == (1, 6) && c.product.to_string() == product);
+        of.map(|cell| (cell.arm.as_str(), cell.kernel.as_str()))
+            .collect::<Vec<_>>()
+    };
+    let streamed = |arrangement: &str| {
+        format!("affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_6_{arrangement}_batch_0")
+    };
+    let of_4_bits = kernels("16x512:4:64");
+    assert_eq!(of_4_bits[1], ("exact", streamed("r_2_s_0").as_str()));
+    assert_eq!(of_4_bits[2], ("exact-alt", streamed("r_4_s_4").as_str()));
+    let of_8_bits = kernels("16x512:8:64");
+    assert_eq!(of_8_bits.len(), 2, "{of_8_bits:?}");
+    assert_eq!(of_8_bits[1].0, "exact");
+    Ok(())
+}
+
 fn calibrate_prefers_nothing_on_a_simulator() -> Outcome {
     let out = tempfile::tempdir()?;
     let file = out.path().join("qmv.toml");
@@ -552,13 +628,75 @@ fn calibrate_prefers_nothing_on_a_simulator() -> Outcome {
         path(&file),
         "--product",
         "512x512:4:64",
+        "--product",
+        "512x512:8:64",
         "--rows",
         "2",
     ];
-    expect(&lab("applegpu_g15d", &arguments), 0)?;
+    let output = lab("applegpu_g15d", &arguments);
+    expect(&output, 0)?;
+    let said = String::from_utf8(output.stdout)?;
+    let line = "16x512:8:64, M = 2: `exact` and `exact-alt` take the same kernel: there is no other arrangement";
+    assert!(
+        said.contains(line) && !said.contains("16x512:4:64"),
+        "{said}"
+    );
     let calibration = mlx_lab::calibrate::Calibration::read(&file)?;
     assert!(calibration.preferences.is_empty());
     assert!(calibration.rejected[0].starts_with("simulated:"));
+    Ok(())
+}
+
+/// Times as of a GPU on which the other arrangement is the fastest with the bits of one row; its bits are compared here.
+fn a_faster_arrangement_is_written_down() -> Outcome {
+    let out = tempfile::tempdir()?;
+    let more = ["--rows", "1,4", "--no-dense"];
+    expect(&measure("applegpu_g15d", out.path(), &more), 0)?;
+    let file = out.path().join("bench.json");
+    let mut report: bench::Report = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    report.machines[0].simulated = false;
+    for cell in &mut report.cells {
+        let micros = match cell.arm.as_str() {
+            "exact-alt" => 30.0,
+            "exact" => 40.0,
+            "narrow" => 90.0,
+            _ => 20.0,
+        };
+        let seconds = &mut cell.seconds;
+        (seconds.low, seconds.median, seconds.high) = (micros, micros, micros);
+    }
+    report.wide = bench::wide(&report.cells);
+    std::fs::write(&file, serde_json::to_string(&report)?)?;
+    let preferences = out.path().join("qmv.toml");
+    let arguments = [
+        "calibrate",
+        "--out",
+        path(&preferences),
+        "--from",
+        path(&file),
+    ];
+    let output = lab("applegpu_g15d", &arguments);
+    expect(&output, 0)?;
+    let said = String::from_utf8(output.stdout)?;
+    let line = "16x512:4:64: `wide`: one row as fast as under `default`; faster than `exact` at M = 4; several rows save \
+                50% against it in the median";
+    assert!(said.lines().any(|found| found == line), "{said}");
+    let calibration = Calibration::read(&preferences)?;
+    let found: Vec<(&str, [i32; 2])> = calibration
+        .preferences
+        .iter()
+        .map(|entry| (entry.path.as_str(), entry.m))
+        .collect();
+    assert_eq!(found, [("qmv_wide", [4, 4]), ("qmv_streamed_alt", [4, 4])]);
+
+    // And from the file to the dispatch.
+    let _alone = ROUTES.lock();
+    let stream = mlx_lab::setting::stream(RowPolicy::EXACT)?;
+    mlx_overlay::set_routes(&calibration.routes()?)?;
+    let format = Quantization::affine(4, 64)?;
+    let plan = DispatchPlan::of([4, 16, 512], format, Dtype::Bf16, &stream);
+    mlx_overlay::set_routes(&[])?;
+    assert_eq!(plan?.path.to_string(), "qmv_streamed_alt");
     Ok(())
 }
 
@@ -594,20 +732,40 @@ fn reports_of_another_layout_are_refused() -> Outcome {
     Ok(())
 }
 
+/// The routing table is the process's.
+static ROUTES: Mutex<()> = Mutex::new(());
+
 /// Whatever can win is compared with single rows, in every format.
 fn kernels_of_every_format_can_be_preferred() -> Outcome {
+    let _alone = ROUTES.lock();
     for format in ["4:64", "4:128", "mxfp4", "mxfp8", "nvfp4"] {
         let product: Product = format!("64x1024:{format}").parse()?;
         for path in [RoutePath::Qmv, RoutePath::Wide, RoutePath::Streamed] {
             let sound = mlx_lab::calibrate::sound(&product, 3, path, 16)?;
             assert!(sound, "{product}: {path:?}");
         }
+        // There is none at 8 bits: what would run is another kernel.
+        let other = mlx_lab::calibrate::sound(&product, 3, RoutePath::StreamedAlt, 16)?;
+        assert_eq!(other, format != "mxfp8", "{product}");
+    }
+    // Which arrangement is the other one depends on the outputs: 16 would take that of few.
+    let product: Product = "4096x256:4:64".parse()?;
+    for (path, arrangement) in [
+        (RoutePath::Streamed, "_nv_3_r_4_s_4_"),
+        (RoutePath::StreamedAlt, "_nv_3_r_2_s_0_"),
+    ] {
+        let (sound, kernels) =
+            mlx_overlay::record_kernels(|| mlx_lab::calibrate::sound(&product, 3, path, 16))?;
+        assert!(sound?, "{path:?}");
+        let ran = |kernel: &String| kernel.contains(arrangement);
+        assert!(kernels.iter().any(ran), "{path:?}: {kernels:?}");
     }
     Ok(())
 }
 
 /// From the file to the dispatch of this process.
 fn calibrations_reach_the_dispatch() -> Outcome {
+    let _alone = ROUTES.lock();
     let calibration = Calibration {
         format: 2,
         margin: 0.05,

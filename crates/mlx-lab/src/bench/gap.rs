@@ -127,6 +127,7 @@ pub(super) mod tests {
             batch: 1,
             rows,
             arm: arm.to_owned(),
+            also: Vec::new(),
             kernel: format!("kernel of {arm}"),
             length: 8,
             copies: 4,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Cell, DENSE, Report, WORTH, grouped};
+use super::{Cell, DENSE, Report, Spread, WORTH, Wide, grouped, wide_lines};
 use crate::machine::Condition;
 
 /// What is said at once, where the page is a file: everything but the tables.
@@ -58,6 +58,9 @@ pub fn markdown(report: &Report) -> String {
     if !report.gaps.is_empty() {
         recovered(&mut page, report);
     }
+    if !report.wide.is_empty() {
+        wide(&mut page, report);
+    }
     if let Some((what, long)) = &report.sustained {
         let _ = writeln!(
             page,
@@ -104,7 +107,7 @@ fn times(page: &mut String, report: &Report, simulated: bool) {
                 "| {} | {} | {} | {:.1} | {:.1} to {:.1} | {} | {} |",
                 cell.product,
                 rows(cell),
-                cell.arm,
+                cell.arms().collect::<Vec<_>>().join(", "),
                 seconds.median * 1e6,
                 seconds.low * 1e6,
                 seconds.high * 1e6,
@@ -175,6 +178,42 @@ fn recovered(page: &mut String, report: &Report) {
         );
     }
     page.push('\n');
+}
+
+fn wide(page: &mut String, report: &Report) {
+    let _ = writeln!(
+        page,
+        "## What `wide` costs and saves\n\nUnder `wide` rows have the bits of `qmv_wide` at any number of rows, one \
+         included.\n\n\
+         | product | rows | default, µs | exact, µs | wide, µs | against default | against exact |\n\
+         |---|--:|--:|--:|--:|--:|--:|"
+    );
+    for of in &report.wide {
+        let _ = writeln!(
+            page,
+            "| {} | {} | {:.1} | {:.1} | {:.1} | {} | {} |",
+            of.product,
+            of.rows,
+            of.default.median * 1e6,
+            of.exact.median * 1e6,
+            of.wide.median * 1e6,
+            against(of, &of.default),
+            against(of, &of.exact)
+        );
+    }
+    page.push('\n');
+    for line in wide_lines(&report.wide) {
+        let _ = writeln!(page, "- {line}");
+    }
+    page.push('\n');
+}
+
+fn against(of: &Wide, other: &Spread) -> String {
+    match of.more_than(other) {
+        Some(more) => format!("{:+.0}%", more * 100.0),
+        None if of.wide == *other => "same kernel".to_owned(),
+        None => "within the spread".to_owned(),
+    }
 }
 
 fn percent(part: Option<f64>, none: &str) -> String {

@@ -8,14 +8,17 @@ mod gap;
 mod markdown;
 mod plot;
 mod schedule;
+mod wide;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use mlx_overlay::RowPolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Condition, Machine};
+use crate::probe::spans;
 use crate::product::Product;
 use crate::saved::Layout;
 use crate::{Error, Result};
@@ -24,7 +27,8 @@ pub use gap::{Gap, Limits, WORTH, gaps, limits};
 pub use markdown::{markdown, summary};
 pub use plot::plots;
 pub use schedule::{Spread, Sustained, interleave, sustain};
-pub use worker::{DENSE, Local, Remote, Setup, Worker, serve};
+pub use wide::{Wide, wide, wide_lines};
+pub use worker::{ALTERNATIVE, DENSE, Local, Remote, Setup, Worker, serve};
 
 /// What is measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,25 +73,68 @@ impl Options {
     }
 }
 
-/// One thing to compare: a policy of one of the workers.
+/// One thing to compare: a policy of one of the workers, or its streamed kernels' other arrangement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arm {
     /// What it is called in reports.
     pub label: String,
     /// Which worker.
     pub worker: usize,
-    /// Under which policy.
-    pub policy: RowPolicy,
+    /// A policy's name, or [`ALTERNATIVE`].
+    pub setting: String,
 }
 
 impl Arm {
     /// A policy of the first worker, under its name.
     pub fn policy(policy: RowPolicy) -> Self {
-        Self {
-            label: policy.to_string(),
-            worker: 0,
-            policy,
+        Self::named(policy.to_string())
+    }
+
+    /// The streamed kernels in the other of their two arrangements, in the first worker.
+    pub fn alternative() -> Self {
+        Self::named(ALTERNATIVE.to_owned())
+    }
+
+    /// All that there is to compare here: the policies, those of `exact` last, and the other arrangement. Only
+    /// `default` where the library has no policies.
+    pub fn all() -> Vec<Self> {
+        if !mlx_overlay::has_policies() {
+            return vec![Self::policy(RowPolicy::DEFAULT)];
         }
+        [
+            RowPolicy::DEFAULT,
+            RowPolicy::NARROW,
+            RowPolicy::WIDE,
+            RowPolicy::EXACT,
+        ]
+        .map(Self::policy)
+        .into_iter()
+        .chain([Self::alternative()])
+        .collect()
+    }
+
+    fn named(setting: String) -> Self {
+        Self {
+            label: setting.clone(),
+            worker: 0,
+            setting,
+        }
+    }
+}
+
+impl FromStr for Arm {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        if name == ALTERNATIVE {
+            return Ok(Self::alternative());
+        }
+        let policy: RowPolicy = name.parse().map_err(|error| {
+            Error::Invalid(format!(
+                "{error}; an arm can also be {ALTERNATIVE}, the other arrangement of the streamed kernels"
+            ))
+        })?;
+        Ok(Self::policy(policy))
     }
 }
 
@@ -102,6 +149,9 @@ pub struct Cell {
     pub rows: usize,
     /// The arm.
     pub arm: String,
+    /// Arms that take the same kernel and were not measured again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
     /// The kernel that its products take; empty where it is not known.
     pub kernel: String,
     /// Products in the chain.
@@ -114,6 +164,20 @@ pub struct Cell {
     pub bytes: u64,
     /// These bytes by the median time, in 10^9 a second. `None` on a simulated device.
     pub gb_per_s: Option<f64>,
+}
+
+impl Cell {
+    /// The arms whose times these are.
+    pub fn arms(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.arm)
+            .chain(&self.also)
+            .map(String::as_str)
+    }
+
+    /// Whether these are the times of the arm of that name.
+    pub fn is_of(&self, arm: &str) -> bool {
+        self.arms().any(|name| name == arm)
+    }
 }
 
 /// All that was measured.
@@ -147,11 +211,17 @@ pub struct Report {
     pub gaps: Vec<Gap>,
     /// From where they stop paying, product by product.
     pub limits: Vec<Limits>,
+    /// What `wide` costs and saves. Empty on a simulated device.
+    #[serde(default)]
+    pub wide: Vec<Wide>,
     /// The long run, and its arm.
     pub sustained: Option<(String, Sustained)>,
 }
 
 /// Measures.
+///
+/// Where [`ALTERNATIVE`] is an arm of this process, products of the same shape in other threads take that arrangement
+/// while it is measured, and the process's routing table is empty afterwards.
 ///
 /// # Errors
 /// Those of the workers; [`Error::SameKernel`] if all arms of all products with several rows take
@@ -170,7 +240,7 @@ pub fn run(
     let simulated = machines.iter().any(|machine| machine.simulated);
     let before = Condition::now();
     let mut cells = Vec::new();
-    let mut refused = Vec::new();
+    let mut same: Vec<Same> = Vec::new();
     let mut compared = false;
     let (products, merged) = options.computed();
     let total = products.len() * options.blocks.len();
@@ -180,7 +250,7 @@ pub fn run(
             let measured = measure(options, workers, product, batch, rows, simulated)?;
             compared |= measured.compared;
             cells.extend(measured.cells);
-            refused.extend(measured.refused);
+            same.extend(measured.same);
         }
         for worker in workers.iter_mut() {
             worker.clear()?;
@@ -189,9 +259,10 @@ pub fn run(
     let several = options.blocks.iter().any(|&(batch, rows)| batch * rows > 1);
     if several && options.arms.len() > 1 && !compared {
         // All of them: the first says it for the rest.
-        return Err(refused.into_iter().next().unwrap_or_else(|| {
-            Error::Invalid("no arm could be compared with another".to_owned())
-        }));
+        return Err(same.into_iter().next().map_or_else(
+            || Error::Invalid("no arm could be compared with another".to_owned()),
+            Same::error,
+        ));
     }
     let sustained = if options.sustained > 0.0 {
         long_run(options, workers)?
@@ -199,7 +270,11 @@ pub fn run(
         None
     };
     progress(total, total);
-    let gaps = if simulated { Vec::new() } else { gaps(&cells) };
+    let (gaps, wide) = if simulated {
+        Default::default()
+    } else {
+        (gaps(&cells), wide(&cells))
+    };
     Ok(Report {
         format: Layout,
         command,
@@ -210,9 +285,10 @@ pub fn run(
         rounds: options.rounds,
         outputs: options.outputs,
         merged,
-        refused: refused.iter().map(Error::to_string).collect(),
+        refused: refused(&same),
         limits: limits(&gaps),
         gaps,
+        wide,
         cells,
         sustained,
     })
@@ -241,13 +317,74 @@ fn check(options: &Options, workers: &[Box<dyn Worker>]) -> Result<()> {
 
 struct Measured {
     cells: Vec<Cell>,
-    refused: Vec<Error>,
+    same: Vec<Same>,
     compared: bool,
+}
+
+/// Two arms that take the same kernel for a block, of which one was measured.
+struct Same {
+    product: String,
+    batch: usize,
+    rows: usize,
+    first: String,
+    second: String,
+    kernel: String,
+}
+
+impl Same {
+    fn error(self) -> Error {
+        Error::SameKernel {
+            product: self.product,
+            rows: self.batch * self.rows,
+            first: self.first,
+            second: self.second,
+            kernel: self.kernel,
+        }
+    }
+}
+
+/// What was not measured twice, a line for each product and pair of arms.
+fn refused(same: &[Same]) -> Vec<String> {
+    let mut pairs: Vec<Vec<&Same>> = Vec::new();
+    for one in same {
+        let pair = |of: &Same| {
+            (&of.product, &of.first, &of.second) == (&one.product, &one.first, &one.second)
+        };
+        match pairs.iter_mut().find(|pairs| pair(pairs[0])) {
+            Some(pairs) => pairs.push(one),
+            None => pairs.push(vec![one]),
+        }
+    }
+    let line = |pair: &Vec<&Same>| {
+        let Same {
+            product,
+            first,
+            second,
+            ..
+        } = pair[0];
+        let (single, batches): (Vec<&Same>, Vec<&Same>) =
+            pair.iter().partition(|same| same.batch == 1);
+        let single: Vec<usize> = single.iter().map(|same| same.rows).collect();
+        let mut blocks = vec![spans(&single)];
+        blocks.retain(|spans| !spans.is_empty());
+        blocks.extend(batches.iter().map(|s| format!("{} x {}", s.batch, s.rows)));
+        let why = if second == ALTERNATIVE {
+            ": there is no other arrangement"
+        } else {
+            ", so one of them was measured"
+        };
+        format!(
+            "{product}, M = {}: `{first}` and `{second}` take the same kernel{why}",
+            blocks.join(", ")
+        )
+    };
+    pairs.iter().map(line).collect()
 }
 
 /// An arm whose chain is made.
 struct Prepared {
     label: String,
+    also: Vec<String>,
     worker: usize,
     chain: usize,
     kernel: String,
@@ -274,12 +411,13 @@ fn measure(
     };
     setup.length = length(options, workers, &setup)?;
     let mut arms: Vec<Prepared> = Vec::new();
-    let mut refused = Vec::new();
+    let mut same = Vec::new();
     for arm in &options.arms {
-        setup.arm = arm.policy.to_string();
+        setup.arm.clone_from(&arm.setting);
         let (chain, kernel) = workers[arm.worker].prepare(&setup)?;
         let prepared = Prepared {
             label: arm.label.clone(),
+            also: Vec::new(),
             worker: arm.worker,
             chain,
             kernel,
@@ -289,20 +427,24 @@ fn measure(
     name_pristine(&mut arms, batch * rows);
     let mut kept: Vec<Prepared> = Vec::new();
     for arm in arms {
-        let same = kept
-            .iter()
+        let other = kept
+            .iter_mut()
             .find(|other| other.kernel == arm.kernel && !arm.kernel.is_empty());
-        match same {
-            // One row is a control, not a comparison.
-            Some(_) if batch * rows == 1 => {}
-            Some(other) => refused.push(Error::SameKernel {
+        let Some(other) = other else {
+            kept.push(arm);
+            continue;
+        };
+        other.also.push(arm.label.clone());
+        // One row is a control, not a comparison.
+        if batch * rows > 1 {
+            same.push(Same {
                 product: product.to_string(),
-                rows: batch * rows,
+                batch,
+                rows,
                 first: other.label.clone(),
                 second: arm.label,
                 kernel: arm.kernel,
-            }),
-            None => kept.push(arm),
+            });
         }
     }
     let compared = batch * rows > 1 && kept.len() > 1;
@@ -311,6 +453,7 @@ fn measure(
         let (chain, kernel) = workers[0].prepare(&setup)?;
         kept.push(Prepared {
             label: DENSE.to_owned(),
+            also: Vec::new(),
             worker: 0,
             chain,
             kernel,
@@ -335,6 +478,7 @@ fn measure(
             batch,
             rows,
             arm: arm.label,
+            also: arm.also,
             kernel: arm.kernel,
             length: setup.length,
             copies,
@@ -345,7 +489,7 @@ fn measure(
     }
     Ok(Measured {
         cells,
-        refused,
+        same,
         compared,
     })
 }
@@ -356,7 +500,7 @@ fn length(options: &Options, workers: &mut [Box<dyn Worker>], setup: &Setup) -> 
         return Ok(setup.length);
     };
     let trial = Setup {
-        arm: arm.policy.to_string(),
+        arm: arm.setting.clone(),
         ..setup.clone()
     };
     let worker = &mut workers[arm.worker];
@@ -386,13 +530,15 @@ fn name_pristine(arms: &mut [Prepared], rows: usize) {
     }
 }
 
-/// The first product with several rows, under the last arm, for as long as asked.
+/// The first product with several rows, under the last arm but the other arrangement, for as long as asked.
 fn long_run(
     options: &Options,
     workers: &mut [Box<dyn Worker>],
 ) -> Result<Option<(String, Sustained)>> {
     let (products, _) = options.computed();
-    let (Some(product), Some(arm)) = (products.into_iter().next(), options.arms.last()) else {
+    let is_policy = |arm: &&Arm| arm.setting != ALTERNATIVE;
+    let arm = options.arms.iter().rfind(is_policy).or(options.arms.last());
+    let (Some(product), Some(arm)) = (products.into_iter().next(), arm) else {
         return Ok(None);
     };
     let rows = options.blocks.iter().map(|&(_, rows)| rows);
@@ -402,7 +548,7 @@ fn long_run(
         product,
         batch: 1,
         rows,
-        arm: arm.policy.to_string(),
+        arm: arm.setting.clone(),
         length: 2,
     };
     setup.length = length(options, workers, &setup)?;
@@ -440,6 +586,7 @@ mod tests {
     fn arm(label: &str, kernel: &str) -> Prepared {
         Prepared {
             label: label.to_owned(),
+            also: Vec::new(),
             worker: 0,
             chain: 0,
             kernel: kernel.to_owned(),

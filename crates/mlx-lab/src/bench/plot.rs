@@ -96,7 +96,7 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
         }
         // Side by side, or one bar hides another.
         let aside = 0.12 * (i as f32 - (count as f32 - 1.0) / 2.0);
-        let of_arm = || cells.iter().filter(|cell| cell.arm == arm);
+        let of_arm = || cells.iter().filter(|cell| cell.is_of(arm));
         let points: Vec<(f32, f32)> = of_arm()
             .map(|cell| (cell.rows as f32 + aside, micros(cell.seconds.median)))
             .collect();
@@ -131,7 +131,7 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
 #[cfg(test)]
 mod tests {
     use super::super::gap::tests::cell;
-    use super::super::{Sustained, gaps, limits, markdown};
+    use super::super::{Sustained, gaps, limits, markdown, wide};
     use super::*;
     use crate::machine::{Condition, Machine};
 
@@ -157,10 +157,14 @@ mod tests {
         for rows in 1..=8 {
             let m = rows as f64;
             cells.push(cell(rows, "default", 100.0 + 4.0 * m));
-            if rows > 1 {
+            if rows == 1 {
+                let one = cells.last_mut().unwrap();
+                one.also = ["narrow", "exact"].map(str::to_owned).into();
+            } else {
                 cells.push(cell(rows, "narrow", 100.0 * m));
                 cells.push(cell(rows, "exact", 101.0 + 6.0 * m));
             }
+            cells.push(cell(rows, "wide", 110.0 + 4.0 * m));
             cells.push(cell(rows, "dense", 330.0 + m));
         }
         if simulated {
@@ -180,6 +184,7 @@ mod tests {
             outputs: None,
             merged: Vec::new(),
             limits: limits(&gaps),
+            wide: if simulated { Vec::new() } else { wide(&cells) },
             gaps,
             cells,
             refused: vec!["a and b take the same kernel".to_owned()],
@@ -205,6 +210,9 @@ mod tests {
             "| mlp=17408x5120:4:64 | 4 | default | 116.0 | 114.8 to 117.2 | 432 |",
             "| mlp=17408x5120:4:64 | 2 | 200.0 | 108.0 | 113.0 | 95% | yes |",
             "| mlp=17408x5120:4:64 | M = 2 | never |",
+            "| mlp=17408x5120:4:64 | 1 | default, narrow, exact | 104.0 |",
+            "| mlp=17408x5120:4:64 | 1 | 104.0 | 104.0 | 114.0 | +10% | +10% |",
+            "\n- mlp=17408x5120:4:64: `wide`: one row +10% against `default`; ",
             "6000 runs of a chain in 120 s",
             "the slowest took 50.000 ms, 61 s in",
         ] {

@@ -8,14 +8,15 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use mlx_overlay::{
-    Array, Dtype, QuantizedMatrix, RowPolicy, Stream, add, dequantize, matmul, quantized_matmul,
-    slice, transpose,
+    Array, Dtype, QuantizedMatrix, RoutePath, RowPolicy, Stream, add, dequantize, matmul,
+    quantized_matmul, slice, transpose,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::kernels;
 use crate::machine::Machine;
 use crate::product::Product;
+use crate::setting::Routed;
 use crate::values::{Noise, settled};
 use crate::{Error, Result, setting};
 
@@ -28,7 +29,7 @@ pub struct Setup {
     pub batch: usize,
     /// Rows of each.
     pub rows: usize,
-    /// A policy's name, or `dense`: the same product with weights that are not quantized.
+    /// A policy's name, [`ALTERNATIVE`], or [`DENSE`]: the same product with weights that are not quantized.
     pub arm: String,
     /// Products in the chain.
     pub length: usize,
@@ -38,6 +39,9 @@ pub struct Setup {
 
 /// The name of the arm whose weights are not quantized.
 pub const DENSE: &str = "dense";
+
+/// The name of the arm that takes the streamed kernels' other arrangement: `exact`, and a route to it.
+pub const ALTERNATIVE: &str = "exact-alt";
 
 /// Runs chains.
 pub trait Worker {
@@ -84,6 +88,7 @@ enum Weights {
 struct Chain {
     setup: Setup,
     stream: Rc<Stream>,
+    route: Option<RoutePath>,
     weights: Weights,
     x: Array,
 }
@@ -96,10 +101,10 @@ impl Local {
         if let Some(stream) = self.streams.get(arm) {
             return Ok(Rc::clone(stream));
         }
-        let policy = if arm == DENSE {
-            RowPolicy::DEFAULT
-        } else {
-            setting::policy(arm)?
+        let policy = match arm {
+            DENSE => RowPolicy::DEFAULT,
+            ALTERNATIVE => RowPolicy::EXACT,
+            name => setting::policy(name)?,
         };
         let stream = Rc::new(setting::stream(policy)?);
         self.streams.insert(arm.to_owned(), Rc::clone(&stream));
@@ -162,6 +167,7 @@ impl Worker for Local {
         let chain = Chain {
             setup: setup.clone(),
             stream,
+            route: (setup.arm == ALTERNATIVE).then_some(RoutePath::StreamedAlt),
             weights,
             x,
         };
@@ -211,6 +217,12 @@ impl Chain {
             }
             Ok::<_, Error>(x)
         })?;
+        // The table is the process's: other arms must not see it.
+        let product = &self.setup.product;
+        let _routed = match self.route {
+            Some(path) => Some(Routed::new(product, path)?),
+            None => None,
+        };
         let start = Instant::now();
         mlx_overlay::eval([&end])?;
         Ok(start.elapsed().as_secs_f64())

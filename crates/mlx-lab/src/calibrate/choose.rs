@@ -1,11 +1,11 @@
 //! From times to preferences.
 
 use dispatch_plan::function_of;
-use mlx_overlay::{RoutePath, RowPolicy};
+use mlx_overlay::{PolicyKind, RoutePath, RowPolicy};
 
 use super::Preference;
 use crate::Result;
-use crate::bench::{Cell, Spread, grouped};
+use crate::bench::{ALTERNATIVE, Cell, Spread, grouped};
 use crate::product::Product;
 
 /// What was measured of one product at one number of rows, by path.
@@ -13,8 +13,8 @@ struct Point<'a> {
     product: &'a Product,
     rows: usize,
     times: Vec<(RoutePath, Spread)>,
-    /// What `default` takes.
-    stock: RoutePath,
+    /// What `default` takes, if a route changes that.
+    stock: Option<RoutePath>,
 }
 
 /// Preferences for products of several rows, and what was rejected.
@@ -62,20 +62,16 @@ pub fn choose(
                 }
                 Ok(Some((path, saves)))
             };
-        let with_bits = faster(RoutePath::Streamed, &[RoutePath::Qmv, RoutePath::Streamed])?;
-        let without = if exact {
-            None
-        } else {
-            faster(
-                point.stock,
-                &[RoutePath::Qmv, RoutePath::Wide, RoutePath::Streamed],
-            )?
+        let with_bits = faster(RoutePath::Streamed, WITH_BITS)?;
+        let without = match point.stock {
+            Some(stock) if !exact => faster(stock, RoutePath::ALL)?,
+            _ => None,
         };
         let mut entries = Vec::new();
         match (without, with_bits) {
             (Some((path, saves)), _) => entries.push((path, saves)),
             // Keeps the next entry from policies that would rather be fast.
-            (None, Some(_)) if point.stock == RoutePath::Wide => {
+            (None, Some(_)) if point.stock == Some(RoutePath::Wide) => {
                 entries.push((RoutePath::Wide, 0.0));
             }
             _ => {}
@@ -91,6 +87,9 @@ pub fn choose(
     }
     Ok((found, rejected))
 }
+
+/// Those with the bits of one row.
+const WITH_BITS: &[RoutePath] = &[RoutePath::Qmv, RoutePath::Streamed, RoutePath::StreamedAlt];
 
 /// Adds an entry, or one row more to the entry of the row before.
 fn add(found: &mut Vec<Preference>, point: &Point<'_>, path: RoutePath, saves: f64) {
@@ -134,19 +133,17 @@ fn points(cells: &[Cell]) -> Vec<Point<'_>> {
         }
         let times: Vec<(RoutePath, Spread)> = cells
             .iter()
-            .filter_map(|cell| Some((path_of(&cell.kernel)?, cell.seconds)))
+            .filter_map(|cell| Some((path_of(cell)?, cell.seconds)))
             .collect();
         let default = cells
             .iter()
-            .find(|c| c.arm == RowPolicy::DEFAULT.to_string());
-        let Some(stock) = default.and_then(|cell| path_of(&cell.kernel)) else {
-            continue;
-        };
+            .find(|cell| cell.is_of(&RowPolicy::DEFAULT.to_string()));
+        let Some(default) = default else { continue };
         points.push(Point {
             product: &first.product,
             rows,
             times,
-            stock,
+            stock: path_of(default),
         });
     }
     points
@@ -159,11 +156,24 @@ impl Point<'_> {
     }
 }
 
-/// The family of a kernel; `None` for one that no entry leads to.
-fn path_of(kernel: &str) -> Option<RoutePath> {
-    let function = function_of(kernel)?;
+/// The path that leads to what was measured; `None` if no entry does.
+fn path_of(cell: &Cell) -> Option<RoutePath> {
+    // The tiles of `wide`, and its kernel where `default` takes a matrix kernel, are taken under that policy only.
+    let is_wide = |arm: &str| {
+        let policy = arm.parse::<RowPolicy>();
+        policy.is_ok_and(|policy| policy.kind() == PolicyKind::Wide)
+    };
+    if cell.arms().all(is_wide) {
+        return None;
+    }
+    let function = function_of(&cell.kernel)?;
     if function.starts_with("qmv_streamed") {
-        Some(RoutePath::Streamed)
+        // Which arrangement is the other one depends on the product: the kernel's name does not tell.
+        Some(if cell.arms().all(|arm| arm == ALTERNATIVE) {
+            RoutePath::StreamedAlt
+        } else {
+            RoutePath::Streamed
+        })
     } else if function.starts_with("qmv_wide") {
         Some(RoutePath::Wide)
     } else if function.starts_with("qmv_quad") {
@@ -186,6 +196,7 @@ mod tests {
             batch: 1,
             rows,
             arm: arm.to_owned(),
+            also: Vec::new(),
             kernel: format!("affine_{kernel}_bfloat16_t_gs_64_b_4"),
             length: 8,
             copies: 8,
@@ -309,7 +320,75 @@ mod tests {
             ("affine_qmm_t_x", None),
             ("", None),
         ] {
-            assert_eq!(path_of(kernel), path, "{kernel}");
+            let mut cell = cell(2, "exact", "", 1.0);
+            cell.kernel = kernel.to_owned();
+            assert_eq!(path_of(&cell), path, "{kernel}");
         }
+    }
+
+    /// Times of the one-row, the wide and the streamed kernel, and of the latter's other arrangement.
+    fn arranged(rows: usize, [qmv, wide, streamed, other]: [f64; 4]) -> Vec<Cell> {
+        let mut cells = measured(rows, [qmv, wide, streamed]).to_vec();
+        cells.push(cell(rows, "exact-alt", "qmv_streamed_fast", other));
+        cells
+    }
+
+    #[test]
+    fn the_other_arrangement_wins_where_it_is_faster() {
+        let entry = |path: &str, rows| (path.to_owned(), rows);
+        let cells = [
+            arranged(6, [90.0, 20.0, 40.0, 30.0]),
+            arranged(7, [90.0, 20.0, 40.0, 30.0]),
+            arranged(8, [90.0, 20.0, 40.0, 50.0]),
+        ]
+        .concat();
+        for exact in [false, true] {
+            let expected = [entry("qmv_wide", [6, 7]), entry("qmv_streamed_alt", [6, 7])];
+            assert_eq!(chosen(&cells, exact), expected);
+        }
+        // Faster than all: one entry for every policy.
+        let fastest = arranged(6, [90.0, 20.0, 16.0, 12.0]);
+        let expected = [entry("qmv_streamed_alt", [6, 6])];
+        assert_eq!(chosen(&fastest, false), expected);
+        // Above the batch limit `default` takes a matrix kernel whatever the routes: only exact policies have a choice.
+        let mut matrix = arranged(14, [90.0, 20.0, 40.0, 30.0]);
+        matrix[0].kernel = "affine_qmm_t_bfloat16_t_gs_64_b_4".to_owned();
+        let (found, _) = choose(&matrix, false, 0.05, &mut |_, _, _| Ok(true)).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (found[0].path.as_str(), found[0].m),
+            ("qmv_streamed_alt", [14, 14])
+        );
+        assert!((found[0].saves - 0.25).abs() < 1e-9, "{found:?}");
+        // Other bits are no bits.
+        let (found, rejected) = choose(&fastest, true, 0.05, &mut |_, _, path| {
+            Ok(path != RoutePath::StreamedAlt)
+        })
+        .unwrap();
+        assert_eq!(found, []);
+        assert!(rejected[0].ends_with("is faster, but its numbers are wrong"));
+    }
+
+    #[test]
+    fn one_arrangement_is_the_usual_one() {
+        let mut cells = measured(6, [90.0, 20.0, 40.0]).to_vec();
+        cells[2].arm = "exact-alt".to_owned();
+        cells[2].also = vec!["exact".to_owned()];
+        assert_eq!(path_of(&cells[2]), Some(RoutePath::Streamed));
+        assert_eq!(chosen(&cells, true), []);
+    }
+
+    /// No entry leads to what is taken under `wide` alone.
+    #[test]
+    fn times_of_wide_decide_nothing() {
+        let mut cells = measured(6, [60.0, 50.0, 40.0]).to_vec();
+        cells.insert(0, cell(6, "wide", "qmv_wide", 10.0));
+        assert_eq!(chosen(&cells, false), [("qmv_streamed".to_owned(), [6, 6])]);
+        // Where `default` takes the same kernel, the times are its times as well.
+        let mut shared = measured(3, [60.0, 50.0, 40.0]).to_vec();
+        shared[0].arm = "wide:64".to_owned();
+        shared[0].also = vec!["default".to_owned()];
+        assert_eq!(path_of(&shared[0]), Some(RoutePath::Wide));
+        assert_eq!(path_of(&cells[0]), None);
     }
 }

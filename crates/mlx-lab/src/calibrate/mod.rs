@@ -5,15 +5,19 @@ mod depth;
 
 use std::path::Path;
 
-use mlx_overlay::{Array, Dtype, Mask, Route, RoutePath, RowPolicy, attention, set_routes};
+use mlx_overlay::{
+    Array, DispatchPath, DispatchPlan, Dtype, Mask, Route, RoutePath, RowPolicy, attention,
+    set_routes,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Cell;
 use crate::machine::Machine;
 use crate::model::Attention;
 use crate::product::Product;
+use crate::setting::Routed;
 use crate::values::{Noise, settled};
-use crate::{Error, Result, setting};
+use crate::{Error, Result, kernels, setting};
 
 pub use choose::choose;
 pub use depth::{Costs, Depth, best_depth};
@@ -38,7 +42,7 @@ pub struct Preference {
     /// Rows, from and to. The end is the cap of the path: beyond it another one wins, or nothing was
     /// measured.
     pub m: [i32; 2],
-    /// `qmv`, `qmv_wide` or `qmv_streamed`.
+    /// `qmv`, `qmv_wide`, `qmv_streamed` or `qmv_streamed_alt`.
     pub path: String,
     /// The least part of its time that the path saves against what is taken without this entry; 0
     /// for an entry that only keeps a later one from policies that ask for no bits.
@@ -196,26 +200,46 @@ struct Layout {
     format: u32,
 }
 
-/// Whether a path's rows are right for a product: bit for bit, or within rounding for `qmv_wide`.
-/// At most `outputs` of them are computed.
+/// Whether a path's rows are right for a product: bit for bit, or within rounding for `qmv_wide`. Of the outputs as few
+/// are computed, from `outputs` on, as take the kernels of all. A path that the product does not take is not right.
+///
+/// To look at the streamed kernels' other arrangement, it replaces the process's routing table, which is empty
+/// afterwards.
 ///
 /// # Errors
 /// MLX's.
 pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) -> Result<bool> {
+    const DTYPE: Dtype = Dtype::F32;
     let policy = match path {
         RoutePath::Qmv => RowPolicy::NARROW,
         RoutePath::Wide => RowPolicy::DEFAULT,
-        RoutePath::Streamed => RowPolicy::EXACT,
-        // Only a route leads there, and none is set here: another kernel would be compared.
-        RoutePath::StreamedAlt => return Ok(false),
+        RoutePath::Streamed | RoutePath::StreamedAlt => RowPolicy::EXACT,
     };
-    let mut noise = Noise::new(7);
-    let n = product.n.min(outputs);
-    let matrix = noise.matrix([n, product.k], product.quantization, Dtype::F32, 1.0)?;
-    let x = noise.array(&[rows, product.k], 1.0, Dtype::F32)?;
-    let together = setting::stream(policy)?
-        .scope(|| mlx_overlay::quantized_matmul(&x, &matrix)?.to_vec::<f32>())?;
+    let stream = setting::stream(policy)?;
     let default = setting::stream(RowPolicy::DEFAULT)?;
+    // Only a route leads there.
+    let _routed = match path {
+        RoutePath::StreamedAlt => Some(Routed::new(product, path)?),
+        _ => None,
+    };
+    let shape = [rows, product.n, product.k];
+    let decided = DispatchPlan::of(shape, product.quantization, DTYPE, &stream)?;
+    if decided.path != DispatchPath::from(path) {
+        return Ok(false);
+    }
+    let taken = |part: &Product| {
+        let of = |rows, stream| {
+            let plan = kernels::plan(part, DTYPE, rows, stream)?;
+            Ok::<_, Error>(plan.map(|plan| plan.kernel))
+        };
+        Ok::<_, Error>([of(rows, &stream)?, of(1, &default)?])
+    };
+    let whole = taken(product)?;
+    let n = kernels::fewest_outputs(product, Some(outputs), |part| Ok(taken(part)? == whole))?;
+    let mut noise = Noise::new(7);
+    let matrix = noise.matrix([n, product.k], product.quantization, DTYPE, 1.0)?;
+    let x = noise.array(&[rows, product.k], 1.0, DTYPE)?;
+    let together = stream.scope(|| mlx_overlay::quantized_matmul(&x, &matrix)?.to_vec::<f32>())?;
     for (row, together) in together.chunks(n).enumerate() {
         let alone = default.scope(|| {
             let x = mlx_overlay::slice(&x, &[row..row + 1, 0..product.k])?;

@@ -41,9 +41,11 @@ pub(crate) struct Args {
     /// Batches, each measured with blocks of 1 and of 4 rows [default: 2,4,8; none with --quick]
     #[arg(long, value_name = "LIST")]
     batches: Option<Numbers>,
-    /// Policies to compare [default: default, narrow, exact]. May be repeated
+    /// Policies to compare, or exact-alt, the other arrangement of the streamed kernels. May be repeated
+    ///
+    /// [default: default, narrow, wide, exact, exact-alt]
     #[arg(long, value_name = "NAME", conflicts_with = "against")]
-    policy: Vec<RowPolicy>,
+    policy: Vec<Arm>,
     /// Compare this build with another one: a mlx-lab that was linked to it
     #[arg(long, value_name = "PROGRAM")]
     against: Option<PathBuf>,
@@ -158,19 +160,13 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
         let arm = |label: &str, worker| Arm {
             label: label.to_owned(),
             worker,
-            policy: RowPolicy::DEFAULT,
+            setting: RowPolicy::DEFAULT.to_string(),
         };
         vec![arm("this build", 0), arm("other build", 1)]
     } else if args.policy.is_empty() {
-        let known = mlx_lab::setting::policies();
-        // The last is the one of the long run.
-        [RowPolicy::DEFAULT, RowPolicy::NARROW, RowPolicy::EXACT]
-            .into_iter()
-            .filter(|policy| known.contains(policy))
-            .map(Arm::policy)
-            .collect()
+        Arm::all()
     } else {
-        args.policy.iter().copied().map(Arm::policy).collect()
+        args.policy.clone()
     };
     let sustained = args
         .sustained

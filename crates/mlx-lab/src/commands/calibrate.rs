@@ -3,7 +3,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use cli::println;
-use mlx_lab::bench::{self, Arm, Cell, Local, Options, Report, Worker};
+use mlx_lab::bench::{self, ALTERNATIVE, Arm, Cell, Local, Options, Report, Worker};
 use mlx_lab::calibrate::{self, Calibration, Costs, best_depth};
 use mlx_lab::machine::Machine;
 use mlx_lab::model::Model;
@@ -15,7 +15,8 @@ use super::{Numbers, Outcome};
 
 /// Find out which kernel wins for which shape, and write it down for the dispatch
 ///
-/// A kernel is preferred where it saves at least the margin and its numbers are right. The file
+/// Every kernel is tried, and the streamed ones in both of their arrangements. One is preferred where
+/// it saves at least the margin and its numbers are right. The file
 /// holds for this machine and this build of MLX, and each entry for the format that was measured;
 /// mlx_lab::calibrate::Calibration installs it. With a model, also tells how far ahead to guess.
 ///
@@ -126,6 +127,13 @@ pub(crate) fn run(args: Args) -> Outcome {
         args.out.display(),
         calibration.rejected.len()
     );
+    // Which products have no other arrangement.
+    for line in report.refused.iter().filter(|l| l.contains(ALTERNATIVE)) {
+        println!("{line}");
+    }
+    for line in bench::wide_lines(&report.wide) {
+        println!("{line}");
+    }
     if let (Some(model), Some(acceptance)) = (&model, args.acceptance) {
         depth(&args, model, acceptance, &report, machine.simulated)?;
     }
@@ -150,9 +158,7 @@ fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {
     let options = Options {
         products,
         blocks: args.rows.0.iter().map(|&rows| (1, rows)).collect(),
-        arms: [RowPolicy::DEFAULT, RowPolicy::NARROW, RowPolicy::EXACT]
-            .map(Arm::policy)
-            .into(),
+        arms: Arm::all(),
         dense: false,
         rounds: if simulated { 1 } else { 6 },
         chain: if simulated { 0.0 } else { 0.02 },
@@ -167,7 +173,7 @@ fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {
     Ok(bench::run(&options, &mut workers, command, &mut show)?)
 }
 
-/// Prints how far ahead to guess under `exact`.
+/// Prints how far ahead to guess under `exact` and under `wide`.
 fn depth(
     args: &Args,
     model: &Model,
@@ -183,15 +189,9 @@ fn depth(
         !model.attention.is_empty(),
         "config.json does not describe attention, which is part of the cost"
     );
-    let mut verify = Vec::new();
+    let mut attention = Vec::new();
     for rows in 1..=args.rows.0.iter().copied().max().unwrap_or(1) {
-        let products: Option<f64> = model
-            .layers
-            .iter()
-            .map(|layer| Some(seconds(&report.cells, layer, rows)? * layer.count as f64))
-            .sum();
-        let Some(products) = products else { break };
-        let mut seconds = products;
+        let mut seconds = 0.0;
         for &shape in &model.attention {
             let positions = args.context as usize;
             let context = shape
@@ -200,34 +200,88 @@ fn depth(
             let one = calibrate::attention_seconds(shape, rows, context, 10)?;
             seconds += one * shape.layers as f64;
         }
-        verify.push(seconds);
+        attention.push(seconds);
     }
-    let costs = Costs {
-        verify,
-        guess: args.guess_ms * 1e-3,
-        acceptance,
-    };
-    let depth = best_depth(&costs)?;
-    for (rows, seconds) in (1..).zip(&costs.verify) {
-        println!("a pass over {rows} rows: {:.3} ms", seconds * 1e3);
+    for policy in [RowPolicy::EXACT, RowPolicy::WIDE] {
+        let costs = Costs {
+            verify: passes(&report.cells, &model.layers, &attention, policy),
+            guess: args.guess_ms * 1e-3,
+            acceptance,
+        };
+        let depth = best_depth(&costs)?;
+        for (rows, seconds) in (1..).zip(&costs.verify) {
+            println!(
+                "under {policy}, a pass over {rows} rows: {:.3} ms",
+                seconds * 1e3
+            );
+        }
+        println!(
+            "depth under {policy}: {} guesses, {:.2} tokens a cycle, {:.1} tokens a second, {:.2} times as many as \
+             without (products and attention at {} positions; norms and the host left out)",
+            depth.guesses, depth.tokens, depth.tokens_per_s, depth.speedup, args.context
+        );
     }
-    println!(
-        "depth: {} guesses, {:.2} tokens a cycle, {:.1} tokens a second, {:.2} times as many as \
-         without (products and attention at {} positions; norms and the host left out)",
-        depth.guesses, depth.tokens, depth.tokens_per_s, depth.speedup, args.context
-    );
     Ok(())
 }
 
-/// Seconds of one product under `exact`; where it takes the kernel of another arm, of that.
-fn seconds(cells: &[Cell], layer: &Layer, rows: usize) -> Option<f64> {
-    let of = || {
-        cells.iter().filter(|cell| {
-            cell.batch == 1 && cell.rows == rows && cell.product.shape() == layer.product.shape()
-        })
+/// Seconds of a pass over 1, 2 and so on rows, as far as was measured, from those of its attention.
+fn passes(cells: &[Cell], layers: &[Layer], attention: &[f64], policy: RowPolicy) -> Vec<f64> {
+    let products = |rows| -> Option<f64> {
+        let of = |layer: &Layer| {
+            let one = seconds(cells, layer, rows, policy)?;
+            Some(one * layer.count as f64)
+        };
+        layers.iter().map(of).sum()
     };
-    let exact = of().find(|cell| cell.arm == RowPolicy::EXACT.to_string());
-    exact
-        .or_else(|| of().next())
-        .map(|cell| cell.seconds.median)
+    (1..)
+        .zip(attention)
+        .map_while(|(rows, attention)| Some(products(rows)? + attention))
+        .collect()
+}
+
+/// Seconds of one product under a policy.
+fn seconds(cells: &[Cell], layer: &Layer, rows: usize, policy: RowPolicy) -> Option<f64> {
+    let shape = layer.product.shape();
+    let cell = cells.iter().find(|cell| {
+        (cell.batch, cell.rows) == (1, rows)
+            && cell.product.shape() == shape
+            && cell.is_of(&policy.to_string())
+    });
+    cell.map(|cell| cell.seconds.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx_lab::bench::Spread;
+
+    use super::*;
+
+    #[test]
+    fn a_pass_takes_the_times_of_its_policy() {
+        let product: Product = "64x512:4:64".parse().unwrap();
+        let cell = |rows, arm: &str, also: &[&str], seconds: f64| Cell {
+            bytes: product.bytes(2),
+            product: product.clone(),
+            batch: 1,
+            rows,
+            arm: arm.to_owned(),
+            also: also.iter().map(|&arm| arm.to_owned()).collect(),
+            kernel: String::new(),
+            length: 8,
+            copies: 8,
+            seconds: Spread::of(&[seconds], 1).unwrap(),
+            gb_per_s: None,
+        };
+        let cells = [
+            cell(1, "default", &["narrow", "exact"], 1.0),
+            cell(1, "wide", &[], 2.0),
+            cell(2, "default", &["wide"], 3.0),
+            cell(2, "exact", &[], 4.0),
+            cell(3, "wide", &[], 5.0),
+        ];
+        let layers = [Layer { product, count: 10 }];
+        let of = |policy| passes(&cells, &layers, &[0.5, 0.75, 1.0, 1.0], policy);
+        assert_eq!(of(RowPolicy::EXACT), [10.5, 40.75]);
+        assert_eq!(of(RowPolicy::WIDE), [20.5, 30.75, 51.0]);
+    }
 }

@@ -16,6 +16,7 @@ use crate::{Error, Result, kernels, setting};
 
 pub use crate::model::Layer;
 pub use operation::{Operation, OperationCell, OperationVerdict};
+pub(crate) use text::spans;
 pub use text::{render, table};
 
 /// What is compared.
@@ -99,6 +100,19 @@ impl Cell {
     }
 }
 
+/// One row under `wide`, which has bits of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WideRow {
+    /// The kernel that was dispatched. Empty if the library does not tell.
+    pub kernel: String,
+    /// Its function.
+    pub function: String,
+    /// Outputs that were compared with those of the same row under `default`, over all seeds and types.
+    pub outputs: usize,
+    /// Outputs whose bits are others.
+    pub differing: usize,
+}
+
 /// The result for a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerVerdict {
@@ -109,6 +123,9 @@ pub struct LayerVerdict {
     pub alone: String,
     /// Its function.
     pub alone_function: String,
+    /// One row under `wide`; `None` if that policy was not tried.
+    #[serde(default)]
+    pub wide: Option<WideRow>,
     /// Policies under which every row has its bits.
     pub exact: Vec<String>,
     /// All that was compared.
@@ -179,7 +196,8 @@ impl Report {
         let wide = policy.kind() == PolicyKind::Wide;
         let of_layers = self.layers.iter().flat_map(|layer| {
             let cells = layer.cells.iter().filter(|cell| cell.policy == name);
-            let alone = (!wide).then_some(&layer.alone);
+            let of_wide = layer.wide.as_ref().map(|row| &row.kernel);
+            let alone = if wide { of_wide } else { Some(&layer.alone) };
             cells.map(|cell| &cell.kernel).chain(alone)
         });
         let of_operations = self.operations.iter().flat_map(|operation| {

@@ -7,7 +7,7 @@ use mlx_overlay::{
     Array, Dtype, PolicyKind, QuantizedMatrix, RowPolicy, Stream, quantized_matmul, slice,
 };
 
-use super::{Cell, Layer, LayerVerdict, Options};
+use super::{Cell, Layer, LayerVerdict, Options, WideRow};
 use crate::kernels::{self, plan};
 use crate::product::Product;
 use crate::setting;
@@ -38,6 +38,7 @@ pub(super) fn verdict(
         layer: layer.clone(),
         alone: String::new(),
         alone_function: String::new(),
+        wide: None,
         exact: Vec::new(),
         cells: Vec::new(),
     };
@@ -69,6 +70,7 @@ pub(super) fn verdict(
                 seed,
                 made: BTreeMap::new(),
             };
+            let mut one_row = false;
             let mut cells = verdict.cells.iter_mut();
             for ((policy, stream), differs) in streams.iter().zip(&mut differs) {
                 for (&rows, cell) in options.rows.iter().zip(&mut cells) {
@@ -84,7 +86,7 @@ pub(super) fn verdict(
                     if options.simulated && *differs {
                         continue;
                     }
-                    let outputs = outputs(product, options, |part| {
+                    let outputs = kernels::fewest_outputs(product, options.outputs, |part| {
                         Ok(kernel_of(part, dtype, 1, &default)?.0 == whole
                             && kernel_of(part, dtype, rows, stream)?.0 == kernel)
                     })?;
@@ -97,6 +99,11 @@ pub(super) fn verdict(
                     let own = policy.kind() == PolicyKind::Wide;
                     let run = stream.scope(|| sample.run(0..rows))?;
                     expect(product, dtype, rows, &kernel, &run)?;
+                    if own && !one_row {
+                        one_row = true;
+                        let row = verdict.wide.get_or_insert_default();
+                        sample.one_row(row, stream, &default)?;
+                    }
                     let mut differing = 0;
                     for row in 0..rows {
                         let alone = sample.alone(row, if own { stream } else { &default }, own)?;
@@ -105,8 +112,7 @@ pub(super) fn verdict(
                             (verdict.alone, verdict.alone_function) =
                                 (alone.kernel.clone(), alone.function.clone());
                         }
-                        let row = &run.bits[row * outputs..][..outputs];
-                        differing += alone.bits.iter().zip(row).filter(|(a, b)| a != b).count();
+                        differing += unequal(&alone.bits, &run.bits[row * outputs..][..outputs]);
                     }
                     (cell.kernel, cell.function) = (run.kernel, run.function);
                     // MLX's matrix kernels cut K into parts, how many depends on the outputs: part of them proves nothing.
@@ -135,41 +141,6 @@ const BEARABLE: usize = 8_000_000_000;
 /// MLX's matrix kernels take far longer there.
 const BEARABLE_MATRIX: usize = 200_000_000;
 
-/// How many outputs to compute: the fewest that take the kernels of the whole product, from as many as asked for; else
-/// all.
-fn outputs(
-    product: &Product,
-    options: &Options,
-    same: impl Fn(&Product) -> Result<bool>,
-) -> Result<usize> {
-    let Some(few) = options.outputs else {
-        return Ok(product.n);
-    };
-    // Limits in MLX and here are powers of two: just above one, other kernels begin.
-    let candidates = std::iter::successors(Some(few), |few| few.checked_mul(2));
-    for few in candidates.flat_map(|few| [few, few.saturating_add(8)]) {
-        let n = reduced(product, few);
-        if n >= product.n {
-            break;
-        }
-        if same(&Product {
-            n,
-            ..product.clone()
-        })? {
-            return Ok(n);
-        }
-    }
-    Ok(product.n)
-}
-
-/// As few outputs that are a multiple of 8 if all are, and none if none is: one-row kernels tell the
-/// two apart.
-fn reduced(product: &Product, outputs: usize) -> usize {
-    let few = outputs.next_multiple_of(8);
-    let few = few + product.n % 8;
-    few.min(product.n)
-}
-
 /// The kernel that the whole product takes, and its plan if one is known.
 fn kernel_of(
     product: &Product,
@@ -197,6 +168,10 @@ fn expect(
         }),
         _ => Ok(()),
     }
+}
+
+fn unequal(one: &[u32], other: &[u32]) -> usize {
+    one.iter().zip(other).filter(|(a, b)| a != b).count()
 }
 
 /// A product's samples, by their number of outputs.
@@ -251,6 +226,16 @@ impl Sample {
         }
         let missing = || Error::Invalid(format!("row {row} was not computed"));
         self.alone.get(&(row, wide)).ok_or_else(missing)
+    }
+
+    /// Compares the first row under `wide` with itself under `default`.
+    fn one_row(&mut self, found: &mut WideRow, wide: &Stream, default: &Stream) -> Result<()> {
+        let stock = self.alone(0, default, false)?.bits.clone();
+        let alone = self.alone(0, wide, true)?;
+        (found.kernel, found.function) = (alone.kernel.clone(), alone.function.clone());
+        found.outputs += stock.len();
+        found.differing += unequal(&stock, &alone.bits);
+        Ok(())
     }
 
     fn run(&self, rows: std::ops::Range<usize>) -> Result<Run> {

@@ -26,6 +26,22 @@ pub fn render(report: &Report) -> String {
         spans(&report.rows),
         table(report)
     );
+    for layer in &report.layers {
+        if let Some(row) = &layer.wide {
+            let _ = writeln!(
+                text,
+                "{}: one row takes {} under `wide`, where {} of {} outputs have other bits than under `default`",
+                layer.layer.product,
+                if row.function.is_empty() {
+                    "its kernel"
+                } else {
+                    &row.function
+                },
+                row.differing,
+                row.outputs
+            );
+        }
+    }
     for verdict in &report.operations {
         let _ = writeln!(text, "{}", operation(verdict));
     }
@@ -153,7 +169,7 @@ fn policies(layer: &LayerVerdict) -> Vec<&str> {
 }
 
 /// `2-8`, `2, 4-5`.
-fn spans(rows: &[usize]) -> String {
+pub(crate) fn spans(rows: &[usize]) -> String {
     let mut rows = rows.to_vec();
     rows.sort_unstable();
     let mut spans: Vec<(usize, usize)> = Vec::new();
