@@ -82,7 +82,12 @@ impl Linked<'_> {
         let runtime = prefix.stamp.clang_rt.as_deref();
         let finding = if let Some(Err(other)) = checked {
             let remedy = match pristine == prefix.stamp.pristine {
-                true => self.again(Some(&prefix.stamp)),
+                true if self.search.named.is_some() => self.again(None),
+                // A build takes the lock's tree alone.
+                true => format!(
+                    "cargo xtask apply-overlay && {}",
+                    self.again(Some(&prefix.stamp))
+                ),
                 // Upstream's MLX is linked by name, and only if that is asked for.
                 false if pristine => format!("unset {PRISTINE_VARIABLE}"),
                 false => format!(

@@ -355,7 +355,7 @@ fn sources(
         Finding::warning(
             id,
             format!("MLX {version} is not fetched yet"),
-            "cargo xtask fetch (docs/offline.md tells the ways without a network)",
+            "`cargo xtask fetch`; docs/offline.md tells the ways without a network",
         )
     }];
     for source in &manifest.mlx.sources {

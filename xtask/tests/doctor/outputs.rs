@@ -179,7 +179,8 @@ fn builder(scratch: &Scratch) {
     scratch.fake(
         "cargo",
         &format!(
-            "[ \"$1 $2\" = 'xtask build' ] || exit 1\n\
+            "[ \"$1 $2\" = 'xtask apply-overlay' ] && exit\n\
+             [ \"$1 $2\" = 'xtask build' ] || exit 1\n\
              if [ -d {root}/current ] && [ ! -L {root}/current ]; then exit 1; fi\n\
              rm -rf {root}/one/prefix && cp -R {good} {root}/one/prefix && ln -sfn one/prefix {root}/current"
         ),
@@ -205,7 +206,12 @@ fn the_checkouts_own_prefix_is_built_again() {
         &["link to a folder that does not exist"],
     );
     built(&scratch, Backend::Sim, OTHER);
-    mends(&scratch, &host, "prefix", &[OTHER, TREE]);
+    let words = [
+        OTHER,
+        TREE,
+        "cargo xtask apply-overlay && cargo xtask build",
+    ];
+    mends(&scratch, &host, "prefix", &words);
     fs_err::write(scratch.path(METALLIB), "<html>").unwrap();
     finds(
         &scratch,
@@ -228,6 +234,14 @@ fn the_checkouts_own_prefix_is_built_again() {
     fs_err::remove_file(&current).unwrap();
     fs_err::rename(&prefix, &current).unwrap();
     mends(&scratch, &host, "prefix", &["is a folder", "rm -r"]);
+    fs_err::write(prefix.join("note"), "").unwrap();
+    finds(
+        &scratch,
+        &host,
+        "prefix",
+        Warning,
+        &["note was added", "cargo xtask build"],
+    );
 }
 
 /// A build writes the checkout's own prefix: one that is named stays as it is.
