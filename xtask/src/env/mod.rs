@@ -144,14 +144,21 @@ pub fn run(args: Args) -> Result<()> {
     // While the tree is hashed and copied no other run may swap it.
     let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
+    let named = args.prefix.is_some();
     let folder = args
         .prefix
         .unwrap_or_else(|| workspace.root().join(CURRENT));
     let found =
         Prefix::open(&folder).map_err(|error| anyhow!("{error}; `cargo xtask build` makes one"))?;
-    found
-        .check_tree(&build::ids(project.lock()?), false)
-        .map_err(|error| anyhow!("{error}; run `cargo xtask build` first"))?;
+    let checked = found.check_tree(&build::ids(project.lock()?), false);
+    checked.map_err(|error| match named {
+        // A build does not reach it.
+        true => anyhow!("{error}; without `--prefix` this checkout's own build is taken"),
+        false => anyhow!(
+            "{error}; run `{}` first",
+            build::command(&found.stamp, &host)
+        ),
+    })?;
     let overlay = Overlay {
         host: &host,
         root: workspace.root(),

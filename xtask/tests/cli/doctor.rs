@@ -103,6 +103,10 @@ fn a_tree_that_was_altered_in_the_lock_is_the_locks_fault() {
     }
     fs_err::remove_file(project.path("checkout/mlx.lock")).unwrap();
     project.mends("lock", 1);
+    // The other way that errors about a lock name.
+    fs_err::remove_file(project.path("checkout/mlx.lock")).unwrap();
+    project.shell("checkout", "cargo xtask apply-overlay --update-lock");
+    assert_eq!(project.read("checkout/mlx.lock"), lock);
 }
 
 /// Both sides changed a patch, and so the lock: git merges the patch and not the lock.
