@@ -23,10 +23,17 @@ key=$(printf '%s\n' "$prefix" "$sys" "$(<"$prefix/mlx-overlay.toml")" | sha256su
 work=$root/target/mlx/env/mlx-rs-$key
 mkdir -p "$work/bindings/src" "$work/out"
 
+# Writes its input to a file. One that has it already keeps its time, so that nothing is compiled anew, and a build that
+# reads it meanwhile sees the whole old one or the whole new one.
+put() {
+    cat >"$1.new.$$"
+    if cmp -s "$1.new.$$" "$1"; then rm "$1.new.$$"; else mv "$1.new.$$" "$1"; fi
+}
+
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 # mlx-c uses std::format, which GCC has from 13 on; before, MLX's own pinned fmt stands in for it.
-cat >"$work/format.h" <<'CPP'
+put "$work/format.h" <<'CPP'
 #include <version>
 #ifndef __cpp_lib_format
 #define FMT_HEADER_ONLY
@@ -38,7 +45,7 @@ using fmt::format;
 CPP
 # mlx-c declares its half-precision functions on ARM alone, and mlx-rs calls them everywhere. Elsewhere they get types
 # of the same size.
-cat >"$work/half.h" <<'CPP'
+put "$work/half.h" <<'CPP'
 #pragma once
 #ifndef __aarch64__
 #include <stdint.h>
@@ -48,17 +55,19 @@ typedef uint16_t bfloat16_t;
 #define HAS_BFLOAT16
 #endif
 CPP
-cat >"$work/compatibility.cmake" <<CMAKE
+{
+    cat <<CMAKE
 set_source_files_properties("$sys/src/mlx-c/mlx/c/array.cpp" PROPERTIES
   COMPILE_OPTIONS "-include;$work/half.h")
 CMAKE
-# An mlx-c for another MLX calls some functions as they were there.
-if [[ -f $root/ci/mlx-c-${ACCEPT:-none}.h ]]; then
-    cat >>"$work/compatibility.cmake" <<CMAKE
+    # An mlx-c for another MLX calls some functions as they were there.
+    if [[ -f $root/ci/mlx-c-${ACCEPT:-none}.h ]]; then
+        cat <<CMAKE
 set_source_files_properties("$sys/src/mlx-c/mlx/c/ops.cpp" PROPERTIES
   COMPILE_OPTIONS "-include;$root/ci/mlx-c-$ACCEPT.h")
 CMAKE
-fi
+    fi
+} | put "$work/compatibility.cmake"
 fmt=$(echo "$root"/target/overlay/inputs/fmt-*/include)
 cmake -S "$sys/src/mlx-c" -B "$work/mlx-c" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMLX_C_BUILD_EXAMPLES=OFF \
     -DMLX_C_USE_SYSTEM_MLX=ON -DMLX_DIR="$prefix/share/cmake/MLX" "${launcher[@]}" \
@@ -67,7 +76,7 @@ cmake -S "$sys/src/mlx-c" -B "$work/mlx-c" -G Ninja -DCMAKE_BUILD_TYPE=Release -
 cmake --build "$work/mlx-c" >>"$work/mlx-c.log" || { tail -n 30 "$work/mlx-c.log" >&2; exit 1; }
 
 # mlx-rs seeds its random state from a clock that only Apple's systems have.
-cat >"$work/clock.c" <<'C'
+put "$work/clock.c" <<'C'
 #include <stdint.h>
 #include <time.h>
 uint64_t mach_approximate_time(void) {
@@ -77,11 +86,13 @@ uint64_t mach_approximate_time(void) {
 }
 C
 cc -O2 -fPIC -c "$work/clock.c" -o "$work/clock.o"
-rm -f "$work/libmlxrsclock.a"
-ar rcs "$work/libmlxrsclock.a" "$work/clock.o"
+# D: without times, the archive is the same each time.
+ar rcsD "$work/clock.$$.a" "$work/clock.o"
+put "$work/libmlxrsclock.a" <"$work/clock.$$.a"
+rm "$work/clock.$$.a"
 
 # The bindings, as mlx-sys's own configuration of bindgen makes them.
-cat >"$work/bindings/Cargo.toml" <<'TOML'
+put "$work/bindings/Cargo.toml" <<'TOML'
 [package]
 name = "bindings"
 edition = "2024"
@@ -89,7 +100,7 @@ edition = "2024"
 [dependencies]
 bindgen = "0.72.1"
 TOML
-cat >"$work/bindings/src/main.rs" <<RUST
+put "$work/bindings/src/main.rs" <<RUST
 #[allow(dead_code)]
 #[path = "$sys/src/bindgen_config.rs"]
 mod bindgen_config;
@@ -121,7 +132,7 @@ PY
     mv "$work/bindings.rs" "$work/out/bindings.rs"
 fi
 
-python3 - "$prefix" "$work" "$(rustc -vV | sed -n 's/^host: //p')" >"$work/config.toml" <<'PY'
+python3 - "$prefix" "$work" "$(rustc -vV | sed -n 's/^host: //p')" <<'PY' | put "$work/config.toml"
 import json, sys, tomllib
 
 prefix, work, host = sys.argv[1:]

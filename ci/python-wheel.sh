@@ -15,7 +15,7 @@ if [[ -n ${NANOBIND:-} ]]; then
 fi
 out=$PWD/target/mlx/env/python
 rm -rf "$out/dist"
-"$python" -m pip wheel --quiet --no-deps --wheel-dir "$out/dist" "$out/mlx"
+"$python" -m pip wheel --quiet --no-deps --wheel-dir "$out/dist" "$MLX_PYTHON_SOURCE"
 "$python" -m venv --clear "$out/venv"
 "$out/venv/bin/pip" install --quiet --disable-pip-version-check "$out"/dist/mlx-*.whl
 cd "$out"

@@ -16,6 +16,34 @@ pub(crate) fn copy_tree(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     Ok(())
 }
 
+/// Gives `to` the files of `from`, with their permissions. A file that is the same there is left alone, one that is not
+/// is replaced in one step, and others stay: they are what a build made there.
+pub(crate) fn update_tree(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
+    for path in walk(from)? {
+        let target = to.join(path.strip_prefix(from)?);
+        let permissions = |path| fs_err::metadata(path).map(|file| file.permissions()).ok();
+        if permissions(&target) == permissions(&path) && same(&path, &target)? {
+            continue;
+        }
+        let parent = target.parent().unwrap_or(to);
+        fs_err::create_dir_all(parent)?;
+        let copy = tempfile::Builder::new()
+            .prefix(".mlx-overlay-")
+            .tempfile_in(parent)?;
+        fs_err::copy(&path, copy.path())?;
+        copy.persist(&target)?;
+    }
+    Ok(())
+}
+
+/// Whether two files have the same content.
+pub(crate) fn same(one: &Utf8Path, other: &Utf8Path) -> Result<bool> {
+    Ok(
+        fs_err::metadata(one)?.len() == fs_err::metadata(other)?.len()
+            && fs_err::read(one)? == fs_err::read(other)?,
+    )
+}
+
 /// All files below `folder`, in the order of their names. Anything but files and folders is an error: a link may
 /// lead out of the folder.
 pub(crate) fn walk(folder: &Utf8Path) -> Result<Vec<Utf8PathBuf>> {

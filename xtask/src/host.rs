@@ -68,8 +68,12 @@ impl Host {
 
     /// The variable's value where it is set, not empty and UTF-8.
     pub fn var(&self, name: &str) -> Option<&str> {
-        let value = self.vars.get(OsString::from(name).as_os_str())?.to_str()?;
-        (!value.is_empty()).then_some(value)
+        self.set(name).filter(|value| !value.is_empty())
+    }
+
+    /// The variable's value where it is set and UTF-8, even if it is empty.
+    pub fn set(&self, name: &str) -> Option<&str> {
+        self.vars.get(OsString::from(name).as_os_str())?.to_str()
     }
 
     /// The names of all variables that are UTF-8.

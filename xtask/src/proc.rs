@@ -193,8 +193,8 @@ impl fmt::Display for Cmd {
 }
 
 /// Quotes `word` for a shell where it needs quoting.
-fn quote(word: &OsStr) -> String {
-    let text = word.to_string_lossy();
+pub(crate) fn quote(word: impl AsRef<OsStr>) -> String {
+    let text = word.as_ref().to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=+:,@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         text.into_owned()

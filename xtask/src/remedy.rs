@@ -3,6 +3,9 @@
 use patchset::Error;
 use patchset::error::RepositoryFault;
 
+/// What helps against patches that do not read. What was changed in them is kept, new files too.
+pub(crate) const PATCHES: &str = "`git stash push --include-untracked -- patches` takes what was changed out and keeps it; or mend it (docs/write-a-patch.md)";
+
 /// What helps against an error, as the end of its sentence; `None` if its text says all there is to say.
 fn of(error: &Error) -> Option<&'static str> {
     Some(match error {
@@ -13,10 +16,10 @@ fn of(error: &Error) -> Option<&'static str> {
         Error::NoProgram(_) => "install it",
         Error::Format { file, .. } => match file.as_str() {
             "mlx.lock" => {
-                "take the committed file back, or delete it and run `cargo xtask apply-overlay --update-lock`"
+                "take the committed file back (`git checkout HEAD -- mlx.lock`), or delete it and run `cargo xtask apply-overlay --update-lock`"
             }
             "mlx.toml" => {
-                "mend that line, or take the committed file back with `git checkout mlx.toml`"
+                "mend that line, or take the committed file back with `git checkout HEAD -- mlx.toml`"
             }
             "state.toml" => {
                 "give it up with `cargo xtask bump-pin --abort`, or lay the patches out anew with `cargo xtask patch edit --discard`"
@@ -43,9 +46,7 @@ fn of(error: &Error) -> Option<&'static str> {
             "git wrote them if `core.autocrlf` is set; `cargo xtask doctor` says how to take the files back"
         }
         Error::NotReplaceable(_) => "another version is pinned with `cargo xtask bump-pin`",
-        Error::Series(_) => {
-            "`git checkout patches`, or mend what was changed on purpose (docs/write-a-patch.md)"
-        }
+        Error::Series(_) => PATCHES,
         Error::LockDiffers(_) => {
             "if the change is meant, run `cargo xtask apply-overlay --update-lock`"
         }

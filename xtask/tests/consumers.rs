@@ -5,7 +5,9 @@
 #[path = "support/stamp.rs"]
 mod stamp;
 
-use std::os::unix::fs::PermissionsExt;
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::SystemTime;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use mlx_prefix::{Backend, Stamp};
@@ -15,17 +17,27 @@ use xtask::proc::Cmd;
 
 use crate::stamp::stamp;
 
-struct Scratch(tempfile::TempDir);
+struct Scratch {
+    dir: tempfile::TempDir,
+    /// The environment's `CMAKE_TOOLCHAIN_FILE`.
+    toolchain: std::cell::RefCell<String>,
+    /// The tree that the prefix was built from.
+    tree: std::cell::Cell<&'static str>,
+}
 
 impl Scratch {
     fn new() -> Self {
-        let scratch = Self(tempfile::tempdir().unwrap());
+        let scratch = Self {
+            dir: tempfile::tempdir().unwrap(),
+            toolchain: String::new().into(),
+            tree: "one".into(),
+        };
         scratch.file("root/vendor/mlx/setup.py", "");
         scratch
     }
 
     fn path(&self, relative: &str) -> Utf8PathBuf {
-        Utf8Path::from_path(self.0.path()).unwrap().join(relative)
+        Utf8Path::from_path(self.dir.path()).unwrap().join(relative)
     }
 
     fn file(&self, relative: &str, text: &str) -> Utf8PathBuf {
@@ -54,8 +66,12 @@ impl Scratch {
         accept: Option<&str>,
     ) -> Result<String, String> {
         let path = self.path("bin").into_os_string();
-        let host = Host::new(os, "aarch64", [("PATH".into(), path)]);
-        let stamp = built(backend);
+        let host = Host::new(os, "aarch64", [("PATH".into(), path)])
+            .with("CMAKE_TOOLCHAIN_FILE", self.toolchain.borrow().as_str());
+        let stamp = Stamp {
+            final_tree: self.tree.get().to_owned(),
+            ..built(backend)
+        };
         let overlay = Overlay {
             host: &host,
             root: &self.path("root"),
@@ -107,8 +123,9 @@ fn cmake_gets_the_package_or_the_source_with_every_input() {
     let text = scratch
         .settings(Os::MacOs, Backend::Metal, Consumer::Cmake, None)
         .unwrap();
-    has(&text, &["/share/cmake/MLX", "-DCMAKE_PROJECT_INCLUDE="]);
-    let file = scratch.path("root/target/mlx/env/cmake/mlx-overlay-source.cmake");
+    has(&text, &["/share/cmake/MLX"]);
+    let (_, file) = text.split_once("-DCMAKE_PROJECT_INCLUDE=").unwrap();
+    let file = file.split(' ').next().unwrap();
     let text = fs_err::read_to_string(file).unwrap();
     let mlx = format!(
         "FETCHCONTENT_SOURCE_DIR_MLX [==[{}]==]",
@@ -219,10 +236,23 @@ fn mlx_rs_is_found_by_cargo_and_has_a_folder_of_its_own_for_kernels() {
             "mlx-rs-kernels",
         ],
     );
-    has(
-        &get(Os::Linux, Backend::Sim).unwrap(),
-        &["ci/mlx-rs.sh", "MLX_OVERLAY_PREFIX="],
-    );
+    // Kernels of one tree are not those of the next.
+    let kernels = || {
+        value(
+            &get(Os::MacOs, Backend::Metal).unwrap(),
+            "MLX_RS_METAL_PATH",
+        )
+    };
+    let of_one = kernels();
+    scratch.tree.set("two");
+    assert_ne!(kernels(), of_one);
+    let linux = get(Os::Linux, Backend::Sim).unwrap();
+    has(&linux, &["ci/mlx-rs.sh", "MLX_OVERLAY_PREFIX="]);
+    assert!(!linux.contains("ACCEPT"), "{linux}");
+    scratch.mlx_c("mlx-sys/src/mlx-c", "0.32.2");
+    let accepted = scratch.settings(Os::Linux, Backend::Sim, Consumer::MlxRs, Some("0.32.2"));
+    let script = format!("ACCEPT=0.32.2 {}/ci/mlx-rs.sh", scratch.path("root"));
+    has(&accepted.unwrap(), &[&script]);
 }
 
 #[test]
@@ -240,12 +270,120 @@ fn python_builds_from_a_copy_and_on_the_simulated_device() {
             "PYPI_RELEASE='1'",
         ],
     );
-    let copy = scratch.path("root/target/mlx/env/python/mlx");
-    has(&text, &[copy.as_str()]);
-    // setup.py leaves files behind: they go with the next copy, and vendor/mlx never has them.
-    fs_err::write(copy.join("left"), "").unwrap();
+    let copy = value(&text, "MLX_PYTHON_SOURCE");
+    assert!(Utf8Path::new(&copy).join("setup.py").is_file(), "{text}");
+    has(&text, &["pip wheel", "\"$MLX_PYTHON_SOURCE\""]);
+}
+
+/// What a setting is set to.
+#[track_caller]
+fn value(settings: &str, name: &str) -> String {
+    let begin = format!("export {name}='");
+    let mut lines = settings.lines();
+    let value = lines.find_map(|line| line.strip_prefix(&begin)?.strip_suffix('\''));
+    value
+        .unwrap_or_else(|| panic!("no {name} in {settings}"))
+        .to_owned()
+}
+
+/// Every file below `folder`: which it is, when it was written, and what it holds.
+fn snapshot(folder: &Utf8Path) -> BTreeMap<Utf8PathBuf, (u64, SystemTime, Vec<u8>)> {
+    let mut files = BTreeMap::new();
+    for entry in folder.read_dir_utf8().unwrap() {
+        let path = entry.unwrap().into_path();
+        if path.is_dir() {
+            files.append(&mut snapshot(&path));
+        } else {
+            let metadata = fs_err::metadata(&path).unwrap();
+            let time = metadata.modified().unwrap();
+            let bytes = fs_err::read(&path).unwrap();
+            files.insert(path, (metadata.ino(), time, bytes));
+        }
+    }
+    files
+}
+
+/// What an earlier call named may be in use by a build that runs.
+#[test]
+fn printing_the_settings_again_leaves_what_they_named_alone() {
+    let scratch = Scratch::new();
+    let python = || {
+        scratch
+            .settings(Os::Linux, Backend::Sim, Consumer::Python, None)
+            .unwrap()
+    };
+    let cmake = || {
+        scratch
+            .settings(Os::MacOs, Backend::Metal, Consumer::Cmake, None)
+            .unwrap()
+    };
+    let (first, sources) = (python(), cmake());
+    let copy = Utf8PathBuf::from(value(&first, "MLX_PYTHON_SOURCE"));
+    fs_err::create_dir(copy.join("build")).unwrap();
+    fs_err::write(copy.join("build/object"), "half of it").unwrap();
+    let env = scratch.path("root/target/mlx/env");
+    let before = snapshot(&env);
+    assert_eq!((python(), cmake()), (first.clone(), sources));
+    assert_eq!(snapshot(&env), before);
+
+    // Another back-end and another tree have a copy of their own.
+    let cpu = scratch.settings(Os::Linux, Backend::Cpu, Consumer::Python, None);
+    let cpu = value(&cpu.unwrap(), "MLX_PYTHON_SOURCE");
+    scratch.file("root/vendor/mlx/setup.py", "another");
+    scratch.tree.set("two");
+    let two = value(&python(), "MLX_PYTHON_SOURCE");
+    cmake();
+    assert!(two != cpu && two != copy && cpu != copy);
+    assert_eq!(
+        fs_err::read_to_string(format!("{two}/setup.py")).unwrap(),
+        "another"
+    );
+    let after = snapshot(&env);
+    assert!(
+        before
+            .iter()
+            .all(|(path, file)| after.get(path) == Some(file))
+    );
+
+    // What was lost or changed in a copy comes back, and nothing else moves.
+    fs_err::write(format!("{two}/left"), "").unwrap();
+    let before = snapshot(&env);
+    fs_err::write(format!("{two}/setup.py"), "edited").unwrap();
+    python();
+    let after = snapshot(&env);
+    let contents = |files: &BTreeMap<Utf8PathBuf, (_, _, Vec<u8>)>| {
+        let files = files.iter();
+        files
+            .map(|(path, (_, _, bytes))| (path.clone(), bytes.clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(contents(&after), contents(&before));
+}
+
+/// A toolchain file of ours that includes itself would have no end.
+#[test]
+fn settings_in_force_include_the_toolchain_that_was_there_before_them() {
+    let scratch = Scratch::new();
+    let file = || {
+        let text = scratch
+            .settings(Os::MacOs, Backend::Metal, Consumer::Cmake, None)
+            .unwrap();
+        let (_, file) = text.split_once("-DCMAKE_PROJECT_INCLUDE=").unwrap();
+        file.split(' ').next().unwrap().to_owned()
+    };
     scratch
-        .settings(Os::Linux, Backend::Cpu, Consumer::Python, None)
-        .unwrap();
-    assert!(copy.join("setup.py").is_file() && !copy.join("left").exists());
+        .toolchain
+        .replace("/their/toolchain.cmake".to_owned());
+    let first = file();
+    has(
+        &fs_err::read_to_string(&first).unwrap(),
+        &["include([==[/their/toolchain.cmake]==])"],
+    );
+    scratch.toolchain.replace(first.clone());
+    assert_eq!(file(), first);
+    // Without one before them there is none to include.
+    scratch.toolchain.replace(String::new());
+    let alone = file();
+    scratch.toolchain.replace(alone.clone());
+    assert_eq!(file(), alone);
 }

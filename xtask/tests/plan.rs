@@ -73,7 +73,7 @@ fn json_has_a_row_for_each_m() {
     );
 
     let exact = json(&["--arch", "applegpu_g15d", "--policy", "exact:all"]);
-    let name = "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_batch_0";
+    let name = "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_r_4_s_8_batch_0";
     assert_eq!(
         fields(&exact[39]),
         (40, "qmv_streamed", name, 5, 5, 5 * pass, true)

@@ -11,11 +11,15 @@ use crate::Error;
 /// Where compiled kernels are kept: `MTL_SIM_CACHE`, else `metal-sim` in the
 /// user's cache folder, else in the temporary one.
 pub fn default_folder() -> PathBuf {
-    let set = |name: &str| {
+    folder_in(|name| {
         env::var_os(name)
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
-    };
+    })
+}
+
+/// The same in an environment whose variables are `set` so.
+pub fn folder_in(set: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
     set("MTL_SIM_CACHE").unwrap_or_else(|| {
         set("XDG_CACHE_HOME")
             .or_else(|| set("HOME").map(|home| home.join(".cache")))

@@ -22,7 +22,7 @@ mod shim;
 mod toolchain;
 pub mod trace;
 
-pub use cache::default_folder as default_cache_folder;
+pub use cache::{default_folder as default_cache_folder, folder_in as cache_folder};
 pub use check::{Finding, Verdict};
 pub use compile::{Compiler, Options};
 pub use device::{Device, Reduction};

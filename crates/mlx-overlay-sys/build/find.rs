@@ -68,7 +68,12 @@ fn again(search: &Search) -> String {
     }
     let command = command(search);
     match search.named {
-        Some(_) => format!("run `{command}`, and bundle again if it is a bundle"),
+        Some(_) if search.pristine => {
+            format!("run `{command}`, and name the prefix that it prints")
+        }
+        // A build writes this checkout's own prefix, and leaves what is named as it is.
+        Some(_) => "`unset MLX_OVERLAY_PREFIX` to link this checkout's own build, or bundle again"
+            .to_owned(),
         None => format!("run `{command}`"),
     }
 }

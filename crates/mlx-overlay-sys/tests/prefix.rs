@@ -268,6 +268,11 @@ fn another_tree_is_refused() {
         "{message}"
     );
     assert!(message.contains("run `cargo xtask build`"), "{message}");
+    // A build would go elsewhere.
+    workspace.install("bundle", "2222222222222222222222222222222222222222");
+    let message = workspace.refusal(&workspace.named(workspace.path("bundle")));
+    has(&message, &["unset MLX_OVERLAY_PREFIX", "bundle again"]);
+    assert!(!message.contains("cargo xtask build"), "{message}");
 }
 
 #[test]

@@ -46,17 +46,26 @@ impl Search {
         }
     }
 
+    /// Checks that what is asked for can be meant.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EmptyName`], [`Error::PristineUnnamed`].
+    pub fn check_names(&self) -> Result<()> {
+        match &self.named {
+            Some(named) if named.as_os_str().is_empty() => Err(Error::EmptyName),
+            None if self.pristine => Err(Error::PristineUnnamed),
+            _ => Ok(()),
+        }
+    }
+
     /// The prefix that may be linked: of the tree that the lock names, and whole.
     ///
     /// # Errors
     ///
     /// What is missing or differs.
     pub fn resolve(&self, ids: &Ids) -> Result<Prefix> {
-        match &self.named {
-            Some(named) if named.as_os_str().is_empty() => return Err(Error::EmptyName),
-            None if self.pristine => return Err(Error::PristineUnnamed),
-            _ => {}
-        }
+        self.check_names()?;
         let prefix = Prefix::open(self.root())?;
         prefix.check_tree(ids, self.pristine)?;
         prefix.check_parts()?;

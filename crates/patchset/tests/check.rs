@@ -38,7 +38,7 @@ fn each_check_finds_its_own_fault() {
     let cases: [(Spoil, &[Check], &str); 6] = [
         (|_| {}, &[], ""),
         (
-            |project| replace(project, "mlx.toml", "budget-lines = 60", "budget-lines = 1"),
+            |project| replace(project, "mlx.toml", "budget-lines = 80", "budget-lines = 1"),
             &[Check::Budget],
             "the patches change 2 upstream lines, the budget in mlx.toml is 1",
         ),

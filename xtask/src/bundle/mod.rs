@@ -61,7 +61,7 @@ pub fn run(args: Args) -> Result<()> {
     let line = Line::new();
     let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
-    check_tree(&project, &found)?;
+    check_tree(&host, &project, &found)?;
     let stamp = found.stamp;
     let mend = format!("`{}` makes it anew", build::command(&stamp, &host));
     if let Some(fault) = sums::check(&prefix).with_context(|| mend.clone())? {
@@ -123,17 +123,11 @@ fn open(prefix: &Utf8Path) -> Result<Prefix> {
 }
 
 /// What goes to other people is what the lock names, or the pin itself.
-fn check_tree(project: &Project, prefix: &Prefix) -> Result<()> {
-    let lock = project.lock()?;
-    let pristine = prefix.stamp.pristine;
-    let command = if pristine {
-        "cargo xtask build --pristine"
-    } else {
-        "cargo xtask build"
-    };
+fn check_tree(host: &Host, project: &Project, prefix: &Prefix) -> Result<()> {
+    let stamp = &prefix.stamp;
     prefix
-        .check_tree(&build::ids(lock), pristine)
-        .map_err(|error| anyhow!("{error}; run `{command}` first"))
+        .check_tree(&build::ids(project.lock()?), stamp.pristine)
+        .map_err(|error| anyhow!("{error}; run `{}` first", build::command(stamp, host)))
 }
 
 /// `mlx-overlay-0.32.4-sim-x86_64-unknown-linux-gnu`

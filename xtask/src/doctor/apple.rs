@@ -34,7 +34,7 @@ fn processor(host: &Host) -> Finding {
             "this toolchain is for {}, MLX's Metal back-end for arm64",
             host.target
         ),
-        "rustup default stable-aarch64-apple-darwin (a terminal under Rosetta picks the other one)",
+        "`rustup default stable-aarch64-apple-darwin`; a terminal under Rosetta picks the other one",
     )
 }
 
@@ -112,7 +112,7 @@ fn sdkroot(host: &Host) -> Finding {
         Ok(own) if path != "macosx" && own != path => Finding::warning(
             id,
             format!("SDKROOT names {path}, the selected Xcode has {own}"),
-            format!("{remedy}, unless this is what you want"),
+            format!("`{remedy}`, unless this is what you want"),
         ),
         _ => Finding::ok(id, path),
     }
@@ -126,7 +126,7 @@ fn deployment_target(host: &Host) -> Finding {
             return Finding::error(
                 id,
                 format!("{error:#}"),
-                "set MACOSX_DEPLOYMENT_TARGET to 14.0 or newer, or unset it",
+                "`unset MACOSX_DEPLOYMENT_TARGET`, or set it to 14.0 or newer",
             );
         }
     };
@@ -134,7 +134,7 @@ fn deployment_target(host: &Host) -> Finding {
         (Some(wanted), Some(running)) if wanted > running => Finding::error(
             id,
             format!("programs are built for macOS {target}, and this is {running}"),
-            format!("MACOSX_DEPLOYMENT_TARGET={running}, or unset it"),
+            format!("`export MACOSX_DEPLOYMENT_TARGET={running}`, or unset it"),
         ),
         _ => Finding::ok(id, format!("macOS {target}")),
     }

@@ -4,124 +4,220 @@ use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use metallib::TargetOs;
 use mlx_prefix::sums::{self, Fault};
-use mlx_prefix::{BUILDS, Backend, CURRENT, Error, Found, PREFIX_VARIABLE, Prefix, Stamp};
+use mlx_prefix::{
+    BUILDS, Backend, CURRENT, Error, Found, PREFIX_VARIABLE, PRISTINE_VARIABLE, Prefix, Search,
+    Stamp,
+};
 use patchset::lock::Lock;
 
 use super::finding::Finding;
 use crate::build;
 use crate::build::backend::metal;
+use crate::files::same;
 use crate::host::{Host, Os};
 use crate::kernels::File;
+use crate::proc::quote;
 
 /// What makes a build anew.
 const BUILD: &str = "cargo xtask build";
 
+/// Names kernels that programs load in place of the prefix's.
+pub(super) const METALLIB_VARIABLE: &str = "MLX_OVERLAY_METALLIB";
+
 /// `lock` is what builds are held against, if it can be trusted.
 pub(super) fn examine(host: &Host, root: &Utf8Path, lock: Option<&Lock>) -> Vec<Finding> {
-    let mut findings = vec![build_folders(root)];
-    let folder = match host.var(PREFIX_VARIABLE) {
-        Some(named) => Utf8PathBuf::from(named),
-        None => root.join(CURRENT),
+    let search = Search {
+        // Empty is not unset: build scripts refuse it.
+        named: host.set(PREFIX_VARIABLE).map(Into::into),
+        pristine: host.set(PRISTINE_VARIABLE) == Some("1"),
+        workspace: root.into(),
+        // Build scripts start in their package's folder.
+        base: root.join("crates/mlx-overlay-sys").into(),
     };
-    let (finding, stamp) = linked_prefix(host, lock, &folder);
-    findings.push(finding);
-    if let Some(stamp) = stamp {
-        findings.extend(tools_changed(host, &stamp));
-        findings.extend(kernels(host, root, &folder, &stamp));
+    let linked = Linked { host, root, search };
+    let (finding, prefix) = linked.prefix(lock);
+    let mut findings = vec![build_folders(root), finding];
+    if let Some(prefix) = prefix {
+        findings.extend(linked.tools_changed(&prefix.stamp));
+        findings.extend(linked.kernels(&prefix));
     }
     findings
 }
 
 /// The prefix that `cargo build` links.
-fn linked_prefix(host: &Host, lock: Option<&Lock>, folder: &Utf8Path) -> (Finding, Option<Stamp>) {
-    let id = "prefix";
-    let prefix = match Prefix::open(folder) {
-        Ok(prefix) => prefix,
-        Err(error) => return (unusable(host, &error), None),
-    };
-    let checked = lock.map(|lock| prefix.check_tree(&build::ids(lock), prefix.stamp.pristine));
-    let finding = match checked {
-        Some(Err(error)) => Finding::error(
-            id,
-            error.to_string(),
-            format!("cargo xtask apply-overlay && {BUILD}"),
-        ),
-        _ => content(host, folder, &prefix.stamp),
-    };
-    let stamp = prefix.stamp;
-    let runtime = stamp.clang_rt.as_deref();
-    if let Some(runtime) = runtime.filter(|file| !file.is_file()) {
-        let runtime = runtime.display();
-        let found = format!("{folder} was built with {runtime}, which is gone");
-        return (Finding::error(id, found, BUILD), Some(stamp));
-    }
-    (finding, Some(stamp))
+struct Linked<'a> {
+    host: &'a Host,
+    root: &'a Utf8Path,
+    search: Search,
 }
 
-/// What is no prefix that can be linked. A build that was not made yet, or was removed, is no error.
-fn unusable(host: &Host, error: &Error) -> Finding {
-    let id = "prefix";
-    let named = host.var(PREFIX_VARIABLE).is_some();
-    match error {
-        Error::NoPrefix { .. } if named => Finding::error(
-            id,
-            format!("{PREFIX_VARIABLE}: {error}"),
-            "name a folder that `cargo xtask build` or `bundle` made, or unset the variable",
-        ),
-        Error::NoPrefix {
-            found: Found::Nothing,
-            ..
-        } => Finding::warning(id, "MLX is not built yet", BUILD),
-        Error::NoPrefix { .. } => Finding::warning(id, error.to_string(), BUILD),
-        _ => Finding::error(id, error.to_string(), BUILD),
-    }
-}
-
-/// Whether the prefix, or the bundle that takes its place, has the files that it was made with.
-fn content(host: &Host, folder: &Utf8Path, stamp: &Stamp) -> Finding {
-    let id = "prefix";
-    let mut remedy = build::command(stamp, host);
-    if host.var(PREFIX_VARIABLE).is_some() {
-        remedy += "; where MLX_OVERLAY_PREFIX names a bundle: unpack or make it again";
-    }
-    match sums::check(folder) {
-        Ok(None) => {
-            let (version, backend) = (&stamp.version, stamp.backend);
-            Finding::ok(id, format!("{folder}: MLX {version}, {backend} back-end"))
+impl Linked<'_> {
+    fn prefix(&self, lock: Option<&Lock>) -> (Finding, Option<Prefix>) {
+        let id = "prefix";
+        let error = |found: String, remedy: String| Finding::error(id, found, remedy);
+        if let Err(what) = self.search.check_names() {
+            let variable = match what {
+                Error::PristineUnnamed => PRISTINE_VARIABLE,
+                _ => PREFIX_VARIABLE,
+            };
+            return (error(what.to_string(), format!("unset {variable}")), None);
         }
-        // What is built and linked is there.
-        Ok(Some(fault @ Fault::Added(_))) => {
-            let remedy = "move it away: the next build leaves nothing there that it did not bring";
-            Finding::warning(id, format!("{folder}: {fault}"), remedy)
+        let named = self.search.named.as_deref().and_then(Utf8Path::from_path);
+        if let Some(named) = named.filter(|named| named.is_relative()) {
+            let found = format!(
+                "{PREFIX_VARIABLE}={named} is relative, and every package's build starts in its own folder"
+            );
+            let remedy = match named.canonicalize_utf8() {
+                Ok(whole) => format!("export {PREFIX_VARIABLE}={}", quote(whole)),
+                Err(_) => format!("unset {PREFIX_VARIABLE}"),
+            };
+            return (error(found, remedy), None);
         }
-        Ok(Some(fault)) => Finding::error(id, format!("{folder}: {fault}"), remedy),
-        Err(error) => Finding::error(id, format!("{error:#}"), remedy),
+        let prefix = match Prefix::open(self.search.root()) {
+            Ok(prefix) => prefix,
+            Err(error) => return (self.unusable(&error), None),
+        };
+        let pristine = self.search.pristine;
+        let checked = lock.map(|lock| prefix.check_tree(&build::ids(lock), pristine));
+        let runtime = prefix.stamp.clang_rt.as_deref();
+        let finding = if let Some(Err(other)) = checked {
+            let remedy = match pristine == prefix.stamp.pristine {
+                true if self.search.named.is_some() => self.again(None),
+                // A build takes the lock's tree alone.
+                true => format!(
+                    "cargo xtask apply-overlay && {}",
+                    self.again(Some(&prefix.stamp))
+                ),
+                // Upstream's MLX is linked by name, and only if that is asked for.
+                false if pristine => format!("unset {PRISTINE_VARIABLE}"),
+                false => format!(
+                    "`export {PRISTINE_VARIABLE}=1` links upstream's MLX; `unset {PREFIX_VARIABLE}` the overlay's"
+                ),
+            };
+            error(other.to_string(), remedy)
+        } else if let Some(runtime) = runtime.filter(|file| !file.is_file()) {
+            let (root, runtime) = (prefix.root.display(), runtime.display());
+            let found = format!("{root} was built with {runtime}, which is gone");
+            error(found, self.again(Some(&prefix.stamp)))
+        } else {
+            self.content(&prefix.stamp)
+        };
+        (finding, Some(prefix))
+    }
+
+    /// What gives another prefix, or mends this one: a build writes the checkout's own and no other.
+    fn again(&self, stamp: Option<&Stamp>) -> String {
+        if self.search.named.is_some() {
+            return format!(
+                "`unset {PREFIX_VARIABLE}` links the build of this checkout; else make or unpack the bundle again"
+            );
+        }
+        let build = stamp.map_or_else(
+            || BUILD.to_owned(),
+            |stamp| build::command(stamp, self.host),
+        );
+        let link = self.root.join(CURRENT);
+        // As `cp -L` leaves it: a build puts a link there.
+        match link.is_dir() && !link.is_symlink() {
+            true => format!("rm -r {} && {build}", quote(link)),
+            false => build,
+        }
+    }
+
+    /// What is no prefix that can be linked. A build that was not made yet, or was removed, is no error.
+    fn unusable(&self, error: &Error) -> Finding {
+        let id = "prefix";
+        let remedy = self.again(None);
+        match error {
+            Error::NoPrefix { .. } if self.search.named.is_some() => {
+                Finding::error(id, format!("{PREFIX_VARIABLE}: {error}"), remedy)
+            }
+            Error::NoPrefix {
+                found: Found::Nothing,
+                ..
+            } => Finding::warning(id, "MLX is not built yet", remedy),
+            Error::NoPrefix { .. } => Finding::warning(id, error.to_string(), remedy),
+            _ => Finding::error(id, error.to_string(), remedy),
+        }
+    }
+
+    /// Whether the prefix, or the bundle that takes its place, has the files that it was made with.
+    fn content(&self, stamp: &Stamp) -> Finding {
+        let id = "prefix";
+        let folder = self.search.root();
+        let folder = folder.display();
+        let remedy = self.again(Some(stamp));
+        match sums::check(self.search.root()) {
+            Ok(None) if remedy.starts_with("rm ") => {
+                let found = format!("{folder} is a folder, and the next build has a link there");
+                Finding::warning(id, found, remedy)
+            }
+            Ok(None) => {
+                let (version, backend) = (&stamp.version, stamp.backend);
+                Finding::ok(id, format!("{folder}: MLX {version}, {backend} back-end"))
+            }
+            // What is built and linked is there.
+            Ok(Some(fault @ Fault::Added(_))) => {
+                let found = format!("{folder}: {fault}");
+                Finding::warning(
+                    id,
+                    found,
+                    format!("move it away, else it is lost: {remedy}"),
+                )
+            }
+            Ok(Some(fault)) => Finding::error(id, format!("{folder}: {fault}"), remedy),
+            Err(error) => Finding::error(id, error.to_string(), remedy),
+        }
+    }
+
+    /// A compiler that was updated makes another build folder; the prefix that is linked stays the old one until then.
+    fn tools_changed(&self, stamp: &Stamp) -> Option<Finding> {
+        if crate::requirements::conda_compiler(self.host).is_some() {
+            // It is told on its own, and without it the compiler may be the old one.
+            return None;
+        }
+        let now = crate::requirements::cxx_compiler(self.host)
+            .ok()?
+            .to_string();
+        let then = stamp.tools.get("c++")?;
+        (now != *then).then(|| {
+            Finding::warning(
+                "toolchain",
+                format!("MLX was built with {then}, the compiler is now {now}"),
+                self.again(Some(stamp)),
+            )
+        })
+    }
+
+    /// The kernels that a program of this checkout would load.
+    fn kernels(&self, prefix: &Prefix) -> Vec<Finding> {
+        let own = prefix
+            .metallib()
+            .and_then(|path| Utf8PathBuf::try_from(path).ok());
+        let Some(own) = own else {
+            return Vec::new();
+        };
+        // What does not read is told with the variables.
+        let named = self.host.var(METALLIB_VARIABLE).map(Utf8PathBuf::from);
+        let named = named.filter(|path| path.is_file() && File::read(path).is_ok());
+        let remedy = match named {
+            Some(_) => format!("unset {METALLIB_VARIABLE}"),
+            None => self.again(Some(&prefix.stamp)),
+        };
+        let file = named.unwrap_or_else(|| own.clone());
+        let finding = library(self.host, &file, &prefix.stamp, &remedy);
+        vec![
+            finding
+                .unwrap_or_else(|error| Finding::error("metallib", format!("{error:#}"), remedy)),
+            shadows(self.host, self.root, &own),
+        ]
     }
 }
 
-/// A compiler that was updated makes another build folder; the prefix that is linked stays the old one until then.
-fn tools_changed(host: &Host, stamp: &Stamp) -> Option<Finding> {
-    if crate::requirements::conda_compiler(host).is_some() {
-        // It is told on its own, and without it the compiler may be the old one.
-        return None;
-    }
-    let now = crate::requirements::cxx_compiler(host).ok()?.to_string();
-    let then = stamp.tools.get("c++")?;
-    (now != *then).then(|| {
-        Finding::warning(
-            "toolchain",
-            format!("MLX was built with {then}, the compiler is now {now}"),
-            "cargo xtask build, into a folder of its own; then remove the old one below target/mlx",
-        )
-    })
-}
-
-/// Build folders that were moved with the checkout: CMake starts them anew, or fails.
+/// Build folders that were moved or copied with the checkout: the next build starts them anew.
 fn build_folders(root: &Utf8Path) -> Finding {
-    let id = "builds";
     let dir = root.join(BUILDS);
-    let mut count = 0;
-    let mut moved = Vec::new();
+    let (mut count, mut moved) = (0, 0);
     for entry in fs_err::read_dir(&dir).into_iter().flatten().flatten() {
         let Ok(folder) = Utf8PathBuf::try_from(entry.path()) else {
             continue;
@@ -134,46 +230,19 @@ fn build_folders(root: &Utf8Path) -> Finding {
             .lines()
             .find_map(|line| line.strip_prefix("CMAKE_CACHEFILE_DIR:INTERNAL="));
         let here = folder.join("build").canonicalize_utf8();
-        if made_in.is_some_and(|made_in| here.is_ok_and(|here| here != made_in))
-            && !folder.is_symlink()
-        {
-            moved.push(folder);
+        if made_in.is_some_and(|made_in| here.is_ok_and(|here| here != made_in)) {
+            moved += 1;
         }
     }
-    match moved.first() {
-        None => Finding::ok(id, format!("{count} build folders in {dir}")),
-        Some(first) => Finding::error(
-            id,
-            format!(
-                "{first} was made at another place, and CMake does not follow: the checkout was moved or copied"
-            ),
-            format!(
-                "rm -r {} && cargo xtask build",
-                moved
-                    .iter()
-                    .map(|path| path.as_str())
-                    .collect::<Vec<_>>()
-                    .join(" ")
-            ),
-        ),
+    let mut found = format!("{count} build folders in {dir}");
+    if moved > 0 {
+        found +=
+            &format!(", {moved} made at another place: the next build of each compiles all anew");
     }
+    Finding::ok("builds", found)
 }
 
-/// The kernels that a program of this checkout would load.
-fn kernels(host: &Host, root: &Utf8Path, folder: &Utf8Path, stamp: &Stamp) -> Vec<Finding> {
-    let Some(relative) = &stamp.metallib else {
-        return Vec::new();
-    };
-    let file = folder.join(relative);
-    let mut findings = vec![match library(host, &file, stamp) {
-        Ok(finding) => finding,
-        Err(error) => Finding::error("metallib", format!("{error:#}"), BUILD),
-    }];
-    findings.push(shadows(root, &file));
-    findings
-}
-
-fn library(host: &Host, path: &Utf8Path, stamp: &Stamp) -> Result<Finding> {
+fn library(host: &Host, path: &Utf8Path, stamp: &Stamp, remedy: &str) -> Result<Finding> {
     let id = "metallib";
     let file = File::read(path)?;
     if file.container.is_none() != (stamp.backend == Backend::Sim) {
@@ -181,7 +250,7 @@ fn library(host: &Host, path: &Utf8Path, stamp: &Stamp) -> Result<Finding> {
             "{path} is not for the {} back-end, which the prefix is for",
             stamp.backend
         );
-        return Ok(Finding::error(id, found, BUILD));
+        return Ok(Finding::error(id, found, remedy));
     }
     if !stamp.pristine && file.tree() != Some(&stamp.final_tree) {
         let found = match file.tree() {
@@ -191,7 +260,7 @@ fn library(host: &Host, path: &Utf8Path, stamp: &Stamp) -> Result<Finding> {
             ),
             None => format!("{path} does not have the overlay's kernels: it is another MLX's"),
         };
-        return Ok(Finding::error(id, found, BUILD));
+        return Ok(Finding::error(id, found, remedy));
     }
     let Some(container) = &file.container else {
         return Ok(whole(&file));
@@ -199,7 +268,7 @@ fn library(host: &Host, path: &Utf8Path, stamp: &Stamp) -> Result<Finding> {
     if let Some(first) = container.damaged.first() {
         let found =
             format!("{path} is damaged: the code of {first} does not have the sum stored with it");
-        return Ok(Finding::error(id, found, BUILD));
+        return Ok(Finding::error(id, found, remedy));
     }
     if container.os == TargetOs::MacOs && host.os == Os::MacOs {
         let built_for = container.minimum_os;
@@ -207,7 +276,7 @@ fn library(host: &Host, path: &Utf8Path, stamp: &Stamp) -> Result<Finding> {
             let found = format!(
                 "{path} is for macOS {built_for} or newer: MLX cannot load it on this system"
             );
-            let remedy = "unset MACOSX_DEPLOYMENT_TARGET and run `cargo xtask build`";
+            let remedy = "unset MACOSX_DEPLOYMENT_TARGET && cargo xtask build";
             return Ok(Finding::error(id, found, remedy));
         }
         let target = metal::deployment_target(host).and_then(|text| metal::version(&text));
@@ -231,26 +300,41 @@ fn whole(file: &File) -> Finding {
 }
 
 /// Kernels beside the programs that cargo builds: they are looked for there first.
-fn shadows(root: &Utf8Path, own: &Utf8Path) -> Finding {
+fn shadows(host: &Host, root: &Utf8Path, own: &Utf8Path) -> Finding {
     let id = "shadowing-kernels";
-    for profile in ["debug", "release"] {
-        for folder in ["", "deps", "examples"] {
-            let file = root
-                .join("target")
-                .join(profile)
-                .join(folder)
-                .join("mlx.metallib");
-            if file.is_file() && !same(&file, own).unwrap_or(false) {
-                let found =
-                    format!("{file} is not this build's, and programs beside it load it first");
-                return Finding::error(id, found, format!("rm {file}"));
-            }
-        }
+    let target = host
+        .var("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), Utf8PathBuf::from);
+    // A profile, or a target triple with profiles.
+    let mut places = folders(&target);
+    places.extend(places.clone().iter().flat_map(|place| folders(place)));
+    let kept = root.join(BUILDS);
+    places.retain(|place| !place.starts_with(&kept));
+    let files = places.iter().flat_map(|place| {
+        ["", "deps", "examples"].map(|part| place.join(part).join("mlx.metallib"))
+    });
+    let mut others: Vec<_> = files
+        .filter(|file| file.is_file() && !same(file, own).unwrap_or(false))
+        .collect();
+    others.sort();
+    others.dedup();
+    if others.is_empty() {
+        return Finding::ok(
+            id,
+            format!("no other kernels beside the programs in {target}"),
+        );
     }
-    Finding::ok(id, "no other kernels beside the programs in target/")
+    let listed = |names: Vec<String>| names.join(" ");
+    let found = format!(
+        "{}: not this build's, and programs beside them load them first",
+        listed(others.iter().map(ToString::to_string).collect())
+    );
+    let remedy = format!("rm {}", listed(others.iter().map(quote).collect()));
+    Finding::error(id, found, remedy)
 }
 
-fn same(a: &Utf8Path, b: &Utf8Path) -> Result<bool> {
-    Ok(fs_err::metadata(a)?.len() == fs_err::metadata(b)?.len()
-        && fs_err::read(a)? == fs_err::read(b)?)
+fn folders(folder: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let entries = folder.read_dir_utf8().into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.into_path());
+    paths.filter(|path| path.is_dir()).collect()
 }

@@ -14,8 +14,14 @@ use patchset::project::Parts;
 use patchset::store::Store;
 use patchset::{Manifest, Workspace};
 
+use walkdir::WalkDir;
+
 use super::finding::{Finding, Status};
-use crate::host::Host;
+use super::git::LOCK_COPY;
+use crate::files::walk;
+use crate::host::{Host, Os};
+use crate::proc::quote;
+use crate::remedy::{PATCHES, told};
 use crate::requirements;
 use crate::status::waiting;
 
@@ -29,14 +35,27 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         super::tools::required(host, "git", requirements::git(host)),
         super::git::settings(host, &workspace),
         disk(host, &workspace),
-        target(&workspace),
+        place(host, &workspace),
+        writable(
+            "target",
+            build_places(&workspace),
+            "target/mlx and target/overlay can be written",
+        ),
+        writable("vendor", vec![workspace.vendor()], "vendor can be written"),
         policy(host),
     ];
+    if host.os == Os::Linux {
+        findings.push(kernel_cache(host, &workspace));
+    }
     // A run that changes the project may take long, and what it has not finished is no fault.
     if let Ok(Some(run)) = patchset::project::changed_by(&workspace) {
         let found = format!("the project is being changed by {run}");
         let remedy = "wait until it ends, or end it; then run this again";
         findings.push(Finding::warning("lock-held", found, remedy));
+        return findings;
+    }
+    if let Some(finding) = merge(&workspace) {
+        findings.push(finding);
         return findings;
     }
     // A change that a killed run decided is finished first; what keeps it from that, the tree's check tells.
@@ -49,7 +68,8 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let manifest = match manifest {
         Ok(manifest) => manifest,
         Err(error) => {
-            let remedy = "restore mlx.toml: `git checkout mlx.toml`";
+            let remedy =
+                "mend that line, or take the committed file back: `git checkout HEAD -- mlx.toml`";
             findings.push(Finding::error("pin", error.to_string(), remedy));
             return findings;
         }
@@ -72,7 +92,7 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         Some(message) => Finding::error(
             "lock",
             message,
-            "`git checkout mlx.lock`; then, where mlx.toml or the patches were changed on purpose, \
+            "`git checkout HEAD -- mlx.lock`; then, if mlx.toml or the patches were changed on purpose, \
              `cargo xtask apply-overlay --update-lock`",
         ),
         None => tree(&workspace, series.is_ok()),
@@ -100,7 +120,11 @@ fn bump(workspace: &Workspace) -> Option<Finding> {
 fn disk(host: &Host, workspace: &Workspace) -> Finding {
     let id = "disk";
     let root = workspace.root();
-    let folder = nearest(&workspace.root().join(BUILDS), Utf8Path::exists);
+    let folder = workspace.root().join(BUILDS);
+    let folder = folder
+        .ancestors()
+        .find(|path| path.exists())
+        .unwrap_or(root);
     // -P: one line a file system, whatever its name's length.
     let free = host
         .cmd("df")
@@ -134,27 +158,128 @@ fn disk(host: &Host, workspace: &Workspace) -> Finding {
     }
 }
 
-/// Whether builds and downloads can be written.
-fn target(workspace: &Workspace) -> Finding {
-    let id = "target";
-    for folder in [workspace.root().join(BUILDS), workspace.cache()] {
-        // A link that leads nowhere is in the way too.
-        let folder = nearest(&folder, |path| fs_err::symlink_metadata(path).is_ok());
-        // A file without a name: nothing is left, nothing is seen.
-        if let Err(error) = tempfile::tempfile_in(&folder) {
-            let why = if folder.exists() {
-                error.kind().to_string()
-            } else {
-                "it leads nowhere".to_owned()
-            };
-            let found = format!("{folder} cannot be written: {why}");
-            return Finding::error(id, found, make_writable(&folder, error.kind()));
+/// Files that two branches changed, with git's marks in them. What else is wrong with them follows from that.
+fn merge(workspace: &Workspace) -> Option<Finding> {
+    let mut files = vec![workspace.manifest_path(), workspace.lock_path()];
+    files.extend(walk(&workspace.patches()).unwrap_or_default());
+    let marked = |file: &Utf8PathBuf| {
+        let text = fs_err::read(file).unwrap_or_default();
+        let mut lines = text.split(|byte| *byte == b'\n');
+        lines.any(|line| line.starts_with(b"<<<<<<< "))
+            && lines.any(|line| line.starts_with(b">>>>>>> "))
+    };
+    files.retain(marked);
+    let name = |file: &Utf8PathBuf| {
+        let relative = file.strip_prefix(workspace.root());
+        quote(relative.unwrap_or(file))
+    };
+    let names: Vec<_> = files.iter().map(name).collect();
+    if names.is_empty() {
+        return None;
+    }
+    // The lock follows from the others: nobody need resolve it.
+    let locks = ["mlx.lock", LOCK_COPY];
+    let locks: Vec<_> = locks
+        .into_iter()
+        .filter(|lock| workspace.root().join(lock).exists())
+        .collect();
+    let locks = locks.join(" ");
+    let lock = format!(
+        "`git checkout HEAD -- {locks} && cargo xtask apply-overlay --update-lock && git add {locks}`"
+    );
+    let mut others = names.clone();
+    others.retain(|name| name != "mlx.lock");
+    let remedy = match others.is_empty() {
+        true => lock,
+        false => format!("resolve {}; then {lock}", others.join(" ")),
+    };
+    let found = format!("a merge left its conflict in {}", names.join(" "));
+    Some(Finding::error("merge", found, remedy))
+}
+
+/// What no path may have on the way through CMake, Ninja and the shell that starts the simulated device's compiler.
+const TAKEN_APART: &str = "#();:$'\"&|<>[]`";
+
+/// Whether a build can be handed the checkout's path.
+fn place(host: &Host, workspace: &Workspace) -> Finding {
+    let id = "path";
+    let root = workspace.root();
+    let bad = |c: &char| c.is_whitespace() || c.is_control() || TAKEN_APART.contains(*c);
+    let Some(bad) = root.as_str().chars().find(bad) else {
+        let found = "the checkout's path has no character that CMake or a shell takes apart";
+        return Finding::ok(id, found);
+    };
+    let found = format!("the checkout's path has {bad:?}, and builds fail on it: {root}");
+    let remedy = format!("`mv {} ~/mlx-overlay`, or to another place", quote(root));
+    match host.os {
+        Os::Linux => Finding::error(id, found, remedy),
+        // Nothing of ours starts a shell there; MLX's own files were not tried.
+        Os::MacOs => Finding::warning(id, found, remedy),
+    }
+}
+
+/// Where the simulated device keeps its kernels.
+fn kernel_cache(host: &Host, workspace: &Workspace) -> Finding {
+    let id = "kernel-cache";
+    let set = |name: &str| host.var(name).map(Into::into);
+    let Ok(folder) = Utf8PathBuf::try_from(metal_sim::cache_folder(set)) else {
+        return Finding::warning(id, "its path is not UTF-8", "set MTL_SIM_CACHE");
+    };
+    match unwritable(&folder) {
+        None => Finding::ok(id, format!("{folder} can be written")),
+        Some((_, why)) => {
+            let other = workspace.root().join("target/metal-sim");
+            Finding::error(
+                id,
+                format!("kernels cannot be kept in {folder}: {why}"),
+                format!("export MTL_SIM_CACHE={}", quote(other)),
+            )
         }
     }
-    Finding::ok(id, "target/mlx and target/overlay can be written")
+}
+
+/// What a build and a download write into.
+fn build_places(workspace: &Workspace) -> Vec<Utf8PathBuf> {
+    let builds = workspace.root().join(BUILDS);
+    let mut places = vec![builds.clone(), workspace.cache()];
+    // A build that another user made (by sudo, say) stays in the way below a folder that can be written.
+    let below = WalkDir::new(builds)
+        .min_depth(1)
+        .max_depth(2)
+        .sort_by_file_name();
+    let entries = below.into_iter().filter_map(Result::ok);
+    let paths = entries.filter_map(|entry| Utf8PathBuf::try_from(entry.into_path()).ok());
+    places.extend(paths.filter(|path| path.is_dir()));
+    places
+}
+
+/// Whether these can be written, as far as they are there.
+fn writable(id: &'static str, places: Vec<Utf8PathBuf>, ok: &str) -> Finding {
+    let fault = places
+        .iter()
+        .find_map(|place| Some((place, unwritable(place)?)));
+    let Some((place, (error, why))) = fault else {
+        return Finding::ok(id, ok);
+    };
+    let place = nearest(place);
+    let found = format!("{place} cannot be written: {why}");
+    Finding::error(id, found, make_writable(&place, error))
+}
+
+/// What keeps a folder, or the one that it would be made in, from being written.
+fn unwritable(folder: &Utf8Path) -> Option<(io::ErrorKind, String)> {
+    let folder = nearest(folder);
+    // A file without a name: nothing is left, nothing is seen.
+    let error = tempfile::tempfile_in(&folder).err()?.kind();
+    let why = match folder.exists() {
+        true => error.to_string(),
+        false => "it leads nowhere".to_owned(),
+    };
+    Some((error, why))
 }
 
 fn make_writable(folder: &Utf8Path, error: io::ErrorKind) -> String {
+    let folder = quote(folder);
     match error {
         io::ErrorKind::PermissionDenied => {
             format!("sudo chown -R \"$(id -un)\" {folder} && chmod -R u+rwX {folder}")
@@ -163,16 +288,17 @@ fn make_writable(folder: &Utf8Path, error: io::ErrorKind) -> String {
             format!("have the file system of {folder} mounted for writing, or move the checkout")
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::NotFound => {
-            format!("rm {folder}; a folder is made in its place")
+            format!("`rm {folder}`; a folder is made in its place")
         }
         _ => format!("`ls -ld {folder}` and `df {folder}` may tell more"),
     }
 }
 
-/// The folder, or the closest one above it that is there.
-fn nearest(folder: &Utf8Path, there: impl Fn(&Utf8Path) -> bool) -> Utf8PathBuf {
-    let mut places = folder.ancestors();
-    places.find(|path| there(path)).unwrap_or(folder).to_owned()
+/// The folder, or the closest one above it that is there. A link that leads nowhere is in the way too.
+fn nearest(folder: &Utf8Path) -> Utf8PathBuf {
+    let there = |path: &&Utf8Path| fs_err::symlink_metadata(*path).is_ok();
+    let nearest = folder.ancestors().find(there);
+    nearest.unwrap_or(folder).to_owned()
 }
 
 fn policy(host: &Host) -> Finding {
@@ -180,7 +306,7 @@ fn policy(host: &Host) -> Finding {
         return Finding::error(
             "policy",
             format!("MLX_QMV_POLICY={value} is no longer read: operations on a GPU will fail"),
-            "unset it and set MLX_ROW_POLICY, where streamed is now exact and the former exact is exact:all",
+            "`unset MLX_QMV_POLICY`; MLX_ROW_POLICY takes its place, where streamed is now exact and the former exact is exact:all",
         );
     }
     match host.var("MLX_ROW_POLICY") {
@@ -193,7 +319,7 @@ fn policy(host: &Host) -> Finding {
             Err(error) => Finding::error(
                 "policy",
                 format!("MLX_ROW_POLICY={value}: operations on a GPU will fail: {error}"),
-                "set a policy, or unset it",
+                "`unset MLX_ROW_POLICY`, or set it to a policy",
             ),
         },
     }
@@ -229,7 +355,7 @@ fn sources(
         Finding::warning(
             id,
             format!("MLX {version} is not fetched yet"),
-            "cargo xtask fetch (docs/offline.md tells the ways without a network)",
+            "`cargo xtask fetch`; docs/offline.md tells the ways without a network",
         )
     }];
     for source in &manifest.mlx.sources {
@@ -331,15 +457,13 @@ fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
                 "cargo xtask apply-overlay",
             ),
         },
-        Err(error) if !patches_can_be_read => Finding::error(
+        Err(error) if !patches_can_be_read => Finding::error(id, error.to_string(), PATCHES),
+        // What is there is no folder, or one that does not read.
+        Err(error) if fs_err::symlink_metadata(workspace.tree()).is_ok() => Finding::error(
             id,
             error.to_string(),
-            "`git checkout patches`, or mend what was changed on purpose (docs/write-a-patch.md)",
+            "mv vendor/mlx vendor/mlx-moved && cargo xtask apply-overlay",
         ),
-        Err(error) => Finding::error(
-            id,
-            error.to_string(),
-            "move vendor/mlx away, then `cargo xtask apply-overlay`",
-        ),
+        Err(error) => Finding::error(id, told(&error), "cargo xtask apply-overlay"),
     }
 }

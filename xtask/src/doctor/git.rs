@@ -8,7 +8,7 @@ use crate::files::walk;
 use crate::host::Host;
 
 /// The lock in the package that is published; a link in earlier versions.
-const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
+pub(super) const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
 
 /// Whether git wrote files as they are committed.
 pub(super) fn settings(host: &Host, workspace: &Workspace) -> Finding {
@@ -28,8 +28,8 @@ pub(super) fn settings(host: &Host, workspace: &Workspace) -> Finding {
                 setting("core.autocrlf"),
                 setting("core.eol")
             ),
-            "git config core.autocrlf false && git config core.eol lf && rm -r patches mlx.toml mlx.lock && \
-             git checkout -- patches mlx.toml mlx.lock",
+            // In place: to take the committed files back would lose what was changed in them.
+            r"git config core.autocrlf false && git config core.eol lf && find patches mlx.toml mlx.lock -type f -exec perl -pi -e 's/\r\n/\n/' {} +",
         );
     }
     let text = fs_err::read_to_string(root.join(LOCK_COPY)).unwrap_or_default();

@@ -101,7 +101,7 @@ pub fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     // What was built is held against the lock only where that can be trusted.
     let lock = if findings
         .iter()
-        .any(|finding| ["lock", "lock-held"].contains(&finding.id))
+        .any(|finding| ["lock", "lock-held", "merge"].contains(&finding.id))
     {
         None
     } else {

@@ -14,7 +14,7 @@ pub(super) fn examine(host: &Host) -> Vec<Finding> {
     let compiler = requirements::cxx_compiler(host);
     let compiles = compiler.is_ok();
     let mut findings = vec![
-        required(host, "cmake", requirements::cmake(host)),
+        cmake(host),
         required(host, "ninja", requirements::ninja(host)),
         required(host, "c-compiler", requirements::c_compiler(host)),
         required(host, "cxx-compiler", compiler),
@@ -35,6 +35,19 @@ pub(super) fn examine(host: &Host) -> Vec<Finding> {
     findings
 }
 
+fn cmake(host: &Host) -> Finding {
+    let mut finding = required(host, "cmake", requirements::cmake(host));
+    let package = |remedy: &str| remedy.contains("apt-get");
+    if let Some(remedy) = finding.remedy.as_mut().filter(|remedy| package(remedy)) {
+        // As Ubuntu 22.04's is.
+        let (major, minor) = requirements::CMAKE_MINIMUM;
+        *remedy = format!(
+            "`{remedy}`; if that package is too old: `pip install 'cmake>={major}.{minor}'`, with its folder first on PATH"
+        );
+    }
+    finding
+}
+
 fn blas(host: &Host) -> Finding {
     match requirements::blas(host) {
         Ok(()) => Finding::ok("blas", "cblas.h, lapacke.h and their libraries"),
@@ -42,10 +55,10 @@ fn blas(host: &Host) -> Finding {
         Err(missing) => Finding::warning(
             "blas",
             missing.to_string(),
-            format!(
-                "only `cargo xtask test`, `build --cpu` and `build --backend cpu` need it: {}",
-                install(host, &missing)
-            ),
+            match requirements::install_commands(host, std::slice::from_ref(&missing)) {
+                Ok(_) => format!("`{}`", install(host, &missing)),
+                Err(_) => install(host, &missing),
+            } + "; only cargo xtask test, build --cpu and build --backend cpu need it",
         ),
     }
 }

@@ -2,27 +2,40 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use camino::Utf8Path;
 use metal_sim::Architecture;
 
+use super::builds::METALLIB_VARIABLE;
 use super::finding::Finding;
 use crate::host::{Host, Os};
+use crate::kernels::File;
 
 /// Why a value is of no use; `None` where nothing is amiss.
-type Check = fn(&str) -> Option<String>;
+type Check = fn(&Host, &str) -> Option<String>;
 
 pub(super) fn examine(host: &Host) -> Finding {
-    const ALL: [(&str, Check); 1] = [("MLX_OVERLAY_METALLIB", file)];
+    const ALL: [(&str, Check); 3] = [
+        (METALLIB_VARIABLE, kernels),
+        ("CMAKE_TOOLCHAIN_FILE", file),
+        ("CCACHE_PREFIX", launcher),
+    ];
     const SIMULATED: [(&str, Check); 2] = [
         ("MTL_SIM_COMPILER", program),
         ("MTL_SIM_ARCH", architecture),
     ];
     let simulated = SIMULATED.iter().filter(|_| host.os == Os::Linux);
+    let launchers = host
+        .names()
+        .filter(|name| name.starts_with("CMAKE_") && name.ends_with("_LAUNCHER"));
+    let launchers = launchers.map(|name| (name, launcher as Check));
     let (found, names): (Vec<_>, Vec<_>) = ALL
         .iter()
         .chain(simulated)
+        .copied()
+        .chain(launchers)
         .filter_map(|(name, check)| {
-            let why = check(host.var(name)?)?;
-            Some((format!("{name}: {why}"), *name))
+            let why = check(host, host.var(name)?)?;
+            Some((format!("{name}: {why}"), name))
         })
         .unzip();
     if found.is_empty() {
@@ -32,18 +45,35 @@ pub(super) fn examine(host: &Host) -> Finding {
     Finding::error("variables", found.join("; "), remedy)
 }
 
-fn file(path: &str) -> Option<String> {
-    let there = fs_err::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    (!there).then(|| format!("{path} is not there, and programs look nowhere else"))
+/// Programs load these kernels and no others.
+fn kernels(host: &Host, path: &str) -> Option<String> {
+    // A pipe would be waited for.
+    if let Some(why) = file(host, path) {
+        return Some(why);
+    }
+    let error = File::read(Utf8Path::new(path)).err()?;
+    Some(format!("{error:#}, and programs look nowhere else"))
 }
 
-fn program(path: &str) -> Option<String> {
+fn file(_: &Host, path: &str) -> Option<String> {
+    let there = fs_err::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    (!there).then(|| format!("{path} is not there"))
+}
+
+/// A program with its arguments, as CMake and ccache take it.
+fn launcher(host: &Host, line: &str) -> Option<String> {
+    let program = line.split([';', ' ']).next().unwrap_or(line);
+    let missing = host.find(program).is_none();
+    missing.then(|| format!("{program} is no program, and nothing compiles"))
+}
+
+fn program(_: &Host, path: &str) -> Option<String> {
     let runs = fs_err::metadata(path)
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0);
     (!runs).then(|| format!("{path} is no program, and kernels are compiled by no other"))
 }
 
-fn architecture(name: &str) -> Option<String> {
+fn architecture(_: &Host, name: &str) -> Option<String> {
     name.parse::<Architecture>()
         .err()
         .map(|error| error.to_string())

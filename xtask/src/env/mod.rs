@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use cli::print;
 use mlx_prefix::{BUILDS, Backend, CURRENT, PREFIX_VARIABLE, Prefix, Stamp};
 use patchset::{Project, Workspace};
+use sha2::{Digest, Sha256};
 
 use crate::Usage;
 use crate::build;
@@ -143,14 +144,21 @@ pub fn run(args: Args) -> Result<()> {
     // While the tree is hashed and copied no other run may swap it.
     let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
+    let named = args.prefix.is_some();
     let folder = args
         .prefix
         .unwrap_or_else(|| workspace.root().join(CURRENT));
     let found =
         Prefix::open(&folder).map_err(|error| anyhow!("{error}; `cargo xtask build` makes one"))?;
-    found
-        .check_tree(&build::ids(project.lock()?), false)
-        .map_err(|error| anyhow!("{error}; run `cargo xtask build` first"))?;
+    let checked = found.check_tree(&build::ids(project.lock()?), false);
+    checked.map_err(|error| match named {
+        // A build does not reach it.
+        true => anyhow!("{error}; without `--prefix` this checkout's own build is taken"),
+        false => anyhow!(
+            "{error}; run `{}` first",
+            build::command(&found.stamp, &host)
+        ),
+    })?;
     let overlay = Overlay {
         host: &host,
         root: workspace.root(),
@@ -228,12 +236,18 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
             settings.comment("mlx-sys runs mlx-c's CMake; this file gives it the patched source:");
             settings.set("CMAKE_TOOLCHAIN_FILE", write_sources(overlay)?);
             settings.comment("Its own folder for the kernels depends on mlx-c alone, and would mix them with stock ones:");
-            settings.set("MLX_RS_METAL_PATH", folder(overlay, "mlx-rs-kernels")?);
+            let kernels = folder(overlay, "mlx-rs-kernels", &overlay.stamp.final_tree)?;
+            settings.set("MLX_RS_METAL_PATH", kernels);
         }
         Os::Linux => {
             settings.comment("mlx-sys links Apple's frameworks, and so its build script does not serve here. This one");
             settings.comment("builds mlx-c on the prefix and has cargo take it in place of the script's outcome:");
-            settings.comment(&format!("  {}/ci/mlx-rs.sh {project} test", overlay.root));
+            let accept = overlay.accept.map(|version| format!("ACCEPT={version} "));
+            settings.comment(&format!(
+                "  {}{}/ci/mlx-rs.sh {project} test",
+                accept.unwrap_or_default(),
+                overlay.root
+            ));
             settings.set(PREFIX_VARIABLE, overlay.prefix);
         }
     }
@@ -241,7 +255,7 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
 }
 
 fn python(overlay: &Overlay) -> Result<Settings> {
-    let source = copy_of_tree(overlay)?;
+    let tree = (overlay.tree)()?;
     let mut arguments = vec!["-DMLX_BUILD_GGUF=OFF".to_owned()];
     for (variable, folder) in input_folders(overlay.stamp.backend, overlay.input)? {
         arguments.push(format!("-D{variable}={folder}"));
@@ -258,10 +272,16 @@ fn python(overlay: &Overlay) -> Result<Settings> {
     if let Some(bad) = arguments.iter().find(|argument| argument.contains(' ')) {
         bail!("`{bad}` has a blank, and MLX's setup.py takes no path with one: move the checkout");
     }
+    let arguments = arguments.join(" ");
+    // setup.py builds below its folder, where CMake remembers the arguments of its first run.
+    let made_from = format!("{} {arguments}", overlay.stamp.final_tree);
+    let source = folder(overlay, "python", &made_from)?.join("mlx");
+    crate::files::update_tree(&tree, &source)?;
     let mut settings = Settings::default();
     settings.comment("A copy of the patched tree: setup.py writes into its folder.");
-    settings.comment(&format!("pip wheel --no-deps --wheel-dir dist {source}"));
-    settings.set("CMAKE_ARGS", arguments.join(" "));
+    settings.comment("pip wheel --no-deps --wheel-dir dist \"$MLX_PYTHON_SOURCE\"");
+    settings.set("MLX_PYTHON_SOURCE", source);
+    settings.set("CMAKE_ARGS", arguments);
     settings.comment("A version like 0.32.4.dev<date>, which no release on PyPI has:");
     settings.set("PYPI_RELEASE", "1");
     settings.set("DEV_RELEASE", "1");
@@ -287,28 +307,44 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
     for part in ["GGUF", "TESTS", "EXAMPLES", "BENCHMARKS"] {
         text += &format!("set(MLX_BUILD_{part} OFF CACHE BOOL \"\" FORCE)\n");
     }
-    if let Some(other) = overlay.host.var("CMAKE_TOOLCHAIN_FILE") {
-        text += &format!("include([==[{other}]==])\n");
+    if let Some(other) = toolchain(overlay) {
+        text += &format!("{INCLUDE}{other}{INCLUDE_END}\n");
     }
-    let file = folder(overlay, "cmake")?.join("mlx-overlay-source.cmake");
-    // In one step: a build that runs may read it.
-    cli::file::write(file.as_std_path(), text)?;
+    let file = folder(overlay, "cmake", &text)?.join("mlx-overlay-source.cmake");
+    // Its time makes CMake configure anew; in one step, as a build that runs may read it.
+    if fs_err::read(&file).ok().as_deref() != Some(text.as_bytes()) {
+        cli::file::write(file.as_std_path(), text)?;
+    }
     Ok(file)
 }
 
-/// A copy of the patched tree for builds that write into their source. What is in it already is written anew.
-fn copy_of_tree(overlay: &Overlay) -> Result<Utf8PathBuf> {
-    let from = (overlay.tree)()?;
-    let to = folder(overlay, "python")?.join("mlx");
-    if to.exists() {
-        fs_err::remove_dir_all(&to)?;
+const INCLUDE: &str = "include([==[";
+const INCLUDE_END: &str = "]==])";
+
+/// The toolchain file of the environment. If these settings are in force already, it is the one that theirs includes:
+/// a file of ours that includes itself, or the next, has no end.
+fn toolchain(overlay: &Overlay) -> Option<String> {
+    let named = overlay.host.var("CMAKE_TOOLCHAIN_FILE")?;
+    if !Utf8Path::new(named).starts_with(overlay.root.join(BUILDS).join("env").join("cmake")) {
+        return Some(named.to_owned());
     }
-    crate::files::copy_tree(&from, &to)?;
-    Ok(to)
+    let ours = fs_err::read_to_string(named).ok()?;
+    let mut lines = ours.lines();
+    let other = lines.find_map(|line| line.strip_prefix(INCLUDE)?.strip_suffix(INCLUDE_END))?;
+    Some(other.to_owned())
 }
 
-fn folder(overlay: &Overlay, name: &str) -> Result<Utf8PathBuf> {
-    let folder = overlay.root.join(BUILDS).join("env").join(name);
+/// The folder of one consumer, for what is `made_from` this. Whatever was made from something else has another one: a
+/// build that runs keeps what it was told to use.
+fn folder(overlay: &Overlay, consumer: &str, made_from: &str) -> Result<Utf8PathBuf> {
+    let hash = Sha256::digest(made_from);
+    let name: String = hash[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = overlay
+        .root
+        .join(BUILDS)
+        .join("env")
+        .join(consumer)
+        .join(name);
     fs_err::create_dir_all(&folder)?;
     Ok(folder)
 }

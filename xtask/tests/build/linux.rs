@@ -8,6 +8,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use mlx_prefix::{Backend, Stamp, sums};
 use xtask::build::Options;
 use xtask::host::{Host, Os};
+use xtask::proc::Cmd;
 
 use crate::support::{Scratch, chain};
 
@@ -123,6 +124,40 @@ fn what_was_damaged_in_a_build_folder_is_built_again() {
     build();
     assert_eq!(modified(&folder.join("CMakeFiles/mlx.dir/a.cpp.o")), object);
     leaves_nothing(&built.prefix);
+}
+
+/// CMake remembers where it ran, and follows no copy: the build starts anew by itself, and the original stays.
+#[test]
+fn a_copied_checkout_is_built_anew() {
+    let (here, there) = (Scratch::new(), Scratch::new());
+    let (host, source) = project(&here);
+    let build = |scratch: &Scratch| {
+        let source = scratch.path("root/vendor");
+        scratch
+            .build(&host, Backend::Cpu, false, &source, "one")
+            .unwrap()
+    };
+    fs_err::rename(source, here.path("root/vendor")).unwrap();
+    let original = build(&here);
+    let before = snapshot(&original.prefix);
+    let copy = [
+        "-R",
+        here.path("root/.").as_str(),
+        there.path("root").as_str(),
+    ]
+    .map(str::to_owned);
+    Cmd::new("cp").args(copy).run().unwrap();
+    let built = build(&there);
+    let log = fs_err::read_to_string(&built.log).unwrap();
+    assert!(
+        log.contains("Building CXX object CMakeFiles/mlx.dir/a.cpp"),
+        "{log}"
+    );
+    let cache = built.prefix.with_file_name("build/CMakeCache.txt");
+    let cache = fs_err::read_to_string(cache).unwrap();
+    assert!(!cache.contains(here.path("root").as_str()), "{cache}");
+    assert_eq!(sums::check(&built.prefix).unwrap(), None);
+    assert_eq!(snapshot(&original.prefix), before);
 }
 
 /// Gives a file of the source another text, and a time that Ninja sees as new.

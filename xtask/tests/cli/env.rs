@@ -29,10 +29,8 @@ fn refused(project: &Project, parts: &[&str]) {
         let run = project.xtask(&["env", "--consumer", consumer]);
         run.fails_with(parts);
     }
-    for left in ["cmake/mlx-overlay-source.cmake", "python/mlx"] {
-        let left = project.path("checkout/target/mlx/env").join(left);
-        assert!(!left.exists(), "{left} was written");
-    }
+    let left = project.path("checkout/target/mlx/env");
+    assert!(!left.exists(), "{left} was written");
 }
 
 #[test]
@@ -73,4 +71,23 @@ fn an_absent_tree_is_not_handed_over() {
         &project,
         &["vendor/mlx is missing", "cargo xtask apply-overlay"],
     );
+}
+
+#[test]
+fn a_prefix_of_another_tree_comes_with_a_way_out() {
+    let project = built();
+    let stamp = Stamp {
+        jit: true,
+        ..stamp("1.0.0", "another", Backend::Sim)
+    };
+    for folder in ["bundle", "checkout/target/mlx/current"] {
+        fs_err::create_dir_all(project.path(folder)).unwrap();
+        stamp.write(project.path(folder)).unwrap();
+    }
+    let env = ["env", "--consumer", "rust"];
+    let own = project.xtask(&env);
+    own.fails_with(&["tree another", "run `cargo xtask build --jit` first"]);
+    let bundle = project.path("bundle");
+    let named = project.xtask(&[&env[..], &["--prefix", bundle.as_str()]].concat());
+    named.fails_with(&["tree another", "without `--prefix`"]);
 }

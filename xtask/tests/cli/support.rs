@@ -154,9 +154,16 @@ impl Project {
             .unwrap()
     }
 
-    /// What a person copies from a remedy.
+    /// What a person copies from a remedy; `cargo xtask` in it is the program that is tested.
+    #[track_caller]
     pub(crate) fn shell(&self, folder: &str, line: &str) {
-        let command = Cmd::new("sh").args(["-c", line]).dir(self.path(folder));
+        let cargo = format!("shift; exec '{}' \"$@\"", env!("CARGO_BIN_EXE_xtask"));
+        let path = format!("{}:{}", self.program("cargo", &cargo), env!("PATH"));
+        let command = Cmd::new("sh")
+            .args(["-c", line])
+            .env("PATH", path)
+            .env("HOME", self.path("home"))
+            .dir(self.path(folder));
         command.read().unwrap();
     }
 

@@ -4,7 +4,7 @@ use xtask::doctor::Status::{Error, Ok, Warning};
 use xtask::host::{Host, Os};
 
 use crate::scratch::Scratch;
-use crate::{finding, finds, healthy, lists, pin};
+use crate::{finding, finds, follow, healthy, lists, mends, pin};
 
 /// A complete machine with a checkout in which nothing was fetched or built yet.
 fn debian(scratch: &Scratch) -> Host {
@@ -52,19 +52,31 @@ fn a_complete_machine_lacks_only_what_the_quickstart_makes() {
 fn missing_and_old_tools_come_with_the_command_that_installs_them() {
     let scratch = Scratch::new();
     let host = debian(&scratch);
+    // What it installs works.
+    let bin = scratch.path("bin");
+    let works = |name: &str, prints: &str| {
+        format!(
+            "*{name}*) printf '#!/bin/sh\\necho {prints}\\n' >{bin}/{name}; chmod +x {bin}/{name} ;;"
+        )
+    };
+    let packages = format!(
+        "case \"$*\" in\nupdate) ;;\n{}\n{}\n*) exit 1 ;; esac",
+        works("cmake", "cmake version 3.25.1"),
+        works("ninja", "1.11.1")
+    );
+    scratch.fake("apt-get", &packages);
     scratch.fake("cmake", "echo 'cmake version 3.22.1'");
     let install = "apt-get install -y --no-install-recommends";
     let old = [
         "is too old (cmake version 3.22.1)",
         &format!("{install} cmake"),
     ];
-    finds(&scratch, &host, "cmake", Error, &old);
+    mends(&scratch, &host, "cmake", &old);
     fs_err::remove_file(scratch.path("bin/ninja")).unwrap();
-    finds(
+    mends(
         &scratch,
         &host,
         "ninja",
-        Error,
         &[&format!("{install} ninja-build")],
     );
     fs_err::remove_file(scratch.path("bin/clang++-19")).unwrap();
@@ -180,11 +192,10 @@ fn a_network_is_asked_for_only_what_is_not_here_and_one_source_is_enough() {
 fn a_policy_that_is_misspelt_and_a_pin_that_is_broken_are_named() {
     let scratch = Scratch::new();
     let host = debian(&scratch).with("MLX_ROW_POLICY", "stream");
-    finds(
+    mends(
         &scratch,
         &host,
         "policy",
-        Error,
         &["MLX_ROW_POLICY=stream", "default, exact, narrow or wide"],
     );
     let host = host.with("MLX_ROW_POLICY", "exact:8");
@@ -196,11 +207,10 @@ fn a_policy_that_is_misspelt_and_a_pin_that_is_broken_are_named() {
         &["MLX_ROW_POLICY=exact:8, for every program"],
     );
     let old = debian(&scratch).with("MLX_QMV_POLICY", "streamed");
-    finds(
+    mends(
         &scratch,
         &old,
         "policy",
-        Error,
         &[
             "MLX_QMV_POLICY=streamed is no longer read",
             "streamed is now exact",
@@ -315,13 +325,12 @@ fn a_target_that_cannot_be_written_is_told_before_a_build_fails_on_it() {
         "leads nowhere",
         &format!("rm {target}"),
     ];
-    finds(&scratch, &host, "target", Error, &words);
-    fs_err::remove_file(&target).unwrap();
+    mends(&scratch, &host, "target", &words);
     let builds = scratch.file("root/target/mlx", "");
     let words = [builds.as_str(), "not a directory", &format!("rm {builds}")];
-    finds(&scratch, &host, "target", Error, &words);
-    fs_err::remove_file(&builds).unwrap();
+    mends(&scratch, &host, "target", &words);
 
+    fs_err::create_dir_all(&target).unwrap();
     let mode = |bits| {
         fs_err::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(bits))
             .unwrap();
@@ -329,13 +338,8 @@ fn a_target_that_cannot_be_written_is_told_before_a_build_fails_on_it() {
     mode(0o555);
     // Root may write there all the same.
     if fs_err::write(target.join("probe"), "").is_err() {
-        finds(
-            &scratch,
-            &host,
-            "target",
-            Error,
-            &["permission denied", "chown"],
-        );
+        scratch.fake("sudo", "exec \"$@\"");
+        mends(&scratch, &host, "target", &["permission denied", "chown"]);
     }
     mode(0o755);
     #[cfg(target_os = "linux")]
@@ -351,29 +355,98 @@ fn variables_that_name_what_is_not_there_are_told() {
     let scratch = Scratch::new();
     let host = debian(&scratch);
     finds(&scratch, &host, "variables", Ok, &[]);
+    let file = scratch.file("a file", "");
     for (name, value, why) in [
         ("MLX_OVERLAY_METALLIB", "/no/mlx.metallib", "not there"),
+        ("MLX_OVERLAY_METALLIB", "/dev/null", "not there"),
+        ("MLX_OVERLAY_METALLIB", file.as_str(), "is no metallib"),
+        ("CMAKE_TOOLCHAIN_FILE", "/no/toolchain.cmake", "not there"),
+        ("CMAKE_CXX_COMPILER_LAUNCHER", "no-ccache", "no program"),
+        ("CMAKE_C_COMPILER_LAUNCHER", "/no/ccache;-v", "no program"),
+        ("CCACHE_PREFIX", "distcc", "no program"),
         ("MTL_SIM_COMPILER", "/no/metal-simc", "no program"),
+        ("MTL_SIM_COMPILER", file.as_str(), "no program"),
         ("MTL_SIM_ARCH", "g99z", "generation 13 to 18"),
     ] {
         let host = host.clone().with(name, value);
         let remedy = format!("unset {name}");
-        finds(
-            &scratch,
-            &host,
-            "variables",
-            Error,
-            &[name, value, why, &remedy],
-        );
+        mends(&scratch, &host, "variables", &[name, why, &remedy]);
     }
-    let file = scratch.file("simc", "");
-    let plain = host.clone().with("MTL_SIM_COMPILER", file.as_str());
-    finds(&scratch, &plain, "variables", Error, &["no program"]);
+    let kernels = metal_sim::Library::from_source("k.metal", "").unwrap();
+    fs_err::write(&file, kernels.to_bytes()).unwrap();
     let good = host
         .with("MLX_OVERLAY_METALLIB", file.as_str())
+        .with("CMAKE_TOOLCHAIN_FILE", file.as_str())
+        .with("CMAKE_CXX_COMPILER_LAUNCHER", "c++;--version")
         .with("MTL_SIM_COMPILER", scratch.path("bin/c++").as_str())
         .with("MTL_SIM_ARCH", "applegpu_g15s");
     finds(&scratch, &good, "variables", Ok, &[]);
+}
+
+#[test]
+fn a_path_that_a_build_fails_on_is_told_and_left() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch).with("HOME", scratch.path("home").as_str());
+    fs_err::create_dir(scratch.path("home")).unwrap();
+    finds(&scratch, &host, "path", Ok, &[]);
+    for name in ["a b", "a#b", "a(b", "a;b", "it's", "a$b", "a&b", "a:b"] {
+        let root = scratch.path(name);
+        fs_err::rename(scratch.path("root"), &root).unwrap();
+        let on = |root: &camino::Utf8Path| {
+            let findings = xtask::doctor::examine(&host, root);
+            findings
+                .into_iter()
+                .find(|finding| finding.id == "path")
+                .unwrap()
+        };
+        let found = on(&root);
+        assert_eq!(found.status, Error, "{name}: {found}");
+        // A shell needs some folder to start in.
+        fs_err::create_dir(scratch.path("root")).unwrap();
+        follow(&scratch, &host, &found);
+        fs_err::remove_dir(scratch.path("root")).unwrap();
+        let moved = scratch.path("home/mlx-overlay");
+        assert_eq!(on(&moved).status, Ok, "{name}");
+        fs_err::rename(moved, scratch.path("root")).unwrap();
+    }
+}
+
+#[test]
+fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch);
+    let host = host.with("HOME", "/proc/no-home");
+    let words = ["/proc/no-home/.cache/metal-sim", "export MTL_SIM_CACHE="];
+    mends(&scratch, &host, "kernel-cache", &words);
+    let vendor = scratch.path("root/vendor");
+    fs_err::os::unix::fs::symlink("/no/such/disk", &vendor).unwrap();
+    mends(
+        &scratch,
+        &host,
+        "vendor",
+        &[vendor.as_str(), "leads nowhere"],
+    );
+    // What another user built lies below a folder that can be written. Nobody can write there.
+    let other = scratch.path("root/target/mlx/sim-0123456789ab");
+    fs_err::create_dir_all(other.parent().unwrap()).unwrap();
+    fs_err::os::unix::fs::symlink("/proc/self/attr", &other).unwrap();
+    finds(
+        &scratch,
+        &host,
+        "target",
+        Error,
+        &[other.as_str(), "cannot be written"],
+    );
+    fs_err::remove_file(&other).unwrap();
+    fs_err::create_dir_all(&other).unwrap();
+    fs_err::os::unix::fs::symlink("/proc/self/attr", other.join("build")).unwrap();
+    finds(
+        &scratch,
+        &host,
+        "target",
+        Error,
+        &[other.join("build").as_str()],
+    );
 }
 
 #[test]
@@ -388,7 +461,7 @@ fn a_lock_that_is_broken_or_gone_is_the_only_thing_told_of_it() {
         }
         let words = [
             "mlx.lock",
-            "-> `git checkout mlx.lock`",
+            "-> `git checkout HEAD -- mlx.lock`",
             "apply-overlay --update-lock",
         ];
         finds(&scratch, &host, "lock", Error, &words);
@@ -407,7 +480,7 @@ fn patches_that_cannot_be_read_come_with_a_remedy_that_helps() {
         &host,
         "tree",
         Error,
-        &["patches", "git checkout patches"],
+        &["patches", "git stash push --include-untracked -- patches"],
     );
 }
 

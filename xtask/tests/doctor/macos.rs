@@ -5,7 +5,7 @@ use xtask::doctor::Status::{Error, Ok, Warning};
 use xtask::host::{Host, Os};
 
 use crate::scratch::Scratch;
-use crate::{finds, healthy, pin};
+use crate::{finds, healthy, mends, pin};
 
 /// A Mac of system 26.3.1 with Xcode 26.4 and its Metal toolchain.
 fn mac(scratch: &Scratch) -> Host {
@@ -129,28 +129,25 @@ fn another_sdk_in_the_environment_is_named() {
     let scratch = Scratch::new();
     let host = mac(&scratch);
     let with = |path: &str| host.clone().with("SDKROOT", path);
-    finds(
+    mends(
         &scratch,
         &with("/opt/gone.sdk"),
         "sdkroot",
-        Error,
         &["no SDK", "unset SDKROOT"],
     );
     let phone = scratch.path("iPhoneOS.sdk");
-    finds(
+    mends(
         &scratch,
         &with(phone.as_str()),
         "sdkroot",
-        Error,
         &["not a macOS SDK"],
     );
     let other = scratch.path("MacOSX15.4.sdk");
     fs_err::create_dir_all(other.join("System/Library/Frameworks")).unwrap();
-    finds(
+    mends(
         &scratch,
         &with(other.as_str()),
         "sdkroot",
-        Warning,
         &["the selected Xcode has"],
     );
     finds(&scratch, &with("macosx"), "sdkroot", Ok, &[]);
@@ -181,19 +178,17 @@ fn targets_that_no_program_can_have_are_refused() {
         "macOS 27.0, and this is 26.3",
         "MACOSX_DEPLOYMENT_TARGET=26.3",
     ];
-    finds(&scratch, &with("27.0"), "deployment-target", Error, &words);
-    finds(
+    mends(&scratch, &with("27.0"), "deployment-target", &words);
+    mends(
         &scratch,
         &with("13.5"),
         "deployment-target",
-        Error,
         &["14.0 or newer"],
     );
-    finds(
+    mends(
         &scratch,
         &with("sonoma"),
         "deployment-target",
-        Error,
         &["`sonoma` is no macOS version"],
     );
 }

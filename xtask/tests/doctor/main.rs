@@ -45,6 +45,55 @@ fn finds(scratch: &Scratch, host: &Host, id: &str, status: Status, words: &[&str
     }
 }
 
+/// Runs the first command of a remedy in the host's own shell, as it is printed. What it sets or unsets counts from then
+/// on.
+#[track_caller]
+fn follow(scratch: &Scratch, host: &Host, finding: &Finding) -> Host {
+    let remedy = finding
+        .remedy
+        .as_deref()
+        .unwrap_or_else(|| panic!("{finding}"));
+    let line = remedy.split('`').nth(1).unwrap_or(remedy);
+    let environment = scratch.path("environment");
+    let path = host.var("PATH").unwrap_or_default();
+    let script = format!(
+        "PATH={path}:/usr/bin:/bin; {line} || exit 1; PATH={path} /usr/bin/env -0 >{environment}"
+    );
+    let shell = host.cmd("/bin/sh").args(["-e", "-c", &script]);
+    shell
+        .dir(scratch.path("root"))
+        .read()
+        .unwrap_or_else(|error| panic!("{finding}\n{error:#}"));
+    let text = fs_err::read_to_string(environment).unwrap();
+    let set = text.split('\0').filter_map(|entry| entry.split_once('='));
+    let arch = host.target.split('-').next().unwrap();
+    Host::new(
+        host.os,
+        arch,
+        set.map(|(name, value)| (name.into(), value.into())),
+    )
+    .with_packages_in(scratch.path("bin"))
+}
+
+/// Has a check find something with these words, and nothing any more after its remedy was followed.
+#[track_caller]
+fn mends(scratch: &Scratch, host: &Host, id: &str, words: &[&str]) -> Host {
+    let before = finding(scratch, host, id);
+    assert_ne!(before.status, Status::Ok, "{before}");
+    let text = before.to_string();
+    for word in words {
+        assert!(text.contains(word), "`{word}` is not in: {text}");
+    }
+    let host = follow(scratch, host, &before);
+    let findings = examine(&host, &scratch.path("root"));
+    let after = findings.iter().find(|finding| finding.id == id);
+    assert!(
+        after.is_none_or(|after| after.status == Status::Ok),
+        "{after:?} after {before}"
+    );
+    host
+}
+
 /// Whether the check says anything at all.
 fn lists(scratch: &Scratch, host: &Host, id: &str) -> bool {
     let findings = examine(host, &scratch.path("root"));

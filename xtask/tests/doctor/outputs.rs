@@ -7,7 +7,7 @@ use xtask::host::{Host, Os};
 use crate::container::{FunctionSpec, Shape, write};
 use crate::scratch::Scratch;
 use crate::stamp::stamp;
-use crate::{finds, lists, pin};
+use crate::{finds, lists, mends, pin};
 
 const TREE: &str = "3e2a9fb8c55912292078068e96d3d54232167996";
 const OTHER: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
@@ -172,6 +172,152 @@ fn a_prefix_that_is_not_as_it_was_built_is_named() {
     );
 }
 
+/// `cargo xtask build`, by what it leaves: the prefix of the lock's tree, and a link to it.
+fn builder(scratch: &Scratch) {
+    let root = scratch.path("root/target/mlx");
+    let good = scratch.path("good");
+    scratch.fake(
+        "cargo",
+        &format!(
+            "[ \"$1 $2\" = 'xtask apply-overlay' ] && exit\n\
+             [ \"$1 $2\" = 'xtask build' ] || exit 1\n\
+             if [ -d {root}/current ] && [ ! -L {root}/current ]; then exit 1; fi\n\
+             rm -rf {root}/one/prefix && cp -R {good} {root}/one/prefix && ln -sfn one/prefix {root}/current"
+        ),
+    );
+}
+
+#[test]
+fn the_checkouts_own_prefix_is_built_again() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    built(&scratch, Backend::Sim, TREE);
+    sim_kernels(&scratch, METALLIB, &["k", &fingerprint(TREE)]);
+    let prefix = scratch.path("root/target/mlx/one/prefix");
+    let current = scratch.path("root/target/mlx/current");
+    sums::write(&prefix).unwrap();
+    finds(&scratch, &host, "prefix", Ok, &[]);
+    fs_err::rename(&prefix, scratch.path("good")).unwrap();
+    builder(&scratch);
+    let host = mends(
+        &scratch,
+        &host,
+        "prefix",
+        &["link to a folder that does not exist"],
+    );
+    built(&scratch, Backend::Sim, OTHER);
+    let words = [
+        OTHER,
+        TREE,
+        "cargo xtask apply-overlay && cargo xtask build",
+    ];
+    mends(&scratch, &host, "prefix", &words);
+    fs_err::write(scratch.path(METALLIB), "<html>").unwrap();
+    finds(
+        &scratch,
+        &host,
+        "prefix",
+        Error,
+        &["lib/mlx.metallib is not as it was built"],
+    );
+    mends(&scratch, &host, "metallib", &["is no metallib"]);
+    finds(&scratch, &host, "prefix", Ok, &[]);
+    // As `cp -L` copies a checkout.
+    fs_err::remove_file(&current).unwrap();
+    fs_err::create_dir(&current).unwrap();
+    mends(
+        &scratch,
+        &host,
+        "prefix",
+        &["has no mlx-overlay.toml", "rm -r"],
+    );
+    fs_err::remove_file(&current).unwrap();
+    fs_err::rename(&prefix, &current).unwrap();
+    mends(&scratch, &host, "prefix", &["is a folder", "rm -r"]);
+    fs_err::write(prefix.join("note"), "").unwrap();
+    finds(
+        &scratch,
+        &host,
+        "prefix",
+        Warning,
+        &["note was added", "cargo xtask build"],
+    );
+}
+
+/// A build writes the checkout's own prefix: one that is named stays as it is.
+#[test]
+fn a_prefix_that_is_named_in_vain_is_no_longer_named() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    built(&scratch, Backend::Sim, OTHER);
+    let bundle = scratch.path("bundle");
+    fs_err::rename(scratch.path("root/target/mlx/one/prefix"), &bundle).unwrap();
+    built(&scratch, Backend::Sim, TREE);
+    let named = |value: &str| host.clone().with("MLX_OVERLAY_PREFIX", value);
+    let empty = scratch.path("inputs");
+    for (value, why) in [
+        (bundle.as_str(), OTHER),
+        ("/no/such/folder", "does not exist"),
+        (empty.as_str(), "has no mlx-overlay.toml"),
+        ("", "is empty"),
+        ("no/such/folder", "is relative"),
+    ] {
+        mends(
+            &scratch,
+            &named(value),
+            "prefix",
+            &[why, "unset MLX_OVERLAY_PREFIX"],
+        );
+    }
+    let own = scratch.path("root/target/mlx/one/prefix");
+    fs_err::write(own.join("lib"), "").unwrap();
+    finds(
+        &scratch,
+        &named(own.as_str()),
+        "prefix",
+        Warning,
+        &["lib was added"],
+    );
+    fs_err::remove_file(own.join("lib")).unwrap();
+
+    // From this test's folder, to what is somewhere else.
+    let up = "../".repeat(own.components().count() + 20);
+    let relative = format!("{up}{}", own.as_str().trim_start_matches('/'));
+    let words = ["is relative", "export MLX_OVERLAY_PREFIX=/"];
+    mends(&scratch, &named(&relative), "prefix", &words);
+}
+
+/// Upstream's MLX is linked if two variables ask for it.
+#[test]
+fn a_pristine_prefix_is_asked_for_in_full() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    built(&scratch, Backend::Sim, TREE);
+    let pristine = scratch.path("pristine");
+    let stamp = Stamp {
+        base_tree: OTHER.to_owned(),
+        pristine: true,
+        ..stamp("0.32.4", OTHER, Backend::Sim)
+    };
+    fs_err::create_dir(&pristine).unwrap();
+    stamp.write(&pristine).unwrap();
+    sums::write(&pristine).unwrap();
+    let named = host.clone().with("MLX_OVERLAY_PREFIX", pristine.as_str());
+    let words = [OTHER, "export MLX_OVERLAY_PRISTINE=1"];
+    let both = mends(&scratch, &named, "prefix", &words);
+    assert_eq!(both.var("MLX_OVERLAY_PRISTINE"), Some("1"));
+    let own = scratch.path("root/target/mlx/one/prefix");
+    let patched = both.with("MLX_OVERLAY_PREFIX", own.as_str());
+    mends(
+        &scratch,
+        &patched,
+        "prefix",
+        &["unset MLX_OVERLAY_PRISTINE"],
+    );
+    let alone = host.with("MLX_OVERLAY_PRISTINE", "1");
+    mends(&scratch, &alone, "prefix", &["needs MLX_OVERLAY_PREFIX"]);
+}
+
 #[test]
 fn a_compiler_that_was_updated_is_noticed() {
     let scratch = Scratch::new();
@@ -251,7 +397,38 @@ fn kernels_beside_a_program_are_found_first_and_so_must_be_its_own() {
     finds(&scratch, &host, "shadowing-kernels", Ok, &[]);
     sim_kernels(&scratch, beside, &["affine_qmv_another"]);
     let remedy = format!("rm {}", scratch.path(beside));
-    finds(&scratch, &host, "shadowing-kernels", Error, &[&remedy]);
+    mends(&scratch, &host, "shadowing-kernels", &[&remedy]);
+
+    // Below a target triple, in a profile of one's own, and where cargo was told to build.
+    let other = scratch.path("it's elsewhere");
+    let host = host.with("CARGO_TARGET_DIR", other.as_str());
+    let files = [
+        "it's elsewhere/release/mlx.metallib",
+        "it's elsewhere/aarch64-apple-darwin/fast/deps/mlx.metallib",
+    ];
+    for file in files {
+        scratch.file(file, "<html>");
+    }
+    let words = files.map(|file| scratch.path(file).into_string());
+    let words = words.each_ref().map(String::as_str);
+    mends(&scratch, &host, "shadowing-kernels", &words);
+}
+
+#[test]
+fn kernels_that_are_named_are_those_that_programs_load() {
+    let scratch = Scratch::new();
+    let host = linux(&scratch);
+    built(&scratch, Backend::Sim, TREE);
+    sim_kernels(&scratch, METALLIB, &[&fingerprint(TREE)]);
+    sim_kernels(&scratch, "other", &[&fingerprint(OTHER)]);
+    let other = scratch.path("other");
+    let named = host.clone().with("MLX_OVERLAY_METALLIB", other.as_str());
+    let words = [other.as_str(), OTHER, "unset MLX_OVERLAY_METALLIB"];
+    mends(&scratch, &named, "metallib", &words);
+    finds(&scratch, &named, "variables", Ok, &[]);
+    scratch.file("other", "<html>");
+    finds(&scratch, &named, "metallib", Ok, &[METALLIB]);
+    mends(&scratch, &named, "variables", &["is no metallib"]);
 }
 
 #[test]
@@ -293,13 +470,12 @@ fn a_checkout_that_was_moved_is_noticed() {
     cache(here.as_str());
     finds(&scratch, &host, "builds", Ok, &["1 build folders"]);
     cache("/home/somebody/old/target/mlx/one/build");
-    finds(
-        &scratch,
-        &host,
-        "builds",
-        Error,
-        &["moved or copied", "rm -r"],
-    );
+    let words = [
+        "1 build folders",
+        "1 made at another place",
+        "compiles all anew",
+    ];
+    finds(&scratch, &host, "builds", Ok, &words);
 }
 
 #[test]

@@ -232,7 +232,7 @@ impl Project {
         let workspace = Workspace::at(&root);
         let commit = upstream.repo.revparse_single("v1.0.0").unwrap().id();
         let manifest = format!(
-            "# A comment.\n[overlay]\nbudget-lines = 60\n\n[mlx]\nversion = \"1.0.0\" # why\ntag = \"v1.0.0\"\n\
+            "# A comment.\n[overlay]\nbudget-lines = 80\n\n[mlx]\nversion = \"1.0.0\" # why\ntag = \"v1.0.0\"\n\
              commit = \"{commit}\"\ntree = \"{}\"\ntree-origin = \"upstream\"\nlicence = \"MIT\"\n\n\
              [[mlx.source]]\ngit = {{ url = \"{}\" }}\n\n\
              [[watch]]\nfile = \"src/k.cpp\"\nfunctions = [\"dot\"]\n",
