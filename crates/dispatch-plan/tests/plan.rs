@@ -433,8 +433,8 @@ fn few_outputs_take_small_threadgroups_and_a_route_the_other_arrangement() {
     }
 }
 
-/// Prepared x of a tile and the sums of its chunks, for the longest chunk: 24 KB leave room for a second threadgroup on
-/// every Apple GPU but those with 32 KB in all.
+/// Prepared x of a tile and the sums of its chunks, for the longest chunk. A threadgroup may have 32 KB on Apple's GPUs; we
+/// take 24 at most.
 #[test]
 fn shared_x_fits_into_24_kilobytes() {
     let mut most = 0;
@@ -462,28 +462,42 @@ fn shared_x_fits_into_24_kilobytes() {
     assert!(most > 16 * 1024, "{most}");
 }
 
-/// Rows that the streamed kernels compute for one that they store: a tile of 6 or 8 has a body for one row fewer.
+/// Rows that the streamed kernels compute for one that they store, as streamed_tile.h has it: a kernel for 6 or 8 rows has
+/// a body for one row fewer, but for 3-bit weights without shared x.
 #[test]
 fn nearly_no_row_is_computed_for_nothing() {
-    let mut ratios = Vec::new();
-    for m in 2..=32_u32 {
-        let plan = rows(on("applegpu_g15d", MLP), m, Policy::EXACT.all());
-        let a_tile = m.div_ceil(plan.tiles);
-        let computed: u32 = (0..plan.tiles)
-            .map(|tile| {
-                let count = a_tile.min(m - tile * a_tile);
-                assert!((1..=plan.tile).contains(&count), "{m}");
-                let whole = plan.tile <= 4 || count == plan.tile;
-                plan.tile - u32::from(!whole)
-            })
-            .sum();
-        ratios.push(f64::from(computed) / f64::from(m));
+    for format in Format::all() {
+        for n in [1_024, 8_192] {
+            let mut ratios = Vec::new();
+            for m in 2..=32_u32 {
+                let problem = on("applegpu_g15d", (n, 4_096)).with_format(format);
+                let plan = rows(problem, m, Policy::EXACT.all());
+                let one_body =
+                    plan.tile <= 4 || format.bits() == 3 && arrangement(&plan).ends_with("_s_0");
+                let a_tile = m.div_ceil(plan.tiles);
+                let computed: u32 = (0..plan.tiles)
+                    .map(|tile| {
+                        let count = a_tile.min(m - tile * a_tile);
+                        assert!((1..=plan.tile).contains(&count), "{m}");
+                        plan.tile - u32::from(!one_body && count < plan.tile)
+                    })
+                    .sum();
+                ratios.push(f64::from(computed) / f64::from(m));
+            }
+            let most = ratios.iter().copied().fold(0.0, f64::max);
+            let mean = ratios.iter().sum::<f64>() / 31.0;
+            println!("{format:?}, N = {n}: {mean:.3} in the mean, {most:.2} at most");
+            let [mean_bound, most_bound] = if format.bits() == 3 && n == 1_024 {
+                [1.15, 1.34]
+            } else {
+                [1.03, 1.13]
+            };
+            assert!(
+                mean <= mean_bound && most <= most_bound,
+                "{format:?} {n}: {ratios:.2?}"
+            );
+        }
     }
-    let mean = ratios.iter().sum::<f64>() / f64::from(u32::try_from(ratios.len()).unwrap());
-    println!(
-        "computed for each row that is stored, M = 2 to 32: {mean:.3} in the mean, {ratios:.2?}"
-    );
-    assert!(mean <= 1.15, "{mean}");
 }
 
 /// A matrix kernel for products that quantize x exists with global scales and bfloat16 alone.

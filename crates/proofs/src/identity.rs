@@ -135,6 +135,18 @@ fn core() -> Result<Vec<Group>> {
             let case = Case::new(4, 64, kind, all.clone());
             blocks.wide.extend(case.map(|case| Case { dtype, ..case }));
         }
+        // Several threadgroups of the other arrangement, the last with outputs for a part of it; and its 16-bit types.
+        let many = Case {
+            n: 45,
+            ..base.clone()
+        };
+        blocks.exact.extend(many.in_the_other_arrangement());
+        for dtype in [Dtype::Float16, Dtype::Bfloat16] {
+            let other = base.in_the_other_arrangement();
+            blocks
+                .exact
+                .extend(other.map(|case| Case { dtype, ..case }));
+        }
         blocks.bases.push(base);
     }
     blocks.exact.extend(Case::new(6, 32, Kind::Tail, [6]));
@@ -161,7 +173,7 @@ impl Blocks {
         for cases in [&mut self.exact, &mut self.beyond, &mut self.bases] {
             let others: Vec<_> = cases
                 .iter()
-                .filter(|case| dtypes.contains(&case.dtype))
+                .filter(|case| dtypes.contains(&case.dtype) && !case.alternative)
                 .filter_map(Case::in_the_other_arrangement)
                 .collect();
             cases.extend(others);

@@ -560,7 +560,7 @@ mod tests {
     #[test]
     fn a_certificate_names_what_was_not_probed() {
         const ALONE: &str = "affine_qmv_fast_bfloat16_t_gs_64_b_4_batch_0";
-        const BLOCK: &str = "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_batch_0";
+        const BLOCK: &str = "affine_qmv_streamed_fast_bfloat16_t_gs_64_b_4_nv_8_r_4_s_8_batch_0";
         let mut certificate = Certificate {
             format: Layout,
             policy: "exact".to_owned(),

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::Policy;
 use metal_sim::Device;
-use proofs::{Case, Driver, How, Kind, Prefix};
+use proofs::{Case, Driver, FloatFormat, How, Kind, Prefix};
 
 use crate::mutants::Mutant;
 
@@ -19,6 +19,15 @@ fn cases() -> Vec<Case> {
             batch: 2,
             ..case
         }));
+    }
+    // Chunks of other words, and the fp format.
+    for bits in [3, 6, 8] {
+        let case = Case::new(bits, 64, Kind::Fast, [8]);
+        cases.extend(case.map(|case| Case { n: 13, ..case }));
+    }
+    for format in FloatFormat::ALL {
+        let case = format.case(Kind::Tail, [8]);
+        cases.extend(case.map(|case| Case { n: 13, ..case }));
     }
     let others: Vec<_> = cases
         .iter()

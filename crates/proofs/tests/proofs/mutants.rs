@@ -155,7 +155,8 @@ const FP_MUTANTS: [Mutant; 6] = [
 pub(crate) fn caught() -> Result<()> {
     // A chunk has halves at 4 bits and 16 values a lane: qmv_fast.
     let cases = Vec::from_iter(Case::new(4, 64, Kind::Fast, [8]));
-    catch("qmv_streamed", &MUTANTS, &cases)
+    let bytes = Vec::from_iter(Case::new(8, 64, Kind::Fast, [8]));
+    catch("qmv_streamed", &MUTANTS, &cases, &bytes)
 }
 
 /// With nvfp4's scales, since multiplying by those of mxfp4 and mxfp8, powers of two, rounds nothing.
@@ -166,11 +167,18 @@ pub(crate) fn fp_caught() -> Result<()> {
     let cases: Vec<_> = nvfp4
         .filter_map(|format| format.case(Kind::Fast, [8]))
         .collect();
-    catch("fp_qmv_streamed", &FP_MUTANTS, &cases)
+    let mxfp8 = FloatFormat::ALL
+        .into_iter()
+        .filter(|format| format.mode == Mode::Mxfp8);
+    let bytes: Vec<_> = mxfp8
+        .filter_map(|format| format.case(Kind::Fast, [8]))
+        .collect();
+    catch("fp_qmv_streamed", &FP_MUTANTS, &cases, &bytes)
 }
 
-/// Plants each mutant of a kernel's headers: an output of one of the cases must differ, in both arrangements.
-fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
+/// Plants each mutant of a kernel's headers: an output of one of the cases must differ, in both arrangements. Those that
+/// change an order whatever the format must differ at 8 bits too, where there is a third.
+fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case], bytes: &[Case]) -> Result<()> {
     let prefix = Prefix::patched()?;
     let driver = Driver::build(&prefix)?;
     let others: Vec<_> = cases
@@ -206,7 +214,11 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
         edits: &[],
     };
     let unedited = unedited.plant(kernel, &prefix, folder.path())?;
-    let arrangements = [(cases, "_r_2_s_0_"), (&others, "_r_4_s_")];
+    let arrangements = [
+        (cases, "_r_2_s_0_"),
+        (&others, "_r_4_s_"),
+        (bytes, "_r_4_s_0_"),
+    ];
     for (cases, arrangement) in arrangements {
         let (differing, _) = run(&unedited, cases, arrangement)?;
         ensure!(
@@ -217,7 +229,15 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case]) -> Result<()> {
     let mut missed = Vec::new();
     for mutant in mutants {
         let library = mutant.plant(kernel, &prefix, folder.path())?;
-        for (cases, arrangement) in arrangements {
+        let of_any_format = [
+            "another lane takes a chunk of K",
+            "a lane takes half a chunk",
+            LAST_TO_FIRST.name,
+            NEIGHBOURS_FIRST.name,
+        ]
+        .contains(&mutant.name);
+        let tried = if of_any_format { 3 } else { 2 };
+        for (cases, arrangement) in arrangements.into_iter().take(tried) {
             let (differing, error) =
                 run(&library, cases, arrangement).with_context(|| mutant.name)?;
             ensure!(

@@ -113,7 +113,8 @@ Arrangement shared_arrangement(const Problem& p, int tile) {
   return {4, is_affine(p) && p.bits == 4 && tile == 8 ? 8 : 4};
 }
 
-// At 8 bits one arrangement is the fastest for all N, and there is no other.
+// At 8 bits one arrangement is the fastest for all N, and there is no other. At
+// one bit both are the same for more than 4 rows.
 bool has_alternative(const Problem& p) {
   return p.bits < 8 && p.batch <= 1;
 }

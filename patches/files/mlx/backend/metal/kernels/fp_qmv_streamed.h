@@ -147,7 +147,11 @@ template <
     bool fast,
     bool batched,
     bool has_global_scale>
-[[kernel]] void fp_qmv_streamed(
+[[
+  kernel,
+  max_total_threads_per_threadgroup(32 * (sharing > 0 ? sharing : 2))
+]] void
+fp_qmv_streamed(
     const device uint32_t* w [[buffer(0)]],
     const device uint8_t* scales [[buffer(1)]],
     const device float* global_scale [[buffer(2)]],

@@ -248,7 +248,11 @@ template <
     int sharing,
     bool fast,
     bool batched>
-[[kernel]] void affine_qmv_streamed(
+[[
+  kernel,
+  max_total_threads_per_threadgroup(32 * (sharing > 0 ? sharing : 2))
+]] void
+affine_qmv_streamed(
     const device uint32_t* w [[buffer(0)]],
     const device T* scales [[buffer(1)]],
     const device T* biases [[buffer(2)]],

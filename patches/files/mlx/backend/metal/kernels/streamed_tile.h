@@ -7,6 +7,9 @@
 // at the end. What changes is how often: a lane loads and unpacks its weights
 // once for V rows of x, and x may be prepared once for several simdgroups.
 //
+// Include by way of those two: what they include first declares SIMD_SIZE,
+// MLX_MTL_CONST, METAL_FUNC and STEEL_PRAGMA_UNROLL.
+//
 // A format says how weights are stored and how the kernel for one row folds a
 // chunk of them:
 //
@@ -47,10 +50,10 @@ struct StreamedTile {
       ? 1
       : shared_sums + (Format::has_sum ? V * SIMD_SIZE / 4 : 0);
 
-  // Quads whose weights are unpacked at once. Where x is shared, one: its rows
-  // wait in threadgroup memory. A lane that prepares x for itself meets all
-  // weights of a chunk with one row after the other, so that only one row's
-  // unfinished sums are in registers.
+  // Quads whose weights are unpacked at once: one if x is shared, as its rows
+  // then lie in threadgroup memory. A lane that prepares x for itself unpacks a
+  // whole chunk and takes one row of x after the other, so that the unfinished
+  // sums of one row only are in registers.
   MLX_MTL_CONST int at_once = sharing > 0 ? 1 : quads;
 
   // Scales are loaded with the weights, which hides the wait; but the
@@ -234,8 +237,9 @@ struct StreamedTile {
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
       }
-      // Simdgroups past the last output repeat it; for two rows of x it is
-      // cheaper to leave them out, for more the branch costs more (H200).
+      // A simdgroup past the last output computes that output again. With two
+      // rows of x it is cheaper to leave it out; with more, the branch costs
+      // more than it saves (H200).
       if (has_chunk && (V > 2 || has_rows)) {
         fold(weights, last_row, x, in_vec_size, count, shared, lane, result);
       }
