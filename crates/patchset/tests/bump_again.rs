@@ -3,12 +3,14 @@
 
 mod support;
 
-use camino::Utf8PathBuf;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
-use patchset::Error;
 use patchset::bump::{self, Fate, Options, Outcome, Report, When};
 use patchset::progress::QUIET;
-use support::{Change, Project, Upstream, WIDEN, git, kernel};
+use patchset::{Error, apply};
+use support::{Change, Project, Upstream, WIDEN, entry, git, kernel};
 
 const AFTER: Change<'_> = Change {
     name: "after",
@@ -381,6 +383,83 @@ fn a_decision_that_changes_other_files_is_not_remembered_in_part() {
     is_done(&resume(&project).1);
     assert_eq!(count(), 1);
     assert!(project.applied("src/other.cpp").contains("int more;"));
+}
+
+/// Puts the file that `make` makes in the place of one that a conflict left.
+fn put(worktree: &Utf8Path, path: &str, make: impl FnOnce(&Utf8Path)) {
+    let file = worktree.join(path);
+    for entry in fs::read_dir(file.parent().unwrap()).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name();
+        if name
+            .to_str()
+            .unwrap()
+            .starts_with(file.file_name().unwrap())
+        {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    make(&file);
+}
+
+fn executable(file: &Utf8Path, text: &str) {
+    fs::write(file, text).unwrap();
+    fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// What is remembered is a text; of what kind the file is would be lost.
+#[test]
+fn a_link_and_another_mode_are_decided_anew_each_time() {
+    let other = Change {
+        name: "other",
+        edits: &[
+            ("src/other.cpp", "int other;", "long other;"),
+            ("src/k.cpp", "int line_1 = 1;", "long line_1 = 1;"),
+        ],
+        adds: &[],
+    };
+    type Make = fn(&Utf8Path);
+    let link: Make = |file| symlink("k.cpp", file).unwrap();
+    let text: Make = |file| fs::write(file, "long long other;\n").unwrap();
+    let program: Make = |file| executable(file, "long long other;\n");
+    for (upstreams_mode, upstreams_text, decision, is_patch) in [
+        (0o120_000, "k.cpp", link, true),
+        (0o120_000, "k.cpp", text, false),
+        (0o100_644, "short other;\n", link, false),
+        (0o100_644, "short other;\n", program, false),
+    ] {
+        let upstream = Upstream::new();
+        upstream.release_with("1.1.0", |repo, index| {
+            let blob = repo.blob(upstreams_text.as_bytes()).unwrap();
+            index
+                .add(&entry("src/other.cpp", upstreams_mode, blob))
+                .unwrap();
+        });
+        let new = kernel().replace("int line_35", "short line_35");
+        upstream.release("1.1.0", &[("src/k.cpp", &new)]);
+        let project = Project::new(&upstream, &[other, AFTER]);
+        for _ in 0..2 {
+            let (name, worktree) = waits(start(&project, "1.1.0").1);
+            assert_eq!(name, "other");
+            put(&worktree, "src/other.cpp", decision);
+            let (name, _) = waits(resume(&project).1);
+            assert_eq!(name, "after");
+            bump::abort(&project.workspace, QUIET).unwrap();
+        }
+        // The others are asked anew, and refused in the end: a patch changes no mode.
+        if !is_patch {
+            continue;
+        }
+        let (_, worktree) = waits(start(&project, "1.1.0").1);
+        put(&worktree, "src/other.cpp", decision);
+        let (_, worktree) = waits(resume(&project).1);
+        let both = decide(&new, "35").replace("int line_1 ", "long line_1 ");
+        fs::write(worktree.join("src/k.cpp"), both).unwrap();
+        is_done(&resume(&project).1);
+        apply::apply(&project.workspace, &apply::Options::default(), QUIET).unwrap();
+        let found = fs::read_link(project.workspace.tree().join("src/other.cpp")).unwrap();
+        assert_eq!(found.to_str(), Some("k.cpp"));
+    }
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub(crate) struct Clash {
     marked: Option<String>,
     /// What was decided before: the text, or none if the file goes.
     pub(crate) decided: Option<Option<String>>,
+    /// The mode that goes with such a text; none if upstream has a link, of which nothing is remembered.
+    pub(crate) mode: Option<Mode>,
 }
 
 impl Clashes {
@@ -169,12 +171,16 @@ fn clash(repo: &Repository, memory: &Memory, name: &str, sides: Sides<'_>) -> Re
     };
     let parts = parts.iter().map(String::as_str);
     let key = Memory::key([name, &path].into_iter().chain(parts))?;
-    let decided = memory
-        .recall(&key)
-        .and_then(|decision| match (&marked, &decision.after) {
+    let mode = match sides[1] {
+        Some(ours) if is_link(ours) => None,
+        _ => mode(sides).and_then(|mode| Mode::from_git(mode.cast_signed())),
+    };
+    let decided = mode.and_then(|_| memory.recall(&key)).and_then(|decision| {
+        match (&marked, &decision.after) {
             (Some(marked), Some(_)) => decision.replay(marked).map(Some),
             _ => Some(decision.after),
-        });
+        }
+    });
     let conflict = Conflict {
         path,
         reason,
@@ -186,7 +192,15 @@ fn clash(repo: &Repository, memory: &Memory, name: &str, sides: Sides<'_>) -> Re
         key,
         marked,
         decided,
+        mode,
     })
+}
+
+/// The mode of the settled file. The patch changes no mode; if upstream did, that stays.
+fn mode([ancestor, ours, theirs]: Sides<'_>) -> Option<u32> {
+    let kept = ancestor.is_some().then_some(ours).flatten();
+    let kept = kept.filter(|ours| !is_link(ours));
+    kept.or(theirs).or(ours).map(|side| side.mode)
 }
 
 /// The file as it was decided before, or else as the patch wants it.
@@ -200,16 +214,11 @@ fn settle(repo: &Repository, clash: &Clash, sides: Sides<'_>) -> Result<Option<I
         }
         (None, _) => None,
     };
-    let [ancestor, ours, theirs] = sides;
-    let Some(wanted) = theirs.or(ours) else {
+    let [_, ours, theirs] = sides;
+    let (Some(wanted), Some(mode)) = (theirs.or(ours), mode(sides)) else {
         return Ok(None);
     };
     let id = text.map_or(Ok(wanted.id), |text| repo.blob(&text))?;
-    // The patch changes no mode; if upstream did, that stays.
-    let kept = ancestor.is_some().then_some(ours).flatten();
-    let mode = kept
-        .filter(|ours| !is_link(ours))
-        .map_or(wanted.mode, |ours| ours.mode);
     Ok(Some(IndexEntry {
         id,
         mode,

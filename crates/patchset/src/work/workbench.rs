@@ -271,6 +271,10 @@ impl Workbench {
         match text {
             Some(text) => {
                 file.parent().map_or(Ok(()), disk::create_dir_all)?;
+                // Not what a link leads to.
+                if file.is_symlink() {
+                    fs::remove_file(&file)?;
+                }
                 Ok(fs::write(file, text)?)
             }
             None if fs::symlink_metadata(&file).is_ok() => Ok(fs::remove_file(file)?),

@@ -190,6 +190,10 @@ impl Pending {
         let mut decisions = Vec::new();
         for clash in &clashes.each {
             let file = snapshot.0.get(&clash.conflict.path);
+            // A decision is a text. A link, and a mode that a person chose, would be lost.
+            if clash.mode.is_none() || file.is_some_and(|file| Some(file.mode) != clash.mode) {
+                return Ok(None);
+            }
             let text = file
                 .map(|file| String::from_utf8(file.bytes.clone()))
                 .transpose();
