@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
 use crate::progress::{Event, Progress};
+use crate::sources::address::without_credentials;
 
 /// Lines of stderr that an error repeats.
 const KEPT_LINES: usize = 12;
@@ -94,7 +95,7 @@ fn relay(pipe: impl Read, progress: Progress<'_>) -> Vec<String> {
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words
-        .map(|word| word.to_string_lossy())
+        .map(|word| without_credentials(&word.to_string_lossy()))
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -109,6 +110,15 @@ mod tests {
         let error = run(command("no-such-program-here").arg("now"), QUIET).unwrap_err();
         assert!(
             matches!(&error, Error::NoProgram(shown) if shown == "no-such-program-here now"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_command_is_shown_without_a_token() {
+        let error = run(command("false").arg("https://me:TOKEN@a.org/x"), QUIET).unwrap_err();
+        assert!(
+            matches!(&error, Error::Command { command, .. } if command == "false https://a.org/x"),
             "{error}"
         );
     }

@@ -1,6 +1,7 @@
 //! Fetches the pinned tree into the [`Store`]. Content decides: whichever source has it, it counts if it hashes to the
 //! pinned tree id.
 
+pub(crate) mod address;
 pub(crate) mod archive;
 mod carrier;
 mod git;
@@ -20,6 +21,7 @@ use crate::progress::{Event, Progress};
 use crate::sources::store::Store;
 use crate::tree::{Listing, Snapshot};
 
+use address::{is_remote, without_credentials};
 use archive::download;
 use carrier::Package;
 
@@ -323,7 +325,8 @@ fn bring(
     match source {
         Source::Git(source) => {
             if request.offline && is_remote(&source.url) {
-                return Err(Error::source(&source.url, "not asked: offline"));
+                let url = without_credentials(&source.url);
+                return Err(Error::source(url, "not asked: offline"));
             }
             let (commit, tree) = git::fetch(store, &source.url, request.pin, progress)?;
             Ok(Brought::Commit { commit, tree })
@@ -362,17 +365,42 @@ pub(crate) fn unpack_or_read(path: &Utf8Path) -> Result<Snapshot> {
     unpack(path.as_str(), &archive::read_file(path)?, None)
 }
 
-/// Whether a repository's address leads off this machine.
-pub(crate) fn is_remote(url: &str) -> bool {
-    !url.starts_with("file://") && !Utf8Path::new(url).exists()
-}
-
+/// A source in words, which are kept and committed.
 fn describe(source: &Source, pin: &Pin) -> String {
     match source {
-        Source::Git(source) => format!("git {} {}", source.url, pin.name()),
+        Source::Git(source) => format!("git {} {}", without_credentials(&source.url), pin.name()),
         Source::Carrier(carrier) => {
             format!("crates.io carrier {} {}", carrier.name, carrier.version)
         }
-        Source::Archive(archive) => format!("archive {}", archive.url),
+        Source::Archive(archive) => format!("archive {}", without_credentials(&archive.url)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a source is called stands in reports and in the cache.
+    #[test]
+    fn a_source_is_named_without_a_token() {
+        let sum = "0".repeat(64);
+        let pin = format!(
+            "version = '1.0.0'\ntree = '0b3dbfacac35a0b64a7c3d9a778ef20db788f565'\ntree-origin = 'upstream'\n\
+             licence = 'MIT'\n[[source]]\ngit = {{ url = 'https://me:TOKEN@a.org/mlx' }}\n[[source]]\n\
+             archive = {{ url = 'https://me:TOKEN@a.org/mlx.tgz', sha256 = '{sum}', path = 'mlx' }}\n"
+        );
+        let pin: Pin = toml::from_str(&pin).unwrap();
+        let names: Vec<_> = pin
+            .sources
+            .iter()
+            .map(|source| describe(source, &pin))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "git https://a.org/mlx 1.0.0",
+                "archive https://a.org/mlx.tgz"
+            ]
+        );
     }
 }

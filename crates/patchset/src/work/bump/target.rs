@@ -14,6 +14,7 @@ use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
 use crate::project::Project;
 use crate::read::hex;
+use crate::sources::address::{host_and_path, is_remote, without_credentials};
 use crate::sources::local::{self, Local};
 use crate::sources::store::Store;
 use crate::sources::{self, Request};
@@ -220,8 +221,8 @@ fn fetch_unknown(
     };
     let mut reasons = Vec::new();
     for url in &urls {
-        if options.offline && sources::is_remote(url) {
-            reasons.push(format!("{url}: not asked: offline"));
+        if options.offline && is_remote(url) {
+            reasons.push(format!("{}: not asked: offline", without_credentials(url)));
             continue;
         }
         match from_url(store, url, options, progress) {
@@ -288,8 +289,8 @@ fn is_upstreams(repo: &Repository, path: &Utf8Path, urls: &[String], commit: Oid
     }
     for name in repo.remotes()?.iter().flatten().flatten() {
         let remote = repo.find_remote(name)?;
-        let url = address(remote.url().unwrap_or_default());
-        if !urls.iter().any(|known| address(known) == url) {
+        let url = host_and_path(remote.url().unwrap_or_default());
+        if !urls.iter().any(|known| host_and_path(known) == url) {
             continue;
         }
         for branch in repo.references_glob(&format!("refs/remotes/{name}/*"))? {
@@ -304,27 +305,6 @@ fn is_upstreams(repo: &Repository, path: &Utf8Path, urls: &[String], commit: Oid
     Ok(false)
 }
 
-/// Host and path of an address, however it is written.
-fn address(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
-    let rest = rest.replacen(':', "/", 1);
-    rest.trim_end_matches('/')
-        .trim_end_matches(".git")
-        .to_lowercase()
-}
-
-/// The address without a password or a token, which would be committed with it.
-fn without_credentials(url: &str) -> String {
-    let Some((scheme @ ("http" | "https"), rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let host_end = rest.find('/').unwrap_or(rest.len());
-    let (host, path) = rest.split_at(host_end);
-    let host = host.rsplit('@').next().unwrap_or(host);
-    format!("{scheme}://{host}{path}")
-}
-
 fn from_url(
     store: &Store,
     url: &str,
@@ -332,12 +312,13 @@ fn from_url(
     progress: Progress<'_>,
 ) -> Result<(NewPin, Oid, String)> {
     let wanted = &options.wanted;
+    let shown = without_credentials(url);
     let is_hex = wanted.len() >= 7 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_hex && wanted.len() < 40 {
         let message = format!(
             "expected a whole commit id of 40 digits, found {wanted}; a server knows no short ones"
         );
-        return Err(Error::source(url, message));
+        return Err(Error::source(shown, message));
     }
     let names = if is_hex {
         vec![None]
@@ -349,11 +330,11 @@ fn from_url(
         let name = tag
             .as_ref()
             .map_or_else(|| wanted.clone(), |tag| format!("refs/tags/{tag}"));
-        progress(Event::Trying(&format!("git {url} {name}")));
+        progress(Event::Trying(&format!("git {shown} {name}")));
         match sources::fetch_name(store, url, &name, progress) {
             Ok((commit, tree)) => {
-                check_tree(store.repo(), tree, url)?;
-                let source = format!("git {}, commit {commit}", without_credentials(url));
+                check_tree(store.repo(), tree, &shown)?;
+                let source = format!("git {shown}, commit {commit}");
                 store.adopt(tree, &source)?;
                 let new = new_pin(store, options, tree, tag, Some(commit), Some(url))?;
                 return Ok((new, tree, source));
@@ -362,7 +343,7 @@ fn from_url(
             Err(error) => last = last.or(Some(error)),
         }
     }
-    Err(last.unwrap_or_else(|| Error::source(url, "nothing to ask for")))
+    Err(last.unwrap_or_else(|| Error::source(shown, "nothing to ask for")))
 }
 
 /// Files without a commit: the tree id is the one that was given, or else it is computed and marked so.
@@ -429,7 +410,7 @@ fn new_pin(
         TreeOrigin::Reconstructed
     };
     // A folder of this machine means nothing to others.
-    let url = url.filter(|url| sources::is_remote(url));
+    let url = url.filter(|url| is_remote(url));
     let url = url.map(without_credentials);
     Ok(NewPin {
         version,
@@ -542,25 +523,6 @@ mod tests {
             ),
         ] {
             assert_eq!(told(source), expected, "{source}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_compared_and_kept_without_what_is_secret() {
-        for url in [
-            "https://github.com/ml-explore/mlx.git",
-            "git@github.com:ml-explore/mlx",
-            "ssh://git@github.com/ml-explore/mlx.git/",
-            "https://token@GitHub.com/ml-explore/mlx",
-        ] {
-            assert_eq!(address(url), "github.com/ml-explore/mlx", "{url}");
-        }
-        for (url, kept) in [
-            ("https://me:secret@a.org/x@y", "https://a.org/x@y"),
-            ("https://a.org", "https://a.org"),
-            ("git@a.org:x", "git@a.org:x"),
-        ] {
-            assert_eq!(without_credentials(url), kept);
         }
     }
 }
