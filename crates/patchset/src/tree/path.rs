@@ -1,10 +1,10 @@
 //! Which paths may be part of a tree: none that leaves it, none that some file system would merge with another.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 
-/// The most folders and the most bytes of a path. MLX's deepest file is below eight folders; what recurses over a tree
+/// The most folders and the most bytes of a path, and of a link's target. MLX's deepest file is below eight folders; what recurses over a tree
 /// relies on the bound.
 const DEEPEST: usize = 64;
 const LONGEST: usize = 1024;
@@ -63,7 +63,7 @@ pub fn check(path: &str, origin: &str) -> Result<()> {
 /// Checks that a link at `path` stays inside the tree.
 ///
 /// # Errors
-/// Absolute targets and those that climb above the tree's root.
+/// Absolute targets, those that climb above the tree's root, and those of more than 64 folders or 1024 bytes.
 pub fn check_link(path: &str, target: &str, origin: &str) -> Result<()> {
     let refuse = |why: String| {
         Err(Error::UnsafePath {
@@ -72,6 +72,12 @@ pub fn check_link(path: &str, target: &str, origin: &str) -> Result<()> {
             why,
         })
     };
+    if target.len() > LONGEST {
+        return refuse(format!("it is a link to more than {LONGEST} bytes"));
+    }
+    if target.matches('/').count() > DEEPEST {
+        return refuse(format!("it is a link through more than {DEEPEST} folders"));
+    }
     if target.is_empty() || target.starts_with('/') || target.contains('\\') || target.contains(':')
     {
         return refuse(format!(
@@ -105,11 +111,11 @@ pub fn check_chains<'a>(
     origin: &str,
 ) -> Result<()> {
     // By folded paths: a file system that ignores case follows `A` where the tree has `a`.
-    let links: HashMap<String, (&str, &str)> = links
+    let links: HashMap<String, (&str, &str, String)> = links
         .into_iter()
-        .map(|(path, target)| (path.to_lowercase(), (path, target)))
+        .map(|(path, target)| (path.to_lowercase(), (path, target, target.to_lowercase())))
         .collect();
-    for (folded, (path, target)) in &links {
+    for (folded, (path, target, first)) in &links {
         let refuse = |why: String| {
             Err(Error::UnsafePath {
                 origin: origin.to_owned(),
@@ -117,36 +123,39 @@ pub fn check_chains<'a>(
                 why,
             })
         };
-        let mut place: Vec<String> = folded.split('/').map(str::to_owned).collect();
-        place.pop();
+        let up = |place: &str| place.rfind('/').unwrap_or(0);
+        let mut place = folded[..up(folded)].to_owned();
         let mut followed = 0;
-        let mut ahead: VecDeque<String> = target
-            .to_lowercase()
-            .split('/')
-            .map(str::to_owned)
-            .collect();
-        while let Some(part) = ahead.pop_front() {
-            match part.as_str() {
+        // The next part is the last.
+        let mut ahead: Vec<&str> = first.rsplit('/').collect();
+        while let Some(part) = ahead.pop() {
+            match part {
                 "" | "." => continue,
-                ".." if place.pop().is_none() => {
+                ".." if place.is_empty() => {
                     return refuse(format!(
                         "it is a link to {target:?}, which leads out of the tree by way of another link"
                     ));
                 }
-                ".." => continue,
-                _ => place.push(part),
+                ".." => {
+                    place.truncate(up(&place));
+                    continue;
+                }
+                _ if place.is_empty() => place.push_str(part),
+                _ => place.extend(["/", part]),
             }
-            let Some((_, next)) = links.get(&place.join("/")) else {
+            // Nothing lies there, and each part would cost as much as all before it.
+            if place.len() > LONGEST {
+                return refuse(format!("it leads to more than {LONGEST} bytes"));
+            }
+            let Some((.., next)) = links.get(&place) else {
                 continue;
             };
             followed += 1;
             if followed >= MOST_LINKS {
                 return refuse(format!("it leads through more than {MOST_LINKS} links"));
             }
-            place.pop();
-            for part in next.to_lowercase().rsplit('/') {
-                ahead.push_front(part.to_owned());
-            }
+            place.truncate(up(&place));
+            ahead.extend(next.rsplit('/'));
         }
     }
     Ok(())
@@ -262,6 +271,28 @@ mod tests {
         let error = check(&deep(12_000), "t").unwrap_err().to_string();
         assert!(error.contains("more than 1024 bytes"), "{error}");
         assert!(error.len() < 200, "{error}");
+    }
+
+    #[test]
+    fn deep_and_long_targets_are_refused_by_a_bound_that_is_named() {
+        let long = "a/".repeat(1 << 20);
+        let deep = format!("{}a", "d/".repeat(DEEPEST + 1));
+        for (target, expected) in [
+            (&long, "more than 1024 bytes"),
+            (&deep, "more than 64 folders"),
+        ] {
+            let error = check_link("a", target, "t").unwrap_err().to_string();
+            assert!(error.contains(expected) && error.len() < 200, "{error}");
+        }
+        check_link("a", &deep[2..], "t").unwrap();
+        // Each is short, and together they lead where nothing can lie.
+        let (long, path) = ("a".repeat(600), format!("{}/b", "b".repeat(600)));
+        check_link(&path, &long, "t").unwrap();
+        let error = check_chains([(path.as_str(), long.as_str())], "t").unwrap_err();
+        assert!(
+            error.to_string().contains("more than 1024 bytes"),
+            "{error}"
+        );
     }
 
     #[test]
