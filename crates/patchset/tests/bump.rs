@@ -584,6 +584,41 @@ fn trees_that_mlx_cannot_be_are_refused() {
     }
 }
 
+/// One small object that stands for many large files.
+#[test]
+fn a_tree_with_more_bytes_than_are_read_is_refused() {
+    let upstream = Upstream::new();
+    let project = Project::new(&upstream, &[WIDEN]);
+    let commit = upstream.release_with("1.1.0", |repo, index| {
+        let blob = repo.blob(&vec![0; 1 << 20]).unwrap();
+        for at in 0..256 {
+            index
+                .add(&entry(&format!("many/{at}"), 0o100_644, blob))
+                .unwrap();
+        }
+    });
+    let known = format!(
+        "\n[[known]]\nversion = \"1.1.0\"\ntag = \"v1.1.0\"\ncommit = \"{commit}\"\ntree = \"{}\"\n\
+         tree-origin = \"upstream\"\nlicence = \"MIT\"\n\n[[known.source]]\ngit = {{ url = \"{}\" }}\n",
+        upstream.tree(commit),
+        upstream.url(),
+    );
+    let by_address = Options {
+        source: Some(upstream.url()),
+        ..to("1.1.0")
+    };
+    let error = refused(&project, &by_address);
+    assert!(error.contains("more than 268435456 bytes"), "{error}");
+    let manifest = project.read("mlx.toml") + &known;
+    fs::write(project.workspace.manifest_path(), manifest).unwrap();
+    let error = refused(&project, &to("1.1.0"));
+    assert!(
+        error.contains("no source provides MLX 1.1.0")
+            && error.contains("more than 268435456 bytes"),
+        "{error}"
+    );
+}
+
 #[test]
 fn windows_line_ends_are_called_by_their_name() {
     let upstream = Upstream::new();

@@ -266,6 +266,7 @@ fn check(
             }
             *name += &format!(", commit {commit}");
             let listing = Listing::of_tree(store.repo(), tree)?;
+            listing.check_size(store.repo(), tree)?;
             if tree != expected {
                 return Ok(Checked::Other(tree, listing));
             }

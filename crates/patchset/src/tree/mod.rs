@@ -134,11 +134,7 @@ impl Snapshot {
     /// Missing objects, paths that no tree may hold, and more than is read into memory.
     pub fn of_tree(repo: &Repository, tree: Oid) -> Result<Self> {
         let listing = Listing::of_tree(repo, tree)?;
-        let origin = format!("tree {tree}");
-        let (mut tally, odb) = (Bounds::default().tally(&origin), repo.odb()?);
-        for entry in listing.0.values() {
-            tally.bytes(odb.read_header(entry.blob)?.0 as u64)?;
-        }
+        listing.check_size(repo, tree)?;
         let files = listing.0.into_iter();
         let files = files.map(|(path, Entry { mode, blob })| {
             let bytes = repo.find_blob(blob)?.content().to_vec();
@@ -231,6 +227,15 @@ impl Listing {
         )?;
         path::check_together(listing.0.keys().map(String::as_str), &origin)?;
         Ok(listing)
+    }
+
+    /// Checks that the files together are no more than is read into memory, without reading them. They are those of
+    /// `tree`.
+    pub(crate) fn check_size(&self, repo: &Repository, tree: Oid) -> Result<()> {
+        let origin = format!("tree {tree}");
+        let (mut tally, odb) = (Bounds::default().tally(&origin), repo.odb()?);
+        let mut entries = self.0.values();
+        entries.try_for_each(|entry| tally.bytes(odb.read_header(entry.blob)?.0 as u64))
     }
 
     /// The git tree id of these files.

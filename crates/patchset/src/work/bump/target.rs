@@ -469,7 +469,9 @@ fn check_tree(repo: &Repository, tree: Oid, origin: &str) -> Result<()> {
     const LONGEST_POINTER: usize = 1024;
     let odb = repo.odb()?;
     let mut pointers = Vec::new();
-    for (path, entry) in Listing::of_tree(repo, tree)?.0 {
+    let listing = Listing::of_tree(repo, tree)?;
+    listing.check_size(repo, tree)?;
+    for (path, entry) in listing.0 {
         let (size, _) = odb.read_header(entry.blob)?;
         if size < LONGEST_POINTER && repo.find_blob(entry.blob)?.content().starts_with(POINTER) {
             pointers.push(path);
