@@ -301,6 +301,28 @@ fn commits_are_named_where_the_source_has_history() {
     );
 }
 
+#[test]
+fn commits_are_not_known_where_objects_of_the_history_are_missing() {
+    for folder in [None, Some("src")] {
+        let upstream = Upstream::new();
+        let touched = kernel().replace("line_2 ", "second ");
+        let middle = upstream.commit("Touch the kernel", &[("src/k.cpp", &touched)]);
+        upstream.release("1.1.0", &[("src/other.cpp", "long other;\n")]);
+        let project = Project::new(&upstream, &[WIDEN]);
+        let tree = upstream.repo.find_tree(upstream.tree(middle)).unwrap();
+        let lost = folder.map_or(tree.id(), |name| tree.get_name(name).unwrap().id());
+        let lost = lost.to_string();
+        let objects = upstream.path().join(".git/objects");
+        fs::remove_file(objects.join(&lost[..2]).join(&lost[2..])).unwrap();
+        let dry = Options {
+            dry_run: true,
+            ..from("1.1.0", &upstream)
+        };
+        let (report, _) = start(&project, &dry).unwrap();
+        assert_eq!(report.commits, None, "{folder:?}");
+    }
+}
+
 fn conflicting(upstream: &Upstream) {
     let text = kernel().replace("int line_30 = 30;", "short line_30 = 30;");
     upstream.release("1.1.0", &[("src/k.cpp", &text)]);

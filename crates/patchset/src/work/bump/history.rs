@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use git2::{Oid, Repository, Sort};
+use git2::{ErrorClass, ErrorCode, Oid, Repository, Sort, Tree};
 
 use crate::error::Result;
 
@@ -15,13 +15,29 @@ pub(super) fn folder(source: &str) -> Option<String> {
 
 /// The commits after `old` up to `new` that touch one of `paths`, newest first, each with its subject.
 ///
-/// `None` where the history does not reach from one to the other: it is not there, or it is shallow.
+/// `None` where the history does not reach from one to the other: it is not there, it is shallow, or objects of it are
+/// missing.
 pub(super) fn commits(
     folder: &str,
     old: Oid,
     new: Oid,
     paths: &BTreeSet<&str>,
 ) -> Result<Option<Vec<String>>> {
+    match listed(folder, old, new, paths) {
+        // Of a folder on the way to a path only the class says it.
+        Err(error) if error.code() == ErrorCode::NotFound || error.class() == ErrorClass::Odb => {
+            Ok(None)
+        }
+        lines => Ok(lines?),
+    }
+}
+
+fn listed(
+    folder: &str,
+    old: Oid,
+    new: Oid,
+    paths: &BTreeSet<&str>,
+) -> Result<Option<Vec<String>>, git2::Error> {
     let Ok(repo) = Repository::open(Utf8Path::new(folder)) else {
         return Ok(None);
     };
@@ -39,19 +55,20 @@ pub(super) fn commits(
     for id in walk {
         let commit = repo.find_commit(id?)?;
         let tree = commit.tree()?;
-        let blob = |tree: &git2::Tree<'_>, path: &str| {
-            let entry = tree.get_path(path.as_ref()).ok()?;
-            Some((entry.id(), entry.filemode()))
-        };
-        // A merge that takes a file from one side did not touch it.
-        let touches = |path: &&str| {
-            commit.parents().all(|parent| {
-                parent
-                    .tree()
-                    .is_ok_and(|parent| blob(&parent, path) != blob(&tree, path))
-            })
-        };
-        if paths.iter().any(touches) {
+        let parents = (0..commit.parent_count())
+            .map(|at| commit.parent(at)?.tree())
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut touched = false;
+        for path in paths {
+            let found = file(&tree, path)?;
+            // A merge that takes a file from one side did not touch it.
+            let mut same = false;
+            for parent in &parents {
+                same |= file(parent, path)? == found;
+            }
+            touched |= !same;
+        }
+        if touched {
             let id = commit.id().to_string();
             lines.push(format!(
                 "{} {}",
@@ -63,8 +80,18 @@ pub(super) fn commits(
     Ok(Some(lines))
 }
 
+/// What a tree has at a path.
+fn file(tree: &Tree<'_>, path: &str) -> Result<Option<(Oid, i32)>, git2::Error> {
+    match tree.get_path(path.as_ref()) {
+        Ok(entry) => Ok(Some((entry.id(), entry.filemode()))),
+        // The path, and not an object on the way to it.
+        Err(error) if error.class() == ErrorClass::Tree => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The commit with this tree; the newest where there are more.
-fn commit_of(repo: &Repository, tree: Oid) -> Result<Option<Oid>> {
+fn commit_of(repo: &Repository, tree: Oid) -> Result<Option<Oid>, git2::Error> {
     let mut walk = repo.revwalk()?;
     walk.set_sorting(Sort::TOPOLOGICAL)?;
     walk.push_glob("refs/*")?;
