@@ -84,7 +84,7 @@ pub fn run(args: Args) -> Result<()> {
     fs_err::create_dir_all(parent)?;
     // Made beside its place and exchanged with what is there: a killed run leaves no bundle that looks whole, and the
     // next one clears what it left.
-    let scratch = Scratch::new(parent, ".mlx-overlay-bundle")?;
+    let scratch = Scratch::new(parent, ".mlx-overlay-bundle-unfinished-")?;
     let scratch = scratch.path();
     let bundle = scratch.join(&name);
 

@@ -135,12 +135,15 @@ fn what_a_killed_bundle_left_is_cleared_by_the_next() {
     let prefix = prefix(&project);
     let output = project.path("out/bundle");
     project.write(
-        "out/.mlx-overlay-bundleX1yZ/mlx-overlay/lib/libmlx.a",
+        "out/.mlx-overlay-bundle-unfinished-X1yZ/mlx-overlay/lib/libmlx.a",
         "half",
     );
     project.write("out/notes", "mine");
-    let live = patchset::place::Scratch::new(&project.path("out"), ".mlx-overlay-bundle").unwrap();
-    project.write("out/.mlx-overlay-bundle-dead/lib/libmlx.a", "half");
+    project.write("out/.mlx-overlay-bundle-notes/lib", "mine");
+    let prefix_of_ours = ".mlx-overlay-bundle-unfinished-";
+    let live = patchset::place::Scratch::new(&project.path("out"), prefix_of_ours).unwrap();
+    let dead = format!("out/{prefix_of_ours}dead/lib/libmlx.a");
+    project.write(&dead, "half");
     bundle(&project, &prefix, &output).exits(0);
     assert!(live.path().is_dir());
     drop(live);
@@ -152,14 +155,14 @@ fn what_a_killed_bundle_left_is_cleared_by_the_next() {
         names.sort();
         names
     };
-    assert_eq!(names(), ["bundle", "notes"]);
+    assert_eq!(names(), [".mlx-overlay-bundle-notes", "bundle", "notes"]);
 
     // Killed between the two renames of a file system that cannot exchange.
     let aside = project.path("out/.mlx-overlay-earlier-bundle");
     fs_err::rename(&output, &aside).unwrap();
     let run = bundle(&project, &prefix, &output).exits(0);
     assert!(run.out.contains("replaced"), "{run:?}");
-    assert_eq!(names(), ["bundle", "notes"]);
+    assert_eq!(names(), [".mlx-overlay-bundle-notes", "bundle", "notes"]);
 }
 
 /// Old or new, whenever it is killed, and nothing beside it in the end.

@@ -2,6 +2,7 @@
 //! away with the run; what a killed one left is removed by the next that works in the same folder.
 
 use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -30,13 +31,17 @@ impl Scratch {
             })?;
             // A sweep of another run may have come between the two.
             match hold(&folder) {
-                Held::Yes(held) => {
+                Ok(Held::Yes(held)) => {
                     return Ok(Self {
                         folder,
                         _held: held,
                     });
                 }
-                Held::Gone => {}
+                Ok(Held::Gone) => {}
+                Err(error) => {
+                    let _ = fs::remove_dir(&folder);
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -61,18 +66,20 @@ enum Held {
     Gone,
 }
 
-fn hold(path: &Utf8Path) -> Held {
-    let Ok(file) = File::open(path) else {
-        return Held::Gone;
+fn hold(path: &Utf8Path) -> io::Result<Held> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file.into_file(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Held::Gone),
+        Err(error) => return Err(error),
     };
     if file.lock().is_err() {
-        return Held::Yes(None);
+        return Ok(Held::Yes(None));
     }
-    if is_at(&file, path) {
+    Ok(if is_at(&file, path) {
         Held::Yes(Some(file))
     } else {
         Held::Gone
-    }
+    })
 }
 
 fn is_at(file: &File, path: &Utf8Path) -> bool {
@@ -152,6 +159,17 @@ mod tests {
         assert!(live.path().join("work").exists());
         drop((live, second));
         assert_eq!(folder.read_dir_utf8().unwrap().count(), 2);
+    }
+
+    /// Taken for a folder that is gone, it would be made again for ever.
+    #[test]
+    fn a_folder_that_cannot_be_opened_is_not_gone() {
+        let all = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(all.path()).unwrap();
+        assert!(matches!(hold(&folder.join("none")), Ok(Held::Gone)));
+        let link = folder.join("link");
+        std::os::unix::fs::symlink("link", &link).unwrap();
+        assert!(hold(&link).is_err_and(|error| error.to_string().contains("link")));
     }
 
     #[test]
