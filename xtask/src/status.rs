@@ -21,7 +21,8 @@ pub struct Args {
     /// state (absent, pristine, applied, partly-applied, stale, tampered), version, source, base_tree, final_tree
     /// (computed from the files; null where there are none), lock_tree, changed_lines, budget_lines, patches (each
     /// with name, state, changed_lines), edited (paths, if the state is tampered), pin (the version, and the commit of a
-    /// pin that is no release), bump (null, or patch, to, worktree and stale of a bump that waits)
+    /// pin that is no release), bump (null, or patch, to, worktree and stale of a bump that waits),
+    /// bump_error (null, or why the state of a bump does not read)
     #[arg(long)]
     json: bool,
 }
@@ -46,6 +47,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         };
         println!("\n{}", waiting(bump));
         println!("then {go_on}`cargo xtask bump-pin --abort`");
+    }
+    if let Some(error) = &status.bump_error {
+        println!("\na bump waits whose state does not read: {error}");
+        println!("`cargo xtask bump-pin --abort` gives it up");
     }
     Ok(())
 }

@@ -342,6 +342,8 @@ pub struct Status {
     pub edited: Vec<String>,
     /// The bump that waits for a person; null if none does.
     pub bump: Option<Waiting>,
+    /// Why the state of a bump does not read; null if it does, or if there is none.
+    pub bump_error: Option<String>,
 }
 
 /// One patch of a [`Status`].
@@ -376,6 +378,11 @@ pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, S
             changed_lines: patch.changed_lines,
         })
         .collect();
+    // It says nothing about the tree.
+    let (bump, bump_error) = match bump::waiting(workspace) {
+        Ok(bump) => (bump, None),
+        Err(error) => (None, Some(error.to_string())),
+    };
     let status = Status {
         state: found.state.name(),
         version: manifest.mlx.version.clone(),
@@ -391,7 +398,8 @@ pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, S
             State::Tampered(edits) => edits.paths(),
             _ => Vec::new(),
         },
-        bump: bump::waiting(workspace)?,
+        bump,
+        bump_error,
     };
     Ok((found.state, status))
 }

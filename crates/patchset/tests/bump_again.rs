@@ -307,6 +307,10 @@ fn a_bump_that_waits_is_seen_and_one_that_does_not_read_is_given_up() {
     assert!(seen(&project).unwrap().stale);
     fs::write(project.root().join("target/bump/state.toml"), "patch = ").unwrap();
     assert!(bump::waiting(&project.workspace).is_err());
+    let (_, status) = patchset::state::status(&project.workspace, QUIET).unwrap();
+    assert_eq!((status.state, status.bump), ("applied", None));
+    let error = status.bump_error.unwrap();
+    assert!(error.contains("target/bump/state.toml"), "{error}");
     bump::abort(&project.workspace, QUIET).unwrap();
     assert_eq!(seen(&project), None);
 }

@@ -323,6 +323,7 @@ fn status_has_the_documented_fields() {
         ],
         "edited": [],
         "bump": null,
+        "bump_error": null,
     });
     assert_eq!(serde_json::to_value(&status).unwrap(), expected);
 }

@@ -47,7 +47,18 @@ impl Desk {
     /// What was saved; `None` if nothing waits here.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let file = self.state();
-        file.exists().then(|| read::toml(&file)).transpose()
+        if !file.exists() {
+            return Ok(None);
+        }
+        read::toml(&file).map(Some).map_err(|error| match error {
+            // Several folders have one.
+            Error::Format { line, message, .. } => Error::Format {
+                file,
+                line,
+                message,
+            },
+            error => error,
+        })
     }
 
     /// Whether something waits here, be it in a state that no longer reads.
