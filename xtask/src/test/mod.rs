@@ -194,9 +194,12 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             "--m", "8", "--n", "256", "--k", "512", "--group", "64", "--bits", bits,
         ])
     };
-    let mut tests = vec!["test", "--workspace", "--no-fail-fast"];
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     if full {
-        tests.extend(["--", "--include-ignored"]);
+        // Random histories for a bump, of which the short run tries few.
+        tests = tests
+            .args(["--", "--include-ignored"])
+            .env("PROPTEST_CASES", "300");
     }
     let deny = cargo_deny(host, root).context("cargo-deny is not where it was installed")?;
     let clang_format = clang_format(host).context("clang-format is not where it was installed")?;
@@ -309,7 +312,7 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings")
         })
         .needs("build"),
-        Step::new("tests", cargo(&tests)).needs("build"),
+        Step::new("tests", tests).needs("build"),
         Step::new("example", example("4"))
             .then(example("8"))
             .needs("build"),
