@@ -26,7 +26,7 @@ take() {
     local patch=$1 file=$2
     cp "$mlx/$metal/$file" "$work/with.cpp"
     cp "$mlx/$metal/$file" "$work/without.cpp"
-    patch --silent --reverse "$work/without.cpp" "patches/$patch.patch"
+    patch --silent --fuzz=0 --reverse "$work/without.cpp" "patches/$patch.patch"
 }
 
 compile() {

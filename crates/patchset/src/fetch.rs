@@ -1,4 +1,5 @@
-//! Brings the pinned MLX and its build inputs, and keeps the lock in step with what git says about the pin.
+//! Fetches the pinned MLX and its build inputs, and records in the lock whether git confirmed a reconstructed tree, or
+//! which one the user took in its place.
 
 use camino::Utf8PathBuf;
 use git2::{Oid, Repository};
@@ -44,7 +45,7 @@ pub struct Outcome {
 /// Fetches MLX and its build inputs into `target/overlay`.
 ///
 /// # Errors
-/// No source brings the pinned tree, or an input; git moved the base and a patch no longer applies to it.
+/// No source provides the pinned tree, or an input; a patch does not apply to the tree that the user takes.
 pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Outcome> {
     let _vendor = Vendor::lock(workspace, progress)?;
     // Patches that cannot be read are no reason not to fetch.

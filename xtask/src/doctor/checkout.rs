@@ -17,7 +17,6 @@ use patchset::{Manifest, Workspace};
 use walkdir::WalkDir;
 
 use super::finding::{Finding, Status};
-use super::git::LOCK_COPY;
 use crate::files::walk;
 use crate::host::{Host, Os};
 use crate::proc::quote;
@@ -178,7 +177,7 @@ fn merge(workspace: &Workspace) -> Option<Finding> {
         return None;
     }
     // The lock follows from the others: nobody need resolve it.
-    let locks = ["mlx.lock", LOCK_COPY];
+    let locks = ["mlx.lock", Workspace::LOCK_COPY];
     let locks: Vec<_> = locks
         .into_iter()
         .filter(|lock| workspace.root().join(lock).exists())

@@ -7,9 +7,6 @@ use super::finding::Finding;
 use crate::files::walk;
 use crate::host::Host;
 
-/// The lock in the package that is published; a link in earlier versions.
-pub(super) const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
-
 /// Whether git wrote files as they are committed.
 pub(super) fn settings(host: &Host, workspace: &Workspace) -> Finding {
     let id = "git-settings";
@@ -32,15 +29,17 @@ pub(super) fn settings(host: &Host, workspace: &Workspace) -> Finding {
             r"git config core.autocrlf false && git config core.eol lf && find patches mlx.toml mlx.lock -type f -exec perl -pi -e 's/\r\n/\n/' {} +",
         );
     }
-    let text = fs_err::read_to_string(root.join(LOCK_COPY)).unwrap_or_default();
+    let copy = Workspace::LOCK_COPY;
+    // A link in earlier versions.
+    let text = fs_err::read_to_string(root.join(copy)).unwrap_or_default();
     if text.trim_end() == "../../mlx.lock" {
         return Finding::error(
             id,
             format!(
-                "{LOCK_COPY} is the text of a link; core.symlinks is {}",
+                "{copy} is the text of a link; core.symlinks is {}",
                 setting("core.symlinks")
             ),
-            format!("cp mlx.lock {LOCK_COPY}"),
+            format!("cp mlx.lock {copy}"),
         );
     }
     Finding::ok(id, "git's settings change no file of the checkout")

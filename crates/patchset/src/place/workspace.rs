@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::place::scratch::{Scratch, sweep};
 
 const LOCK: &str = "mlx.lock";
-const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
 
 /// How the names of unfinished work begin.
 pub(crate) const SCRATCH: &str = "tmp-";
@@ -21,6 +20,10 @@ pub struct Workspace {
 }
 
 impl Workspace {
+    /// The lock's copy in the package that is published with it. Not a link: git writes one as a text where
+    /// `core.symlinks` is off.
+    pub const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
+
     /// The checkout around the current folder. Nothing is read but names, and nothing is written.
     ///
     /// # Errors
@@ -66,17 +69,16 @@ impl Workspace {
         self.root.join("mlx.lock")
     }
 
-    /// `mlx.lock` and its copy in the package that is published with it, by their paths in the checkout. Not a link: git
-    /// writes one as a text where `core.symlinks` is off.
+    /// `mlx.lock` and [its copy](Self::LOCK_COPY), by their paths in the checkout.
     pub(crate) fn lock_files(&self) -> Vec<&'static str> {
         let mut files = vec![LOCK];
         if self
             .root
-            .join(LOCK_COPY)
+            .join(Self::LOCK_COPY)
             .parent()
             .is_some_and(Utf8Path::is_dir)
         {
-            files.push(LOCK_COPY);
+            files.push(Self::LOCK_COPY);
         }
         files
     }
