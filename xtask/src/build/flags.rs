@@ -326,11 +326,17 @@ mod tests {
         let file = scratch.path().join("toolchain.cmake");
         fs_err::write(&file, "set(CMAKE_CXX_FLAGS_INIT -Ofast)\n").unwrap();
         let host = Host::new(Os::Linux, "x86_64", []);
-        for form in host.forms(TOOLCHAIN) {
-            let host = host.clone().with(&form, file.as_os_str());
+        for form in [
+            "CMAKE_TOOLCHAIN_FILE",
+            "CMAKE_TOOLCHAIN_FILE_x86_64-unknown-linux-gnu",
+            "CMAKE_TOOLCHAIN_FILE_x86_64_unknown_linux_gnu",
+            "HOST_CMAKE_TOOLCHAIN_FILE",
+            "TARGET_CMAKE_TOOLCHAIN_FILE",
+        ] {
+            let host = host.clone().with(form, file.as_os_str());
             assert!(UnsafeFlag::find(&host).is_some(), "{form}");
             assert_eq!(files(&host).len(), 1, "{form}");
-            assert!(unseen(&host)[0].starts_with(&form), "{form}");
+            assert!(unseen(&host)[0].starts_with(form), "{form}");
         }
     }
 
