@@ -76,6 +76,25 @@ impl Host {
         self.vars.get(OsString::from(name).as_os_str())?.to_str()
     }
 
+    /// The variables in which the cc and cmake crates look for a setting, in their order. The last one is that of builds
+    /// for another machine.
+    pub fn forms(&self, name: &str) -> [String; 5] {
+        [
+            format!("{name}_{}", self.target),
+            format!("{name}_{}", self.target.replace(['-', '.'], "_")),
+            format!("HOST_{name}"),
+            name.to_owned(),
+            format!("TARGET_{name}"),
+        ]
+    }
+
+    /// The form of a setting that counts here, and its value.
+    pub fn setting(&self, name: &str) -> Option<(String, &str)> {
+        let forms = self.forms(name).into_iter().take(4);
+        let mut set = forms.filter_map(|form| Some((self.var(&form)?, form)));
+        set.next().map(|(value, form)| (form, value))
+    }
+
     /// The names of all variables that are UTF-8.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.vars.keys().filter_map(|name| name.to_str())

@@ -1,6 +1,6 @@
 //! Files that people name on a command line, written whole or not at all.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,9 @@ use tempfile::NamedTempFile;
 
 /// How the name of a file begins that is not whole yet.
 const PREFIX: &str = ".mlx-overlay-write-";
+
+/// How often a new file is made that others clear before it is locked.
+const TRIES: usize = 100;
 
 /// Writes a file. A regular file, or none, is replaced in one step, so that nobody reads half of it and a failure leaves
 /// the old one. Anything else (`/dev/null`, a fifo, a link, a file of two names) is written into and stays what it is;
@@ -26,6 +29,7 @@ fn try_write(path: &Path, content: &[u8]) -> io::Result<()> {
         return write_into(path, content);
     }
     let old = open_old(path)?;
+    clear(&folder(path));
     let mut file = match beside(path) {
         Ok(file) => file,
         Err(error) if old.is_some() && is_in_the_way(&error) => return write_into(path, content),
@@ -49,7 +53,7 @@ fn write_into(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::File::create(path)?.write_all(content)
 }
 
-/// Fails if [`write()`] would, before there is anything to write. Changes nothing.
+/// Fails if [`write()`] would, before there is anything to write. Leaves the folder as it was.
 ///
 /// # Errors
 ///
@@ -114,17 +118,36 @@ fn beside(path: &Path) -> io::Result<NamedTempFile> {
         let text = format!("there is no folder {}", folder.display());
         return Err(io::Error::new(ErrorKind::NotFound, text));
     }
-    clear(&folder);
-    let file = tempfile::Builder::new()
+    let mut file = new_in(&folder)?;
+    // On a file system whose answers make no sense, the last one serves.
+    for _ in 0..TRIES {
+        if is_held(&file) {
+            break;
+        }
+        file = new_in(&folder)?;
+    }
+    Ok(file)
+}
+
+fn new_in(folder: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new()
         .prefix(PREFIX)
         // Others may read it: the umask decides, as for any new file.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
         // Its text names the temporary file, which nobody asked for.
-        .map_err(|error| io::Error::from(error.kind()))?;
-    // So that nobody clears it; on a file system without locks nobody clears anything.
-    let _ = file.as_file().try_lock();
-    Ok(file)
+        .map_err(|error| io::Error::from(error.kind()))
+}
+
+/// Locks a new file, so that nobody clears it, and says whether nobody did before. On a file system without locks nobody
+/// clears anything.
+fn is_held(file: &NamedTempFile) -> bool {
+    if let Err(TryLockError::WouldBlock) = file.as_file().try_lock() {
+        return false;
+    }
+    let id = |found: fs::Metadata| (found.dev(), found.ino());
+    let there = fs::symlink_metadata(file.path()).map(id).ok();
+    there.is_some() && there == file.as_file().metadata().map(id).ok()
 }
 
 /// Removes what killed runs left in a folder: what nobody holds.
@@ -137,8 +160,10 @@ fn clear(folder: &Path) {
         if !ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
-        let free = fs::File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
-        if free {
+        // Locked until it is gone: who made it a moment ago sees that, and makes another.
+        let free = fs::File::open(entry.path()).ok();
+        let free = free.filter(|file| file.try_lock().is_ok());
+        if free.is_some() {
             // What cannot be removed is somebody else's.
             let _ = fs::remove_file(entry.path());
         }
@@ -164,6 +189,7 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
@@ -186,9 +212,33 @@ mod tests {
         fs::write(&left, "half").unwrap();
         let lock = fs::File::create(&held).unwrap();
         lock.lock().unwrap();
-        write(&folder.path().join("report"), "whole").unwrap();
+        let report = folder.path().join("report");
+        check_writable(&report).unwrap();
+        assert!(left.exists(), "a check clears nothing");
+        write(&report, "whole").unwrap();
         assert!(!left.exists() && held.exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn writers_do_not_clear_what_others_have_just_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        clear(folder.path());
+                    }
+                });
+            }
+            let made = (0..3000).map(|_| beside(&folder.path().join("report")));
+            let lost = made.filter(|file| !file.as_ref().is_ok_and(|file| file.path().exists()));
+            let lost = lost.count();
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(lost, 0);
+        });
+        assert_eq!(names(folder.path()), 0);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use mlx_lab::model::{Attention, Model};
+use mlx_lab::probe::{self, Options};
+use mlx_overlay::RowPolicy;
 use safetensors::Dtype;
 use safetensors::tensor::{TensorView, serialize_to_file};
 use serde_json::{Value, json};
@@ -392,6 +394,83 @@ fn a_part_that_one_layer_lacks_is_named() {
         let skipped = spec.read().unwrap().skipped;
         assert_eq!(skipped.len(), expected, "{part}: {skipped:?}");
     }
+}
+
+/// The names that families give the parts of an MLP.
+#[test]
+fn a_layer_without_its_mlp_is_named() {
+    const OWN: &[&str] = &["gate_proj", "up_proj", "down_proj"];
+    for parts in [
+        OWN,
+        &["fc1", "fc2"],
+        &["c_fc", "c_proj"],
+        &["w1", "w2", "w3"],
+        &["gate_up_proj", "down_proj"],
+    ] {
+        let mut whole = Spec::new();
+        for layer in 0..2 {
+            let name = |part: &str| format!("model.layers.{layer}.mlp.{part}");
+            OWN.iter().for_each(|part| whole.remove(&name(part)));
+            for part in parts {
+                whole.matrix(&name(part), 128, 128, 4, 64);
+            }
+        }
+        let skipped = whole.read().unwrap().skipped;
+        assert!(skipped.is_empty(), "{skipped:?}");
+        let without = |whole: &Spec, lacking: &[(usize, &str)]| {
+            let mut spec = whole.clone();
+            for (layer, part) in lacking {
+                spec.remove(&format!("model.layers.{layer}.mlp.{part}"));
+            }
+            let skipped = spec.read().unwrap().skipped;
+            assert_eq!(skipped.len(), lacking.len(), "{lacking:?}: {skipped:?}");
+            for (layer, part) in lacking {
+                let name = format!("model.layers.{layer}.mlp.{part}: not there");
+                assert!(has(&skipped, &name), "{name}: {skipped:?}");
+            }
+        };
+        let all: Vec<_> = parts.iter().map(|part| (1, *part)).collect();
+        without(&whole, &all);
+        without(&whole, &all[1..]);
+        if let [first, _, .., last] = parts {
+            without(&whole, &[(0, first), (1, last)]);
+        }
+        // What each layer has besides does not hide it.
+        for layer in 0..2 {
+            whole.matrix(
+                &format!("model.layers.{layer}.per_layer_projection"),
+                128,
+                128,
+                4,
+                64,
+            );
+        }
+        without(&whole, &all);
+    }
+    // A router in place of an MLP is no damage.
+    let mut spec = Spec::new();
+    for part in OWN {
+        spec.remove(&format!("model.layers.1.mlp.{part}"));
+    }
+    spec.matrix("model.layers.1.mlp.gate", 64, 128, 8, 64);
+    let skipped = spec.read().unwrap().skipped;
+    assert!(!has(&skipped, "not there"), "{skipped:?}");
+}
+
+#[test]
+fn attention_is_not_exact_over_no_positions() {
+    let options = Options {
+        rows: vec![2],
+        policies: vec![RowPolicy::NARROW],
+        dtype: mlx_overlay::Dtype::Bf16,
+        seeds: 1,
+        outputs: None,
+        contexts: Vec::new(),
+        simulated: true,
+    };
+    let model = Spec::new().read().unwrap();
+    let error = probe::model(&model, &options, &mut |_, _| ()).unwrap_err();
+    assert!(error.to_string().contains("no positions"), "{error}");
 }
 
 #[test]

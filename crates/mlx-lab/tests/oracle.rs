@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use mlx_lab::model::{Model, inventory};
+use mlx_lab::model::{Model, TIES, inventory};
 use mlx_lab::product;
 use serde::Deserialize;
 
@@ -56,6 +56,13 @@ fn compare(python: &std::ffi::OsStr) -> Result<(), Failed> {
     }
     let listings: BTreeMap<String, Listing> =
         serde_json::from_slice(&std::fs::read(folders.join("listing.json"))?)?;
+    let ties: BTreeSet<String> =
+        serde_json::from_slice(&std::fs::read(folders.join("ties.json"))?)?;
+    assert_eq!(
+        TIES.map(str::to_owned).into_iter().collect::<BTreeSet<_>>(),
+        ties,
+        "families whose head mlx-lm leaves out if it is tied"
+    );
     assert!(listings.len() > 30, "{} folders", listings.len());
     let wrong: Vec<String> = listings
         .iter()
@@ -101,6 +108,12 @@ fn differences(folder: &Path, listing: &Listing) -> Vec<String> {
             wrong.push(format!(
                 "{name}: mlx-lm multiplies {expected:?}, the reader has {found:?}"
             ));
+        }
+    }
+    // mlx-lm wrote all of it.
+    for (name, reason) in &inventory.skipped {
+        if reason.starts_with("not there") {
+            wrong.push(format!("{name}: {reason}"));
         }
     }
     for name in inventory.products.keys() {

@@ -185,7 +185,7 @@ fn operations(cli: &Operations) -> Result<()> {
         let command = format!("cargo run -p proofs -- operations {family} --tier {tier_name}");
         let minutes = start.elapsed().as_secs_f64() / 60.0;
         let page = render_operations(title, rule, &comparison, stamp, &command, minutes);
-        fs_err::write(path, page)?;
+        cli::file::write(path, page)?;
     }
     if !comparison.findings.is_empty() {
         bail!("rows do not keep their bits");

@@ -42,11 +42,13 @@ impl UnsafeFlag {
         let named = variables(host).find_map(|variable| Self::find_in(host, &variable));
         named
             .or_else(|| {
-                let file = host.var(TOOLCHAIN)?;
-                let text = fs_err::read_to_string(file).ok()?;
-                let code = text.lines().map(|line| line.split('#').next());
-                let code: Vec<_> = code.flatten().collect();
-                in_text(file, &code.join("\n"), 0)
+                let mut files = set(host, TOOLCHAIN).into_iter();
+                files.find_map(|(_, file)| {
+                    let text = fs_err::read_to_string(file).ok()?;
+                    let code = text.lines().map(|line| line.split('#').next());
+                    let code: Vec<_> = code.flatten().collect();
+                    in_text(file, &code.join("\n"), 0)
+                })
             })
             .or_else(|| by_the_compiler(host))
     }
@@ -81,18 +83,27 @@ const TOOLCHAIN: &str = "CMAKE_TOOLCHAIN_FILE";
 
 /// Where the cc crate looks for flags, and clang for more.
 fn variables(host: &Host) -> impl Iterator<Item = String> {
-    let target = &host.target;
-    let underscores = target.replace('-', "_");
-    let of_cc = ["CXXFLAGS", "CFLAGS"].into_iter().flat_map(move |name| {
-        [
-            name.to_owned(),
-            format!("HOST_{name}"),
-            format!("TARGET_{name}"),
-            format!("{name}_{target}"),
-            format!("{name}_{underscores}"),
-        ]
-    });
+    let of_cc = ["CXXFLAGS", "CFLAGS"]
+        .into_iter()
+        .flat_map(|name| host.forms(name));
     of_cc.chain(["CCC_OVERRIDE_OPTIONS", "CCC_ADD_ARGS"].map(str::to_owned))
+}
+
+/// A setting in every form that has it.
+fn set<'a>(host: &'a Host, name: &str) -> Vec<(String, &'a str)> {
+    let forms = host.forms(name).into_iter();
+    forms
+        .filter_map(|form| host.var(&form).map(|value| (form, value)))
+        .collect()
+}
+
+/// The programs of a setting, or the usual one.
+fn programs<'a>(host: &'a Host, name: &str, usual: &'a str) -> Vec<(String, &'a str)> {
+    let set = set(host, name);
+    match set[..] {
+        [] => vec![(name.to_owned(), usual)],
+        _ => set,
+    }
 }
 
 /// The words that reach the compiler: a shell takes quotes and backslashes away, whatever they enclose.
@@ -129,12 +140,12 @@ fn in_text(place: &str, text: &str, depth: usize) -> Option<UnsafeFlag> {
 
 /// Asks the compilers what they define with the flags of the environment: it sees through wrappers too.
 fn by_the_compiler(host: &Host) -> Option<UnsafeFlag> {
-    let of_language = |variable: &str, usual: &str, flags: &str, language: &str| {
-        let program = host.var(variable).unwrap_or(usual);
+    let asked = |program: &str, flags: &str, language: &str| {
         host.find(program)?;
+        let flags = set(host, flags).into_iter();
         let output = host
             .cmd(program)
-            .args(words(host.var(flags).unwrap_or_default()))
+            .args(flags.flat_map(|(_, flags)| words(flags)))
             .args(["-x", language, "-dM", "-E", "-"])
             .output_with_input("")
             .ok()?;
@@ -146,25 +157,30 @@ fn by_the_compiler(host: &Host) -> Option<UnsafeFlag> {
         let place = format!("{program} with the flags of this environment");
         Some(UnsafeFlag { place, flag })
     };
+    let of_language = |variable: &str, usual: &str, flags: &str, language: &str| {
+        let mut programs = programs(host, variable, usual).into_iter();
+        programs.find_map(|(_, program)| asked(program, flags, language))
+    };
     of_language("CXX", "c++", "CXXFLAGS", "c++").or_else(|| of_language("CC", "cc", "CFLAGS", "c"))
 }
 
 /// Compilers and launchers that are scripts.
 fn scripts(host: &Host) -> Vec<(String, Utf8PathBuf)> {
-    let programs = [
-        ("CC", Some("cc")),
-        ("CXX", Some("c++")),
-        ("CMAKE_C_COMPILER_LAUNCHER", None),
-        ("CMAKE_CXX_COMPILER_LAUNCHER", None),
-        ("CCACHE_PREFIX", None),
-        // Launchers if one is on PATH.
-        ("ccache", Some("ccache")),
-        ("sccache", Some("sccache")),
-    ];
-    let found = programs.into_iter().filter_map(|(variable, usual)| {
-        let path = host.find(host.var(variable).or(usual)?)?;
+    let mut named = programs(host, "CC", "cc");
+    named.extend(programs(host, "CXX", "c++"));
+    for launcher in [
+        "CMAKE_C_COMPILER_LAUNCHER",
+        "CMAKE_CXX_COMPILER_LAUNCHER",
+        "CCACHE_PREFIX",
+    ] {
+        named.extend(host.var(launcher).map(|value| (launcher.to_owned(), value)));
+    }
+    // Launchers if one is on PATH.
+    named.extend(["ccache", "sccache"].map(|name| (name.to_owned(), name)));
+    let found = named.into_iter().filter_map(|(variable, program)| {
+        let path = host.find(program)?;
         let begins = fs_err::read(&path).ok()?.starts_with(b"#!");
-        begins.then(|| (variable.to_owned(), path))
+        begins.then_some((variable, path))
     });
     found.collect()
 }
@@ -172,7 +188,8 @@ fn scripts(host: &Host) -> Vec<(String, Utf8PathBuf)> {
 /// The files that say how things are compiled, with their texts: part of the build's key.
 pub(super) fn files(host: &Host) -> Vec<(String, String)> {
     let mut paths: Vec<_> = scripts(host).into_iter().map(|(_, path)| path).collect();
-    paths.extend(host.var(TOOLCHAIN).map(Utf8PathBuf::from));
+    let toolchains = set(host, TOOLCHAIN).into_iter();
+    paths.extend(toolchains.map(|(_, file)| Utf8PathBuf::from(file)));
     for variable in variables(host) {
         add_named(host.var(&variable).unwrap_or_default(), &mut paths, 0);
     }
@@ -204,9 +221,9 @@ pub(super) fn unseen(host: &Host) -> Vec<String> {
             )
         })
         .collect();
-    if let Some(file) = host.var(TOOLCHAIN) {
+    for (variable, file) in set(host, TOOLCHAIN) {
         unseen.push(format!(
-            "{TOOLCHAIN}: {file} is part of the build's key, what it includes is not"
+            "{variable}: {file} is part of the build's key, what it includes is not"
         ));
     }
     let files = files(host);
@@ -285,16 +302,42 @@ mod tests {
             fs_err::write(&wrapper, text).unwrap();
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             fs_err::set_permissions(&wrapper, mode).unwrap();
-            Host::current().with("CXX", wrapper.as_os_str())
         };
-        assert_eq!(UnsafeFlag::find(&wrap("-O1")), None);
-        let place = UnsafeFlag::find(&wrap("-ffast-math")).unwrap().place();
-        assert!(place.ends_with("has __FAST_MATH__"), "{place}");
-        let unseen = unseen(&wrap("-O1"));
-        assert!(
-            unseen.len() == 1 && unseen[0].contains("is a script"),
-            "{unseen:?}"
-        );
+        for form in Host::current().forms("CXX") {
+            let host = Host::current().with(&form, wrapper.as_os_str());
+            wrap("-O1");
+            assert_eq!(UnsafeFlag::find(&host), None);
+            let unseen = unseen(&host);
+            assert!(
+                unseen.len() == 1
+                    && unseen[0].starts_with(&form)
+                    && unseen[0].contains("is a script"),
+                "{unseen:?}"
+            );
+            wrap("-ffast-math");
+            let place = UnsafeFlag::find(&host).unwrap().place();
+            assert!(place.ends_with("has __FAST_MATH__"), "{form}: {place}");
+        }
+    }
+
+    #[test]
+    fn a_toolchain_file_of_this_target_is_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("toolchain.cmake");
+        fs_err::write(&file, "set(CMAKE_CXX_FLAGS_INIT -Ofast)\n").unwrap();
+        let host = Host::new(Os::Linux, "x86_64", []);
+        for form in [
+            "CMAKE_TOOLCHAIN_FILE",
+            "CMAKE_TOOLCHAIN_FILE_x86_64-unknown-linux-gnu",
+            "CMAKE_TOOLCHAIN_FILE_x86_64_unknown_linux_gnu",
+            "HOST_CMAKE_TOOLCHAIN_FILE",
+            "TARGET_CMAKE_TOOLCHAIN_FILE",
+        ] {
+            let host = host.clone().with(form, file.as_os_str());
+            assert!(UnsafeFlag::find(&host).is_some(), "{form}");
+            assert_eq!(files(&host).len(), 1, "{form}");
+            assert!(unseen(&host)[0].starts_with(form), "{form}");
+        }
     }
 
     #[test]

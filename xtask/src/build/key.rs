@@ -112,7 +112,7 @@ fn matters(name: &str) -> bool {
         .or_else(|| name.strip_prefix("TARGET_"))
         .unwrap_or(name);
     OTHERS.contains(&name)
-        || (name.starts_with("CMAKE_") && !OF_CMAKE_ALONE.contains(&name))
+        || (bare.starts_with("CMAKE_") && !OF_CMAKE_ALONE.contains(&bare))
         || FLAGS.iter().any(|flag| {
             // `CC_x86_64-unknown-linux-gnu`, but not `CCACHE_DIR`.
             bare.strip_prefix(flag)
@@ -136,6 +136,7 @@ mod tests {
             "CPLUS_INCLUDE_PATH",
             "CMAKE_CXX_COMPILER_LAUNCHER",
             "CMAKE_INCLUDE_PATH",
+            "HOST_CMAKE_TOOLCHAIN_FILE",
         ] {
             assert!(matters(name), "{name}");
         }

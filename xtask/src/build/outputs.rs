@@ -18,6 +18,9 @@ const RUNNING: &str = ".running";
 /// Files that Ninja makes again if they are gone. The rest is CMake's, and the folder is made anew.
 const MADE_BY_NINJA: [&str; 4] = ["o", "a", "air", "metallib"];
 
+/// What Ninja knows of an earlier run. Without it, it builds everything again.
+const OF_NINJA: [&str; 2] = [".ninja_log", ".ninja_deps"];
+
 /// The files of a build folder as the last run left them.
 pub(super) struct Outputs {
     folder: Utf8PathBuf,
@@ -44,6 +47,7 @@ impl Outputs {
         let killed = fs_err::metadata(&running).and_then(|marker| marker.modified());
         let killed = killed.ok();
         let mut damaged = Vec::new();
+        // A list that does not parse lists nothing.
         for (name, wanted) in sums::parse(&listed).unwrap_or_default() {
             let name = name.to_string_lossy().into_owned();
             // What is gone, Ninja or CMake makes again.
@@ -62,9 +66,7 @@ impl Outputs {
             }
         }
         outputs.remove(&damaged)?;
-        if listed.is_empty() || killed.is_some() {
-            outputs.remove_linked()?;
-        }
+        outputs.remove_linked()?;
         if folder.exists() && killed.is_none() {
             File::create(running)?;
         }
@@ -75,6 +77,7 @@ impl Outputs {
         let by_ninja = |name: &String| {
             let extension = Utf8Path::new(name).extension();
             extension.is_some_and(|extension| MADE_BY_NINJA.contains(&extension))
+                || OF_NINJA.contains(&name.as_str())
         };
         if damaged.iter().all(by_ninja) {
             for name in damaged {
@@ -187,6 +190,31 @@ mod tests {
         let (outputs, damaged) = check();
         assert!(damaged.is_empty() && !folder.join("libmlx.a").exists());
         assert!(folder.join("sub/b.o").exists());
+        outputs.record().unwrap();
+
+        // A list that is cut, within a sum, a name or between two lines, vouches for no library that it does not name.
+        let (outputs, _) = check();
+        fs_err::write(folder.join("libmlx.a"), "whole").unwrap();
+        outputs.record().unwrap();
+        let list = fs_err::read_to_string(folder.join(LIST)).unwrap();
+        let line = list.find("libmlx.a").unwrap() - 66;
+        assert!(line > 0 && list[line..].contains("sub/b.o"));
+        for cut in [line - 60, line, line + 10, line + 70] {
+            fs_err::write(folder.join("libmlx.a"), "cut").unwrap();
+            fs_err::write(folder.join(LIST), &list[..cut]).unwrap();
+            let (outputs, _) = check();
+            assert!(!folder.join("libmlx.a").exists(), "{cut}");
+            assert!(folder.join("sub/b.o").exists(), "{cut}");
+            outputs.record().unwrap();
+        }
+
+        // Ninja's own log: it builds again, and CMake need not.
+        fs_err::write(folder.join(".ninja_log"), "whole").unwrap();
+        check().0.record().unwrap();
+        fs_err::write(folder.join(".ninja_log"), "cut").unwrap();
+        let (outputs, damaged) = check();
+        assert_eq!(damaged, [".ninja_log"]);
+        assert!(!folder.join(".ninja_log").exists() && folder.join("sub/b.o").exists());
         outputs.record().unwrap();
 
         fs_err::write(folder.join("build.ninja"), "cut").unwrap();

@@ -114,9 +114,10 @@ pub fn build(job: &Job) -> Result<Built> {
         );
     }
     let driven = cmake::drive(&host, job.xtask, &run, &log, lock.file());
-    // What a failed build made counts for the next one.
-    outputs.record()?;
+    // What a failed build made counts for the next one. Its own error comes first.
+    let recorded = outputs.record();
     driven?;
+    recorded?;
     let stamp = new_stamp(job, &configuration, &staging.prefix(), tools)?;
     stamp.write(staging.prefix())?;
     // At the end: it lists the stamp too.

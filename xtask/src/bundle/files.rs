@@ -1,5 +1,6 @@
 //! The bundle's files: copied, listed with their sums, packed, put in place.
 
+use std::fs::TryLockError;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -241,10 +242,15 @@ fn aside(output: &Utf8Path) -> Utf8PathBuf {
     output.with_file_name(format!(".mlx-overlay-earlier-{name}"))
 }
 
-/// Holds off other runs that put something into the same folder; not on file systems without locks.
+/// Holds off other runs that put something into the same folder; not on file systems without locks. The folder itself
+/// is locked: a file for it would stay in a folder that is not ours.
 fn hold(output: &Utf8Path) -> Option<File> {
-    let folder = File::open(output.parent()?).ok()?;
-    folder.file().lock().ok()?;
+    let parent = output.parent()?;
+    let folder = File::open(parent).ok()?;
+    if let Err(TryLockError::WouldBlock) = folder.file().try_lock() {
+        eprintln!("waiting for another program that has locked {parent}, such as another `bundle`");
+        folder.file().lock().ok()?;
+    }
     Some(folder)
 }
 

@@ -113,14 +113,10 @@ impl Choice {
     /// What is missing, seen from the variable where it is set: installing another compiler does not help then. Without
     /// it, the program of that name that would be found decides.
     fn explain(&self, host: &Host, usual: &str, missing: Missing) -> Missing {
-        let Some(value) = host.var(self.variable) else {
+        let Some((variable, value)) = host.setting(self.variable) else {
             return mind_path(host, usual, missing);
         };
-        let Self {
-            variable,
-            flags,
-            what,
-        } = self;
+        let Self { flags, what, .. } = self;
         let named = format!("{variable} names {value}");
         let unset = format!("unset {variable}, or set it to {what}");
         let (found, remedy) = if host.find(value).is_some() {
@@ -228,7 +224,7 @@ pub fn ninja(host: &Host) -> Result<Tool, Missing> {
 /// The C++ compiler that the cmake crate will take (`CXX`, else `c++`), if it compiles C++20.
 pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
     let missing = |found| missing_compiler(host, &CXX, "c++", &["g++"], found);
-    let program = host.var("CXX").unwrap_or("c++");
+    let program = program(host, "CXX", "c++");
     let tool = tool(host, program).map_err(missing)?;
     // `<version>` alone shows the level of language and library, and costs milliseconds.
     let source = "#include <version>\n#if __cplusplus < 202002L || !defined(__cpp_lib_bit_cast)\n\
@@ -239,9 +235,14 @@ pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
     }
 }
 
+/// The program that the cc crate takes.
+fn program<'a>(host: &'a Host, setting: &str, usual: &'a str) -> &'a str {
+    host.setting(setting).map_or(usual, |(_, program)| program)
+}
+
 /// The C compiler (`CC`, else `cc`).
 pub fn c_compiler(host: &Host) -> Result<Tool, Missing> {
-    tool(host, host.var("CC").unwrap_or("cc"))
+    tool(host, program(host, "CC", "cc"))
         .map_err(|found| missing_compiler(host, &CC, "cc", &["gcc"], found))
 }
 
@@ -273,7 +274,7 @@ pub fn blas(host: &Host) -> Result<(), Missing> {
             brew: &["openblas"],
         },
     };
-    let program = host.var("CXX").unwrap_or("c++");
+    let program = program(host, "CXX", "c++");
     for header in ["cblas.h", "lapacke.h"] {
         compiles(
             host,
@@ -391,7 +392,8 @@ pub fn metal_toolchain(host: &Host) -> Result<Tool, Missing> {
 pub fn conda_compiler(host: &Host) -> Option<Utf8PathBuf> {
     ["CC", "CXX"]
         .into_iter()
-        .filter_map(|name| host.var(name))
+        .filter_map(|name| host.setting(name))
+        .map(|(_, program)| program)
         .chain(["cc", "c++", "clang", "clang++", "ld", "ar"])
         .filter_map(|program| host.find(program))
         .find(|path| {

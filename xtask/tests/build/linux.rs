@@ -2,6 +2,8 @@
 //! cmake on a project of three files that installs what MLX installs.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime};
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -211,6 +213,12 @@ fn a_failed_build_says_why_and_leaves_the_old_prefix() {
     let built = build("one").unwrap();
     let whole = snapshot(&built.prefix);
     edit(&scratch, "source/a.cpp", "#error deliberately broken\n");
+    // What it left cannot be listed either, which is not what stopped it. Not every system has such names.
+    let stranger = OsStr::from_bytes(b"\xff");
+    let folder = built.log.with_file_name("build").into_std_path_buf();
+    if cfg!(target_os = "linux") {
+        fs_err::write(folder.join(stranger), "").unwrap();
+    }
 
     let text = chain(build("two"));
     assert!(text.contains("#error deliberately broken"), "{text}");

@@ -139,6 +139,19 @@ fn a_variable_that_names_no_compiler_is_not_installed_away() {
     assert_eq!(scratch.record().iter().find(installed), None);
 }
 
+/// The cc crate takes it before `CXX`.
+#[test]
+fn a_compiler_of_this_target_is_the_one_that_counts() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch, 0);
+    for form in host.forms("CXX").iter().take(3) {
+        let host = host.clone().with(form, "/no/such/c++");
+        let text = report(&host, &missing(&host, Backend::Sim, false));
+        let part = format!("{form} names /no/such/c++, which is not there");
+        assert!(text.contains(&part), "`{part}` is not in: {text}");
+    }
+}
+
 #[test]
 fn tests_take_the_pinned_cargo_deny_alone() {
     let scratch = Scratch::new();

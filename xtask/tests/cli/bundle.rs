@@ -1,7 +1,7 @@
 //! `cargo xtask bundle`: what it copies, what it replaces, and beside a build in the same folder.
 
 use std::thread::{scope, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use mlx_prefix::{Backend, Stamp, sums};
@@ -169,11 +169,27 @@ fn what_a_killed_bundle_left_is_cleared_by_the_next() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it is killed")]
 fn a_bundle_that_is_killed_leaves_the_old_one_or_the_new_one() {
+    const FILES: usize = 500;
+    // Evenly over the time that one takes.
+    const KILLS: u32 = 12;
     let project = Project::new();
     let prefix = prefix(&project);
+    // Files enough that most of the time is spent beside the output.
+    for file in 0..FILES {
+        project.write(
+            &format!("checkout/target/mlx/one/prefix/include/mlx/{file}.h"),
+            "#pragma once\n",
+        );
+    }
+    sums::write(&prefix).unwrap();
     let output = project.path("out/bundle");
     bundle(&project, &prefix, &output).exits(0);
-    for moment in 0..12 {
+    let start = Instant::now();
+    bundle(&project, &prefix, &output).exits(0);
+    let whole = start.elapsed();
+    let beside = || project.path("out").read_dir_utf8().unwrap().count() > 1;
+    let mut working = 0;
+    for kill in 0..KILLS {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_xtask"))
             .args(["bundle", "--prefix", prefix.as_str()])
             .args(["--output", output.as_str()])
@@ -182,11 +198,14 @@ fn a_bundle_that_is_killed_leaves_the_old_one_or_the_new_one() {
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        sleep(Duration::from_millis(moment * 8));
+        sleep(whole * kill / KILLS);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(sums::check(&output).unwrap(), None, "moment {moment}");
+        working += u32::from(beside());
+        assert_eq!(sums::check(&output).unwrap(), None, "kill {kill}");
     }
+    eprintln!("{working} of {KILLS} kills came in the work");
+    assert!(working > 0, "no kill came in the work");
     bundle(&project, &prefix, &output).exits(0);
     let left = project.path("out").read_dir_utf8().unwrap();
     assert_eq!(left.count(), 1);
@@ -237,6 +256,29 @@ fn a_build_that_ends_while_bundle_waits_is_the_one_that_counts() {
             .unwrap()
             .fails_with(&["built from tree another-tree"]);
     });
+}
+
+#[test]
+fn a_bundle_prints_that_it_waits_for_another_program() {
+    let project = Project::new();
+    let prefix = prefix(&project);
+    let output = project.path("out/bundle");
+    fs_err::create_dir(project.path("out")).unwrap();
+    let held = fs_err::File::open(project.path("out")).unwrap();
+    held.file().lock().unwrap();
+    let run = scope(|scope| {
+        let run = scope.spawn(|| bundle(&project, &prefix, &output));
+        sleep(Duration::from_millis(500));
+        assert!(!output.exists());
+        drop(held);
+        run.join().unwrap()
+    });
+    let run = run.exits(0);
+    let waits = format!(
+        "waiting for another program that has locked {}",
+        project.path("out")
+    );
+    assert!(run.err.contains(&waits), "{run:?}");
 }
 
 /// A copy elsewhere is nobody's to build: what lies beside it is somebody's, and it need not be writable.

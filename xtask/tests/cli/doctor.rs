@@ -229,8 +229,12 @@ fn what_gits_settings_made_of_the_files_is_named_and_mended() {
         assert_eq!(finding["status"], "error");
         let found = finding["found"].as_str().unwrap();
         assert!(found.contains(&format!("{name} is {value}")) || found.contains("core.eol crlf"));
-        project.mends("git-settings", 1);
+        project.write("checkout/patches/mine.patch", "mine\r\n");
+        project.follow("git-settings", 1);
+        assert_eq!(settings()["status"], "ok");
         assert!(project.read("checkout/mlx.toml").contains("\n# mine\n"));
+        assert_eq!(project.read("checkout/patches/mine.patch"), "mine\n");
+        fs_err::remove_file(project.path("checkout/patches/mine.patch")).unwrap();
         project.xtask(&["apply-overlay", "--check"]).exits(0);
     }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use xtask::host::{Host, Os};
+use xtask::proc::Cmd;
 
 /// A temporary workspace.
 pub(crate) struct Scratch {
@@ -45,8 +46,13 @@ impl Scratch {
     pub(crate) fn fake(&self, name: &str, body: &str) {
         let record = self.path("record");
         let text = format!("#!/bin/sh\necho \"{name} $*\" >> {record}\n{body}\n");
-        let path = self.file(&format!("bin/{name}"), &text);
-        fs_err::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let text = self.file("fake", &text);
+        fs_err::set_permissions(&text, PermissionsExt::from_mode(0o755)).unwrap();
+        // Written by another process: a test that starts a program at the moment of the writing would hand the open file
+        // on, and a file that is open for writing cannot be run ("text file busy").
+        let path = self.path(&format!("bin/{name}"));
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        Cmd::new("cp").args([text, path]).run().unwrap();
     }
 
     /// A link to this machine's own program.

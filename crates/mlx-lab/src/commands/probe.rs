@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -131,7 +132,7 @@ fn validate() -> Result<()> {
              accesses without being asked"
         );
     }
-    if std::env::var_os(VALIDATION[0]).is_some() {
+    if is_on(std::env::var_os(VALIDATION[0]).as_deref()) {
         return Ok(());
     }
     let program = std::env::current_exe().context("cannot find this program's own path")?;
@@ -140,6 +141,11 @@ fn validate() -> Result<()> {
         .envs(VALIDATION.map(|name| (name, "1")))
         .exec();
     Err(failed).context("cannot start this program again")
+}
+
+/// `0` turns it off.
+fn is_on(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| value == "1")
 }
 
 fn examine(args: &Args, options: &Options) -> Result<Report> {
@@ -166,4 +172,17 @@ fn examine(args: &Args, options: &Options) -> Result<Report> {
         .map(|product| Layer { product, count: 1 })
         .collect();
     Ok(probe::products(&layers, options, &mut show)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validation_that_is_turned_off_is_not_taken_for_it() {
+        assert!(is_on(Some(OsStr::new("1"))));
+        for value in [None, Some("0"), Some("")] {
+            assert!(!is_on(value.map(OsStr::new)), "{value:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The attention of each layer, from its tensors; the configuration says what they leave open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Config, HIDDEN, Inventory};
 use crate::Result;
@@ -154,10 +154,9 @@ fn of_layer(
 ) -> Vec<Found> {
     let modules = inventory.of_layer(layer);
     let whole = |reason: String| Err((format!("layer {layer}"), reason));
-    // Every projection of queries begins an attention.
     let queries = modules.iter().filter_map(|module| {
         let (parent, name) = module.rsplit_once('.')?;
-        (name == "q_proj" || FUSED.contains(&name) || LATENT.contains(&name)).then_some(parent)
+        begins(name).then_some(parent)
     });
     let mut parents: Vec<&str> = queries.collect();
     parents.dedup();
@@ -190,6 +189,25 @@ fn of_layer(
         found.push(attention.map_err(|reason| (parent.to_owned(), reason)));
     }
     found
+}
+
+/// Whether a module begins an attention: every projection of queries does.
+fn begins(name: &str) -> bool {
+    name == "q_proj" || FUSED.contains(&name) || LATENT.contains(&name)
+}
+
+/// The modules of a layer by which it mixes positions, by attention or otherwise: layers may differ in them.
+pub(super) fn mixers(modules: &BTreeSet<String>) -> BTreeSet<&str> {
+    fn split(module: &str) -> (&str, &str) {
+        module.rsplit_once('.').unwrap_or(("", module))
+    }
+    let modules = modules.iter().map(String::as_str);
+    let queries = modules.clone().map(split).filter(|(_, name)| begins(name));
+    let attention: BTreeSet<&str> = queries.map(|(parent, _)| parent).collect();
+    let is_mixer = |module: &&str| {
+        attention.contains(split(module).0) || module.split('.').any(|part| MIXERS.contains(&part))
+    };
+    modules.filter(is_mixer).collect()
 }
 
 fn of_module(

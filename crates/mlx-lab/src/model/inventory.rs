@@ -6,7 +6,7 @@ use mlx_overlay::Quantization;
 use safetensors::Dtype;
 
 use super::folder::{Tensor, named};
-use super::{Config, Folder, format};
+use super::{Config, Folder, attention, format};
 use crate::{Error, Result};
 
 /// A matrix that rows are multiplied with.
@@ -81,8 +81,9 @@ const EMBEDDINGS: [&str; 7] = [
 
 const HEADS: [&str; 4] = ["lm_head", "embed_out", "output", "head"];
 
-/// Families whose head mlx-lm leaves out if the configuration ties it (`weights.pop("lm_head.weight")`).
-const TIES: [&str; 38] = [
+/// Families whose head mlx-lm leaves out if the configuration ties it (`weights.pop("lm_head.weight")`). `tests/oracle.rs`
+/// compares them with mlx-lm's files.
+pub const TIES: [&str; 38] = [
     "afmoe",
     "apertus",
     "bailing_hybrid",
@@ -394,34 +395,39 @@ impl Inventory {
         Err(Error::content(folder.path(), reason))
     }
 
-    /// Names the projections of an MLP that a layer lacks, if another layer has them all.
+    /// Names the products outside attention that a layer lacks: those of a layer that has all of its own and more, and
+    /// those beside a part that both have. Layers that share nothing, dense ones and those of experts, are of two kinds.
     fn check_parts_of_layers(&mut self) {
-        const PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
-        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for module in self.layers.values().flatten() {
-            if let Some((parent, part)) = module
-                .rsplit_once('.')
-                .filter(|(_, part)| PARTS.contains(part))
-            {
-                groups
-                    .entry(parent.to_owned())
-                    .or_default()
-                    .insert(part.to_owned());
+        // Layers compare by the names that their products would have in the first one.
+        let products = |modules: &BTreeSet<String>| -> BTreeSet<String> {
+            let mixers = attention::mixers(modules);
+            let is_meant = |module: &&String| {
+                self.products.contains_key(*module) && !mixers.contains(module.as_str())
+            };
+            let meant = modules.iter().filter(is_meant);
+            meant.map(|module| in_layer(module, 0)).collect()
+        };
+        let layers: BTreeMap<usize, BTreeSet<String>> = self
+            .layers
+            .iter()
+            .map(|(&layer, modules)| (layer, products(modules)))
+            .collect();
+        let kinds: BTreeSet<&BTreeSet<String>> = layers.values().collect();
+        let mut lacking = BTreeSet::new();
+        for (layer, own) in &layers {
+            for other in &kinds {
+                let shared: BTreeSet<_> =
+                    own.intersection(other).map(|name| parent(name)).collect();
+                let is_due = |name: &&String| own.is_subset(other) || shared.contains(parent(name));
+                let due = other.difference(own).filter(is_due);
+                lacking.extend(due.map(|name| in_layer(name, *layer)).filter(|name| {
+                    // A tensor that is no product is named elsewhere.
+                    !self.layers[layer].contains(name)
+                }));
             }
         }
-        let whole: BTreeSet<String> = groups
-            .iter()
-            .filter(|(_, parts)| parts.len() == PARTS.len())
-            .map(|(parent, _)| without_numbers(parent))
-            .collect();
-        for (parent, parts) in groups {
-            let lacking = PARTS.iter().filter(|part| !parts.contains(**part));
-            for part in lacking.filter(|_| whole.contains(&without_numbers(&parent))) {
-                self.skip(
-                    format!("{parent}.{part}"),
-                    "not there, though other layers have it",
-                );
-            }
+        for name in lacking {
+            self.skip(name, "not there, though other layers have it");
         }
     }
 
@@ -504,6 +510,21 @@ impl Inventory {
 /// The layer that a tensor is of: the first number in its name.
 pub(super) fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
+}
+
+/// The name that a layer's module has in another layer.
+fn in_layer(module: &str, layer: usize) -> String {
+    let mut parts: Vec<&str> = module.split('.').collect();
+    let number = layer.to_string();
+    if let Some(part) = parts.iter_mut().find(|part| part.parse::<usize>().is_ok()) {
+        *part = &number;
+    }
+    parts.join(".")
+}
+
+/// What a module is a part of.
+fn parent(module: &str) -> &str {
+    module.rsplit_once('.').map_or("", |(parent, _)| parent)
 }
 
 /// Whether a module is one expert's, as in `experts.3.w1`.

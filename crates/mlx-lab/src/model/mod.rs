@@ -20,7 +20,7 @@ pub use attention::Attention;
 pub use config::Config;
 pub(crate) use folder::Folder;
 pub(crate) use format::quantization;
-pub use inventory::{Inventory, Module};
+pub use inventory::{Inventory, Module, TIES};
 
 use crate::product::Product;
 use crate::{Error, Result};

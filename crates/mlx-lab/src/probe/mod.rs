@@ -299,6 +299,11 @@ pub fn model(
     options: &Options,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Report> {
+    if options.contexts.is_empty() {
+        return Err(Error::Invalid(
+            "no positions for attention to look back on".to_owned(),
+        ));
+    }
     let mut skipped = model.skipped.clone();
     let operations = operations(model, options, &mut skipped)?;
     run(

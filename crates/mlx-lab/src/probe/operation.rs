@@ -366,7 +366,7 @@ pub(super) fn dense_bytes(
     Ok(bytes)
 }
 
-/// Whether one row takes other kernels over `b` keys than over `a`.
+/// Whether one row takes other kernels over `b` keys than over `a`, or the library does not tell.
 pub(super) fn changes(
     operation: &Operation,
     options: &Options,
@@ -383,7 +383,12 @@ pub(super) fn changes(
     let what = |plan: Option<AttentionPlan>| {
         plan.and_then(|plan| plan.groups.first().map(|group| (group.way, group.blocks)))
     };
-    Ok(what(at(a)?) != what(at(b)?))
+    Ok(differ(what(at(a)?), what(at(b)?)))
+}
+
+/// Two plans that are not known may differ.
+fn differ<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
+    a.is_none() || a != b
 }
 
 /// Outputs of a dense product that are computed: the fewest that take the kernels of all, from as many as asked for.
@@ -589,4 +594,15 @@ fn heads(operation: &Operation, options: &Options) -> Result<[usize; 2]> {
     } else {
         [heads, kv_heads]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differ;
+
+    #[test]
+    fn plans_that_are_not_known_may_differ() {
+        assert!(differ(None::<u8>, None) && differ(None, Some(1)) && differ(Some(1), None));
+        assert!(differ(Some(1), Some(2)) && !differ(Some(1), Some(1)));
+    }
 }

@@ -358,12 +358,20 @@ def listing(folder):
     return {"products": watch.products, "attention": watch.attention}
 
 
+def ties():
+    """Families whose model file drops the head, with those that mlx-lm computes by such a file."""
+    files = Path(utils.__file__).parent.glob("models/*.py")
+    drop = {file.stem for file in files if 'weights.pop("lm_head.weight"' in file.read_text()}
+    return sorted(drop | {name for name, file in utils.MODEL_REMAPPING.items() if file in drop})
+
+
 def main():
     root = Path(sys.argv[1])
     mx.set_default_device(mx.cpu)
     make(root)
     listed = {folder.name: listing(folder) for folder in sorted(root.iterdir())}
     (root / "listing.json").write_text(json.dumps(listed, indent=1))
+    (root / "ties.json").write_text(json.dumps(ties()))
 
 
 main()
