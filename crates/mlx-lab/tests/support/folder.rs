@@ -25,6 +25,8 @@ pub(crate) enum More {
     Experts,
 }
 
+const LAYERS: [&str; 2] = ["model.layers.0", "model.layers.1"];
+
 /// Writes `config.json` and a safetensors file.
 pub(crate) fn write(family: &str, more: More) -> TempDir {
     let mut noise = Noise::new(11);
@@ -32,7 +34,7 @@ pub(crate) fn write(family: &str, more: More) -> TempDir {
     let affine = Quantization::affine(4, 64).unwrap();
     let other = Quantization::affine(8, 32).unwrap();
     let own = "model.layers.0.mlp.gate_proj";
-    for layer in ["model.layers.0", "model.layers.1"] {
+    for layer in LAYERS {
         for (name, n) in [
             ("self_attn.q_proj", 512),
             ("self_attn.k_proj", 128),
@@ -58,9 +60,10 @@ pub(crate) fn write(family: &str, more: More) -> TempDir {
     match more {
         More::Nothing => {}
         More::Router => {
-            let shape = [64, 512];
-            let name = "model.layers.0.mlp.router.weight";
-            tensors.push(zeros(name, Stored::BF16, &shape));
+            for layer in LAYERS {
+                let name = format!("{layer}.mlp.router.weight");
+                tensors.push(zeros(&name, Stored::BF16, &[64, 512]));
+            }
         }
         More::Experts => {
             for (part, dtype, columns) in [
