@@ -417,10 +417,15 @@ fn few_outputs_take_small_threadgroups_and_a_route_the_other_arrangement() {
                 (plan.path, arrangement(&plan).to_owned())
             };
             let [few, many] = [2_048, 2_049].map(|n| of(n, 1, &[]));
-            let [other_few, other_many] = [2_048, 2_049].map(|n| of(n, 1, &[alternative.clone()]));
+            let [other_few, other_many] =
+                [2_048, 2_049].map(|n| of(n, 1, std::slice::from_ref(&alternative)));
             let what = format!("{format:?} {m}: {few:?} {many:?} {other_few:?} {other_many:?}");
             assert_eq!((few.0, many.0), (Path::Streamed, Path::Streamed), "{what}");
-            assert_eq!(of(2_048, 2, &[alternative.clone()]), many, "{what}");
+            assert_eq!(
+                of(2_048, 2, std::slice::from_ref(&alternative)),
+                many,
+                "{what}"
+            );
             if format.bits() == 8 {
                 assert_eq!(few, many, "{what}");
                 assert_eq!((&other_few, &other_many), (&few, &many), "{what}");

@@ -101,7 +101,7 @@ impl Snapshot {
     /// Reads a folder into memory. A `.git` at its top is left out.
     ///
     /// # Errors
-    /// Files that cannot be read, paths that no tree may hold, and more than is read into memory ([`Bounds`]).
+    /// Files that cannot be read, paths that no tree may hold, and more than is read into memory (`Bounds`).
     pub fn of_dir(root: &Utf8Path) -> Result<Self> {
         Self::of_dir_within(root, &Bounds::default())
     }
