@@ -8,7 +8,7 @@ use patchset::bump::{self, Fate, Options, Outcome, Report, When};
 use patchset::progress::QUIET;
 use patchset::watch::Change as Watch;
 use patchset::{Error, Manifest};
-use support::{Change, Project, Upstream, WIDEN, entry, git, kernel};
+use support::{Change, Project, Upstream, WIDEN, entry, git, kernel, waits};
 
 fn to(wanted: &str) -> Options {
     Options {
@@ -341,13 +341,7 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
     let project = Project::new(&upstream, &[WIDEN, AFTER]);
     let before = project.files();
     let (report, outcome) = start(&project, &to("1.1.0")).unwrap();
-    let Outcome::Conflict {
-        patch,
-        worktree: Some(worktree),
-    } = outcome
-    else {
-        panic!("{outcome:?}")
-    };
+    let (patch, worktree) = waits(outcome);
     assert_eq!(patch, "widen");
     assert_eq!(report.patches[1].fate, Fate::Clean, "it was not tried");
     assert_eq!(project.files(), before);
@@ -413,13 +407,7 @@ fn a_second_conflict_waits_too() {
     let mut waiting = start(&project, &to("1.1.0")).unwrap().1;
     let mut decided = text;
     for (name, line) in [("widen", "30"), ("after", "35")] {
-        let Outcome::Conflict {
-            patch,
-            worktree: Some(worktree),
-        } = waiting
-        else {
-            panic!("{waiting:?}")
-        };
+        let (patch, worktree) = waits(waiting);
         assert_eq!(patch, name);
         decided = decided.replace(&format!("short line_{line}"), &format!("long line_{line}"));
         fs::write(worktree.join("src/k.cpp"), &decided).unwrap();

@@ -5,12 +5,12 @@ mod support;
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use fs_err as fs;
 use patchset::bump::{self, Fate, Options, Outcome, Report, When};
 use patchset::progress::QUIET;
 use patchset::{Error, apply};
-use support::{Change, Project, Upstream, WIDEN, entry, git, kernel};
+use support::{Change, Project, Upstream, WIDEN, entry, git, kernel, waits};
 
 const AFTER: Change<'_> = Change {
     name: "after",
@@ -31,18 +31,6 @@ fn start(project: &Project, wanted: &str) -> (Report, Outcome) {
 
 fn resume(project: &Project) -> (Report, Outcome) {
     bump::resume(&project.workspace, false, QUIET).unwrap()
-}
-
-/// The patch that waits and its worktree.
-#[track_caller]
-fn waits(outcome: Outcome) -> (String, Utf8PathBuf) {
-    match outcome {
-        Outcome::Conflict {
-            patch,
-            worktree: Some(worktree),
-        } => (patch, worktree),
-        outcome => panic!("{outcome:?}"),
-    }
 }
 
 #[track_caller]

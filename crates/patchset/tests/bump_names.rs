@@ -8,7 +8,7 @@ use patchset::bump::{self, Fate, FileChange, Options, Outcome, Report};
 use patchset::progress::QUIET;
 use patchset::watch::Change as Watch;
 use patchset::{Error, Manifest, check};
-use support::{Change, Project, Upstream, WIDEN, entry, git, kernel};
+use support::{Change, Project, Upstream, WIDEN, entry, git, kernel, waits};
 
 fn to(wanted: &str) -> Options {
     Options {
@@ -133,13 +133,7 @@ fn a_conflict_in_a_renamed_file_is_laid_out_under_its_new_name() {
     upstream.release_renamed("1.1.0", &[("src/k.cpp", "lib/kernel.cpp", &change)]);
     let project = Project::new(&upstream, &[WIDEN, AFTER]);
     let (report, outcome) = start(&project, &to("1.1.0"));
-    let Outcome::Conflict {
-        worktree: Some(worktree),
-        ..
-    } = outcome
-    else {
-        panic!("{outcome:?}")
-    };
+    let (_, worktree) = waits(outcome);
     let Fate::Conflict(conflicts) = &report.patches[0].fate else {
         panic!("{:?}", report.patches[0].fate)
     };
@@ -165,13 +159,7 @@ fn a_name_that_differs_by_case_only_is_a_conflict() {
     let project = Project::new(&upstream, &[WIDEN, AFTER]);
     let before = project.files();
     let (report, outcome) = start(&project, &to("1.1.0"));
-    let Outcome::Conflict {
-        patch,
-        worktree: Some(worktree),
-    } = outcome
-    else {
-        panic!("{outcome:?}")
-    };
+    let (patch, worktree) = waits(outcome);
     assert_eq!(patch, "after");
     assert!(
         report.summary().contains("by case only"),
@@ -374,13 +362,7 @@ fn a_file_against_a_folder_is_a_conflict_with_a_way_out() {
     let project = Project::new(&upstream, &[WIDEN, AFTER]);
     let before = project.files();
     let (report, outcome) = start(&project, &to("1.1.0"));
-    let Outcome::Conflict {
-        patch,
-        worktree: Some(worktree),
-    } = outcome
-    else {
-        panic!("{outcome:?}")
-    };
+    let (patch, worktree) = waits(outcome);
     assert_eq!(patch, "after");
     assert!(
         report

@@ -9,6 +9,7 @@ use fs_err as fs;
 use git2::{Oid, Repository, Signature, Time};
 use patchset::Workspace;
 use patchset::apply;
+use patchset::bump::Outcome;
 use patchset::patch::{self, Header};
 use patchset::progress::QUIET;
 use patchset::series::Series;
@@ -340,4 +341,16 @@ pub(crate) fn edited(repo: &Repository, tree: Oid, change: &Change<'_>) -> Oid {
             .unwrap();
     }
     index.write_tree_to(repo).unwrap()
+}
+
+/// The patch that waits and its worktree.
+#[track_caller]
+pub(crate) fn waits(outcome: Outcome) -> (String, Utf8PathBuf) {
+    match outcome {
+        Outcome::Conflict {
+            patch,
+            worktree: Some(worktree),
+        } => (patch, worktree),
+        outcome => panic!("{outcome:?}"),
+    }
 }
