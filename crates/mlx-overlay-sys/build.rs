@@ -13,10 +13,17 @@ use mlx_prefix::{PREFIX_VARIABLE, PRISTINE_VARIABLE, Prefix, Search};
 const BRIDGE: &[&str] = &[
     "src/bridge.cpp",
     "src/check.cpp",
+    "src/elementwise.cpp",
+    "src/evaluation.cpp",
     "src/lifetime.cpp",
+    "src/memory.cpp",
     "src/metallib.cpp",
-    "src/ops.cpp",
+    "src/neural.cpp",
+    "src/order.cpp",
     "src/policy.cpp",
+    "src/product.cpp",
+    "src/random.cpp",
+    "src/shape.cpp",
 ];
 
 fn main() {

@@ -1,24 +1,23 @@
 #include "mlx-overlay-sys/src/bridge.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <new>
-#include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
-#include <vector>
 
-#include "mlx-overlay-sys/src/check.h"
 #include "mlx-overlay-sys/src/convert.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx/allocator.h"
 #include "mlx/backend/metal/metal.h"
 #include "mlx/device.h"
 #include "mlx/memory.h"
-#include "mlx/ops.h"
 #include "mlx/stream.h"
-#include "mlx/transforms.h"
 #include "mlx/version.h"
 
 namespace mlx_overlay {
@@ -36,58 +35,43 @@ RawStream from_mlx(core::Stream stream) {
 // Bytes of an array, or an exception if that number cannot be represented.
 std::size_t checked_bytes(const core::Shape& shape, core::Dtype dtype) {
   std::size_t bytes = core::size_of(dtype);
+  bool negative = false;
   bool overflow = false;
+  bool empty = false;
   for (auto extent : shape) {
-    overflow |= extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes);
+    negative |= extent < 0;
+    empty |= extent == 0;
+    overflow |= __builtin_mul_overflow(bytes, extent, &bytes);
   }
-  if (overflow) {
+  // Whatever the other extents are, and in whatever order.
+  if (empty && !negative) {
+    return 0;
+  }
+  if (negative || overflow) {
     throw std::length_error(
         "mlx-overlay: the array's size in bytes does not fit in 64 bits");
   }
   return bytes;
 }
 
-// A new array over memory that `keep` owns. MLX reuses the memory of an
-// array's inputs only where it owns that memory; this view does not, so nothing
-// writes to it.
-core::array view(
-    std::shared_ptr<core::array::Data> keep,
-    const core::array& like) {
-  auto buffer = keep->buffer();
-  // The deleter frees nothing; it holds on to the owner.
-  core::allocator::Data data(
-      buffer, [keep = std::move(keep)](core::allocator::Buffer) {});
-  core::array out(std::move(data), like.shape(), like.dtype());
-  out.copy_shared_buffer(
-      out,
-      like.strides(),
-      like.flags(),
-      like.data_size(),
-      like.offset() / static_cast<std::int64_t>(like.itemsize()));
-  return out;
-}
-
-std::optional<core::array> biases(rust::Slice<const ArrayRef> parts) {
-  return parts.size() > 2 ? std::optional(parts[2].array.get()) : std::nullopt;
-}
-
-const core::array& settled_value(const Array& array) {
-  if (!array.settled()) {
-    throw std::logic_error("mlx-overlay: the array is not settled");
+// A new array over memory that nobody has written yet.
+core::array allocate(core::Shape shape, core::Dtype dtype) {
+  auto bytes = checked_bytes(shape, dtype);
+  if (bytes > core::get_memory_limit()) {
+    throw std::runtime_error(no_memory(bytes));
   }
-  return array.get();
-}
-
-// A settled array over the memory of an evaluated one.
-std::unique_ptr<Array> settled_view(const core::array& value) {
-  auto memory = value.data_shared_ptr();
-  if (!memory) {
-    throw std::logic_error("mlx-overlay: the array has no memory");
+  auto data = core::allocator::malloc(bytes);
+  if (bytes > 0 && data.buffer().raw_ptr() == nullptr) {
+    throw std::runtime_error(no_memory(bytes));
   }
-  return std::make_unique<Array>(view(std::move(memory), value), true);
+  return core::array(std::move(data), std::move(shape), dtype);
 }
 
 } // namespace
+
+std::string no_memory(std::size_t bytes) {
+  return std::string(out_of_memory()) + std::to_string(bytes);
+}
 
 core::Device to_mlx(DeviceKind device) {
   switch (device) {
@@ -111,6 +95,20 @@ core::Dtype to_mlx(ElementKind kind) {
       return core::uint32;
     case ElementKind::U8:
       return core::uint8;
+    case ElementKind::I8:
+      return core::int8;
+    case ElementKind::I16:
+      return core::int16;
+    case ElementKind::I32:
+      return core::int32;
+    case ElementKind::I64:
+      return core::int64;
+    case ElementKind::U16:
+      return core::uint16;
+    case ElementKind::U64:
+      return core::uint64;
+    case ElementKind::Bool:
+      return core::bool_;
   }
   throw std::invalid_argument("mlx-overlay: unknown element type");
 }
@@ -125,11 +123,8 @@ core::QuantizationMode mode_of(const WeightFormat& format) {
 
 std::unique_ptr<Array> wrap(core::array value) {
   auto bytes = checked_bytes(value.shape(), value.dtype());
-  auto limit = core::get_memory_limit();
-  if (bytes > limit) {
-    throw std::length_error(
-        "mlx-overlay: an array of " + std::to_string(bytes) +
-        " bytes is larger than MLX's memory limit of " + std::to_string(limit));
+  if (bytes > core::get_memory_limit()) {
+    throw std::runtime_error(no_memory(bytes));
   }
   return std::make_unique<Array>(std::move(value));
 }
@@ -195,15 +190,39 @@ std::unique_ptr<Array> from_bytes(
         "mlx-overlay: " + std::to_string(bytes.size()) +
         " bytes do not fill the shape");
   }
-  auto data = core::allocator::malloc(bytes.size());
+  auto array = allocate(std::move(extents), dtype);
   if (bytes.size() > 0) {
-    auto target = data.buffer().raw_ptr();
-    if (target == nullptr) {
-      throw std::bad_alloc();
-    }
-    std::memcpy(target, bytes.data(), bytes.size());
+    std::memcpy(array.data<char>(), bytes.data(), bytes.size());
   }
-  return wrap(core::array(std::move(data), std::move(extents), dtype));
+  return wrap(std::move(array));
+}
+
+std::unique_ptr<Array> from_file(
+    std::int32_t file,
+    std::uint64_t offset,
+    rust::Slice<const std::int32_t> shape,
+    ElementKind kind) {
+  auto array = allocate({shape.begin(), shape.end()}, to_mlx(kind));
+  auto* target = array.data<char>();
+  for (auto left = array.nbytes(); left > 0;) {
+    // Linux reads at most 2^31 - 4096 bytes at once, macOS refuses more.
+    auto most = std::min<std::size_t>(left, 1 << 30);
+    auto got = ::pread(file, target, most, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      throw std::system_error(errno, std::generic_category(), "read");
+    }
+    if (got == 0) {
+      throw std::runtime_error(
+          "the file ends " + std::to_string(left) + " bytes too early");
+    }
+    target += got;
+    offset += got;
+    left -= got;
+  }
+  return wrap(std::move(array));
 }
 
 rust::Vec<std::int32_t> shape(const Array& array) {
@@ -226,117 +245,24 @@ ElementKind kind(const Array& array) {
       return ElementKind::U32;
     case core::uint8:
       return ElementKind::U8;
+    case core::int8:
+      return ElementKind::I8;
+    case core::int16:
+      return ElementKind::I16;
+    case core::int32:
+      return ElementKind::I32;
+    case core::int64:
+      return ElementKind::I64;
+    case core::uint16:
+      return ElementKind::U16;
+    case core::uint64:
+      return ElementKind::U64;
+    case core::bool_:
+      return ElementKind::Bool;
     default:
       throw std::invalid_argument(
           "mlx-overlay: the array's element type does not cross the bridge");
   }
-}
-
-void eval(rust::Slice<const ArrayRef> arrays) {
-  std::vector<core::array> outputs;
-  outputs.reserve(arrays.size());
-  for (const auto& reference : arrays) {
-    outputs.push_back(reference.array.get());
-  }
-  core::eval(outputs);
-  for (auto& output : outputs) {
-    output.wait();
-  }
-}
-
-std::unique_ptr<Array> settle(const Array& array, RawStream stream) {
-  auto value = array.get();
-  value.eval();
-  value.wait();
-  if (!value.flags().row_contiguous) {
-    value = core::contiguous(value, false, to_mlx(stream));
-    value.eval();
-    value.wait();
-  }
-  return settled_view(value);
-}
-
-std::unique_ptr<Array> share(const Array& settled) {
-  return settled_view(settled_value(settled));
-}
-
-rust::Slice<const std::uint8_t> bytes(const Array& settled) {
-  const auto& value = settled_value(settled);
-  if (value.size() == 0) {
-    return {};
-  }
-  return {value.data<std::uint8_t>(), value.nbytes()};
-}
-
-std::unique_ptr<Array> transpose(const Array& array, RawStream stream) {
-  return wrap(core::transpose(array.get(), to_mlx(stream)));
-}
-
-std::unique_ptr<Array>
-matmul(const Array& a, const Array& b, RawStream stream) {
-  return wrap(core::matmul(operand(a), operand(b), to_mlx(stream)));
-}
-
-Quantized
-quantize(const Array& w, const WeightFormat& format, RawStream stream) {
-  check_unquantized(operand(w), format);
-  auto parts = core::quantize(
-      w.get(),
-      format.group_size,
-      format.bits,
-      core::quantization_mode_to_string(mode_of(format)),
-      std::nullopt,
-      to_mlx(stream));
-  return Quantized{
-      wrap(std::move(parts.at(0))),
-      wrap(std::move(parts.at(1))),
-      parts.size() > 2 ? wrap(std::move(parts[2])) : nullptr};
-}
-
-std::unique_ptr<Array> dequantize(
-    rust::Slice<const ArrayRef> parts,
-    const WeightFormat& format,
-    RawStream stream) {
-  check_quantized(parts, format);
-  return wrap(core::dequantize(
-      parts[0].array.get(),
-      parts[1].array.get(),
-      biases(parts),
-      format.group_size,
-      format.bits,
-      core::quantization_mode_to_string(mode_of(format)),
-      std::nullopt,
-      std::nullopt,
-      to_mlx(stream)));
-}
-
-std::unique_ptr<Array> quantized_matmul(
-    const Array& x,
-    rust::Slice<const ArrayRef> parts,
-    const WeightFormat& format,
-    RawStream stream) {
-  check_factor(operand(x), parts, format);
-  // MLX's own casts of these inputs ignore the stream they are given and run on
-  // the default one; cast here, and it finds nothing to do.
-  auto s = to_mlx(stream);
-  auto scales = parts[1].array.get();
-  auto offsets = biases(parts);
-  auto dtype = x.get().dtype();
-  if (offsets) {
-    dtype = core::result_type({x.get(), scales, *offsets});
-    scales = core::astype(scales, dtype, s);
-    offsets = core::astype(*offsets, dtype, s);
-  }
-  return wrap(core::quantized_matmul(
-      core::astype(x.get(), dtype, s),
-      parts[0].array.get(),
-      scales,
-      offsets,
-      /* transpose= */ true,
-      format.group_size,
-      format.bits,
-      core::quantization_mode_to_string(mode_of(format)),
-      s));
 }
 
 } // namespace mlx_overlay

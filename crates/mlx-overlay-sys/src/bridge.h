@@ -59,26 +59,12 @@ std::unique_ptr<Array> from_bytes(
     rust::Slice<const std::uint8_t> bytes,
     rust::Slice<const std::int32_t> shape,
     ElementKind kind);
+std::unique_ptr<Array> from_file(
+    std::int32_t file,
+    std::uint64_t offset,
+    rust::Slice<const std::int32_t> shape,
+    ElementKind kind);
 rust::Vec<std::int32_t> shape(const Array& array);
 ElementKind kind(const Array& array);
-
-void eval(rust::Slice<const ArrayRef> arrays);
-std::unique_ptr<Array> settle(const Array& array, RawStream stream);
-std::unique_ptr<Array> share(const Array& settled);
-rust::Slice<const std::uint8_t> bytes(const Array& settled);
-
-std::unique_ptr<Array> transpose(const Array& array, RawStream stream);
-std::unique_ptr<Array> matmul(const Array& a, const Array& b, RawStream stream);
-Quantized
-quantize(const Array& w, const WeightFormat& format, RawStream stream);
-std::unique_ptr<Array> dequantize(
-    rust::Slice<const ArrayRef> parts,
-    const WeightFormat& format,
-    RawStream stream);
-std::unique_ptr<Array> quantized_matmul(
-    const Array& x,
-    rust::Slice<const ArrayRef> parts,
-    const WeightFormat& format,
-    RawStream stream);
 
 } // namespace mlx_overlay

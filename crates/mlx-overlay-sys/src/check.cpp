@@ -1,5 +1,6 @@
 #include "mlx-overlay-sys/src/check.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -7,6 +8,7 @@
 
 #include "mlx-overlay-sys/src/convert.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
+#include "mlx/ops.h"
 
 namespace mlx_overlay {
 
@@ -22,7 +24,7 @@ constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
 
 // Values a row of a quantized matrix.
 std::int64_t columns(const core::array& scales, const WeightFormat& format) {
-  return std::int64_t{scales.shape(1)} * format.group_size;
+  return std::int64_t{scales.shape(-1)} * format.group_size;
 }
 
 // MLX counts the bits of a row in 32 bits as well.
@@ -66,9 +68,13 @@ void check_unquantized(const core::array& w, const WeightFormat& format) {
   check_extents(w.shape(0), w.shape(1), format);
 }
 
-void check_quantized(
+namespace {
+
+// Stacked matrices have one more dimension than a matrix.
+void check_parts(
     rust::Slice<const ArrayRef> parts,
-    const WeightFormat& format) {
+    const WeightFormat& format,
+    std::size_t dimensions) {
   check_format(format);
   const bool affine = mode_of(format) == core::QuantizationMode::Affine;
   if (parts.size() != (affine ? 3 : 2)) {
@@ -81,13 +87,25 @@ void check_quantized(
       is_float(last.dtype()) != affine) {
     refuse("a quantized matrix is u32, its scales floats if affine, else u8");
   }
-  if (packed.ndim() != 2 || scales.ndim() != 2 ||
-      packed.shape(0) != scales.shape(0) || scales.shape() != last.shape() ||
-      std::int64_t{packed.shape(1)} * 32 !=
+  if (packed.ndim() != dimensions || scales.ndim() != dimensions ||
+      !std::equal(
+          packed.shape().begin(),
+          packed.shape().end() - 1,
+          scales.shape().begin()) ||
+      scales.shape() != last.shape() ||
+      std::int64_t{packed.shape(-1)} * 32 !=
           columns(scales, format) * format.bits) {
     refuse("a quantized matrix and its scales are of shapes that do not fit");
   }
-  check_extents(packed.shape(0), columns(scales, format), format);
+  check_extents(packed.shape(-2), columns(scales, format), format);
+}
+
+} // namespace
+
+void check_quantized(
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format) {
+  check_parts(parts, format, 2);
 }
 
 void check_factor(
@@ -100,6 +118,45 @@ void check_factor(
     refuse("a factor must have rows of " + std::to_string(k) + " values");
   }
   check_indexable(x.size() / k, parts[0].array.get().shape(0), k);
+}
+
+void check_picked(
+    const core::array& x,
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format) {
+  check_parts(parts, format, 3);
+  const auto k = columns(parts[1].array.get(), format);
+  if (x.ndim() < 2 || x.shape(-1) != k) {
+    refuse(
+        "the factors of a gather are matrices with rows of " +
+        std::to_string(k) + " values");
+  }
+  check_indexable(x.shape(-2), parts[0].array.get().shape(-2), k);
+}
+
+core::array
+within(const core::array& indices, std::int64_t entries, core::Stream stream) {
+  auto dtype = indices.dtype();
+  if (!core::issubdtype(dtype, core::integer)) {
+    refuse("indices are integers");
+  }
+  // A bound that the type cannot hold bounds nothing.
+  const bool is_signed = core::issubdtype(dtype, core::signedinteger);
+  const int bits = 8 * core::size_of(dtype) - (is_signed ? 1 : 0);
+  auto fits = [bits](std::int64_t value) {
+    return bits >= 63 || value < (std::int64_t{1} << bits);
+  };
+  auto scalar = [dtype](std::int64_t value) {
+    return core::array(value, dtype);
+  };
+  auto bounded = indices;
+  if (fits(entries - 1)) {
+    bounded = core::minimum(bounded, scalar(entries - 1), stream);
+  }
+  if (is_signed && fits(entries - 1)) {
+    bounded = core::maximum(bounded, scalar(-entries), stream);
+  }
+  return bounded;
 }
 
 void check_indexable(std::int64_t m, std::int64_t n, std::int64_t k) {

@@ -5,6 +5,7 @@
 
 #include "mlx-overlay-sys/src/bridge.h"
 #include "mlx/array.h"
+#include "mlx/stream.h"
 
 namespace mlx_overlay {
 
@@ -27,6 +28,21 @@ void check_factor(
     const mlx::core::array& x,
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format);
+
+// That x can be multiplied with the transposes of such matrices, which are
+// stacked and among which a gather picks.
+void check_picked(
+    const mlx::core::array& x,
+    rust::Slice<const ArrayRef> parts,
+    const WeightFormat& format);
+
+// Indices that all name one of so many entries: those past the end name the
+// last, those before the beginning the first. Negative ones count from the end.
+// MLX reads wherever an index points.
+mlx::core::array within(
+    const mlx::core::array& indices,
+    std::int64_t entries,
+    mlx::core::Stream stream);
 
 // That a product of these extents can be indexed in 32 bits, as MLX does.
 void check_indexable(std::int64_t m, std::int64_t n, std::int64_t k);

@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
 
 #include "mlx-overlay-sys/src/bridge.h"
 #include "mlx/array.h"
@@ -18,6 +20,9 @@ mlx::core::Stream to_mlx(RawStream stream);
 
 // The mode of a format that was checked.
 mlx::core::QuantizationMode mode_of(const WeightFormat& format);
+
+// The text of the error for want of so many bytes.
+std::string no_memory(std::size_t bytes);
 
 // Refuses what is larger than MLX's memory limit: its CPU allocator does not
 // report that it failed, and kernels would write through null.

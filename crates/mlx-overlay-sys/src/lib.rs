@@ -61,6 +61,13 @@ pub const THREAD_ENDING: &str = "mlx-overlay: this thread is ending, and MLX's p
 /// Text of the error of a call made after the process began to exit.
 pub const PROCESS_ENDING: &str = "mlx-overlay: the process is exiting, and MLX is closed";
 
+/// Text of the error of a call in a child that a process made by `fork` after it had used MLX.
+pub const PROCESS_FORKED: &str =
+    "mlx-overlay: this process was forked from one that had used MLX, whose threads it lacks";
+
+/// How the text of an error for want of memory begins; the number of bytes follows.
+pub const OUT_OF_MEMORY: &str = "mlx-overlay: no memory; bytes: ";
+
 /// What was linked, as the stamp of its prefix says. Empty where documentation is built without
 /// MLX.
 pub mod built {
@@ -95,6 +102,14 @@ fn thread_ending() -> &'static str {
 
 fn process_ending() -> &'static str {
     PROCESS_ENDING
+}
+
+fn process_forked() -> &'static str {
+    PROCESS_FORKED
+}
+
+fn out_of_memory() -> &'static str {
+    OUT_OF_MEMORY
 }
 
 /// Whether MLX has kernels for weights of that format.
@@ -178,6 +193,63 @@ mod bridge {
         U32,
         /// `uint8_t`
         U8,
+        /// `int8_t`
+        I8,
+        /// `int16_t`
+        I16,
+        /// `int32_t`
+        I32,
+        /// `int64_t`
+        I64,
+        /// `uint16_t`
+        U16,
+        /// `uint64_t`
+        U64,
+        /// `bool`
+        Bool,
+    }
+
+    /// What a comparison asks of two elements.
+    #[derive(Debug)]
+    enum Comparison {
+        /// `==`
+        Equal,
+        /// `!=`
+        NotEqual,
+        /// `<`
+        Less,
+        /// `<=`
+        LessEqual,
+        /// `>`
+        Greater,
+        /// `>=`
+        GreaterEqual,
+    }
+
+    /// A rotary position embedding.
+    #[derive(Clone, Copy, Debug)]
+    struct Rotation {
+        /// Leading part of the last dimension that is rotated.
+        dims: i32,
+        /// Whether pairs lie side by side, rather than in the two halves.
+        traditional: bool,
+        /// Base of the frequencies, if none are given.
+        base: f32,
+        /// What positions are multiplied by.
+        scale: f32,
+    }
+
+    /// What MLX's allocator holds, in bytes.
+    #[derive(Clone, Copy, Debug)]
+    struct MemoryUse {
+        /// In arrays.
+        active: usize,
+        /// The most that was in arrays.
+        peak: usize,
+        /// Kept for later arrays.
+        cached: usize,
+        /// From where on MLX waits for memory to be released.
+        limit: usize,
     }
 
     /// How a matrix is quantized.
@@ -337,6 +409,8 @@ mod bridge {
     extern "Rust" {
         fn thread_ending() -> &'static str;
         fn process_ending() -> &'static str;
+        fn process_forked() -> &'static str;
+        fn out_of_memory() -> &'static str;
         fn is_format(format: &WeightFormat) -> bool;
 
         type PolicyHook;
@@ -371,11 +445,31 @@ mod bridge {
 
         /// Copies bytes into a new array. Their number must fit shape and kind.
         fn from_bytes(bytes: &[u8], shape: &[i32], kind: ElementKind) -> Result<UniquePtr<Array>>;
+        /// Reads a new array, row-major, from an open file at this offset.
+        fn from_file(
+            file: i32,
+            offset: u64,
+            shape: &[i32],
+            kind: ElementKind,
+        ) -> Result<UniquePtr<Array>>;
         /// Extents of the array's dimensions.
         fn shape(array: &Array) -> Result<Vec<i32>>;
         /// Type of the array's elements.
         fn kind(array: &Array) -> Result<ElementKind>;
+    }
 
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/evaluation.h");
+
+        /// An evaluation that was started. Not `Send`.
+        type Flight;
+
+        /// Starts the evaluation of arrays. An error leaves nothing of it running.
+        fn start(arrays: &[ArrayRef]) -> Result<UniquePtr<Flight>>;
+        /// Whether it is over, well or badly.
+        fn is_over(flight: &Flight) -> Result<bool>;
+        /// Waits until it is over. An error, however often this is called, if any work failed on one of its streams.
+        fn finish(flight: &Flight) -> Result<()>;
         /// Evaluates the arrays and waits for them.
         fn eval(arrays: &[ArrayRef]) -> Result<()>;
         /// Evaluates an array, and gives a row-contiguous one with a descriptor of its own, over
@@ -385,43 +479,27 @@ mod bridge {
         ///
         /// No evaluation that the array took part in, or one of those that it is computed from,
         /// failed before. MLX marks arrays as evaluated when their kernels are queued, so after a
-        /// failure their memory may still be written.
+        /// failure their memory may hold anything.
         unsafe fn settle(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// A new descriptor over the memory of an array that `settle` or this returned. It changes
         /// nothing of that array: a type that may cross threads can be built on it.
         fn share(settled: &Array) -> Result<UniquePtr<Array>>;
         /// The memory of an array that `settle` returned, row-major.
         fn bytes(settled: &Array) -> Result<&[u8]>;
-
-        /// The array with its dimensions in reverse order.
-        fn transpose(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Matrix product.
-        fn matmul(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Quantization of a matrix along its rows.
-        fn quantize(w: &Array, format: &WeightFormat, stream: RawStream) -> Result<Quantized>;
-        /// Inverse of `quantize`, of packed values, scales and, for affine, biases.
-        fn dequantize(
-            parts: &[ArrayRef],
-            format: &WeightFormat,
-            stream: RawStream,
-        ) -> Result<UniquePtr<Array>>;
-        /// `x` times the transpose of a quantized matrix, of the same parts.
-        fn quantized_matmul(
-            x: &Array,
-            parts: &[ArrayRef],
-            format: &WeightFormat,
-            stream: RawStream,
-        ) -> Result<UniquePtr<Array>>;
     }
 
     unsafe extern "C++" {
-        include!("mlx-overlay-sys/src/ops.h");
+        include!("mlx-overlay-sys/src/shape.h");
 
+        /// An array of this shape whose elements all are the one of `value`.
+        fn full(shape: &[i32], value: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// The array with its elements converted.
         fn as_type(array: &Array, kind: ElementKind, stream: RawStream)
         -> Result<UniquePtr<Array>>;
         /// The same elements, row-major, in another shape.
         fn reshape(array: &Array, shape: &[i32], stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// The array with its dimensions in reverse order.
+        fn transpose(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// The array with its dimensions in this order.
         fn transpose_axes(
             array: &Array,
@@ -446,31 +524,72 @@ mod bridge {
         /// The entries of the first dimension at these indices.
         fn take_rows(array: &Array, indices: &[u32], stream: RawStream)
         -> Result<UniquePtr<Array>>;
+        /// The entries of a dimension at these indices, which are bounded first: past the end, the last one.
+        fn take(
+            array: &Array,
+            indices: &Array,
+            axis: i32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// The arrays behind one another along a dimension.
+        fn concatenate(
+            arrays: &[ArrayRef],
+            axis: i32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+    }
+
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/elementwise.h");
+
         /// Sum, element by element.
         fn add(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// Product, element by element.
         fn multiply(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// Logistic function of each element.
         fn sigmoid(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Whether each pair of elements compares so: bool.
+        fn compare(
+            a: &Array,
+            b: &Array,
+            how: Comparison,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// Elements of `a` where the condition holds, else of `b`.
+        fn select(
+            condition: &Array,
+            a: &Array,
+            b: &Array,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+    }
+
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/order.h");
+
         /// Where the largest element lies along the last dimension.
         fn argmax(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Root-mean-square normalization along the last dimension.
-        fn rms_norm(
-            x: &Array,
-            weight: &Array,
-            eps: f32,
+        /// Softmax along a dimension, summed in float32.
+        fn softmax(array: &Array, axis: i32, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// The elements in ascending order along a dimension.
+        fn sort(array: &Array, axis: i32, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Indices along a dimension with that of the `kth` smallest element in its place, none of a larger one before
+        /// it and none of a smaller one behind.
+        fn argpartition(
+            array: &Array,
+            kth: i32,
+            axis: i32,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Rotary position embedding of `[.., positions, dims]`.
-        fn rope(
-            x: &Array,
-            dims: i32,
-            base: f32,
-            offset: i32,
-            stream: RawStream,
-        ) -> Result<UniquePtr<Array>>;
-        /// Softmax along the last dimension, summed in float32.
-        fn softmax(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Sums of the elements up to each one along a dimension.
+        fn cumsum(array: &Array, axis: i32, stream: RawStream) -> Result<UniquePtr<Array>>;
+    }
+
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/product.h");
+
+        /// Matrix product.
+        fn matmul(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// `alpha` times the product of `a` and `b`, plus `beta` times `c`.
         fn addmm(
             c: &Array,
@@ -478,6 +597,70 @@ mod bridge {
             b: &Array,
             alpha: f32,
             beta: f32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// Quantization of a matrix along its rows.
+        fn quantize(w: &Array, format: &WeightFormat, stream: RawStream) -> Result<Quantized>;
+        /// Inverse of `quantize`, of packed values, scales and, for affine, biases.
+        fn dequantize(
+            parts: &[ArrayRef],
+            format: &WeightFormat,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// `x` times the transpose of a quantized matrix, of the same parts.
+        fn quantized_matmul(
+            x: &Array,
+            parts: &[ArrayRef],
+            format: &WeightFormat,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// Products of matrices of `a` and `b` that indices pick, which are bounded first. Without `lhs` each matrix of
+        /// `a` is taken once.
+        fn gather_matmul(
+            a: &Array,
+            b: &Array,
+            lhs: &[ArrayRef],
+            rhs: &Array,
+            sorted: bool,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// The same with the transposes of stacked quantized matrices.
+        fn gather_quantized_matmul(
+            x: &Array,
+            parts: &[ArrayRef],
+            lhs: &[ArrayRef],
+            rhs: &Array,
+            format: &WeightFormat,
+            sorted: bool,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+    }
+
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/neural.h");
+
+        /// Root-mean-square normalization along the last dimension.
+        fn rms_norm(
+            x: &Array,
+            weight: &Array,
+            eps: f32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// Normalization by mean and deviation along the last dimension. `weight` and `bias` have one array or none.
+        fn layer_norm(
+            x: &Array,
+            weight: &[ArrayRef],
+            bias: &[ArrayRef],
+            eps: f32,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// Rotary position embedding of `[batch, .., positions, dims]`. `frequencies` has one array or none, and `offset`
+        /// one element or one a sequence.
+        fn rope(
+            x: &Array,
+            rotation: &Rotation,
+            frequencies: &[ArrayRef],
+            offset: &Array,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
         /// Scaled dot-product attention of `[batch, heads, positions, dims]`. `mask` and `sinks` have one array or none.
@@ -489,6 +672,43 @@ mod bridge {
             sinks: &[ArrayRef],
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
+    }
+
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/random.h");
+
+        /// So many keys from one.
+        fn random_split(key: &Array, count: i32, stream: RawStream) -> Result<UniquePtr<Array>>;
+        /// Numbers from `low` to below `high`.
+        fn random_uniform(
+            shape: &[i32],
+            low: f32,
+            high: f32,
+            kind: ElementKind,
+            key: &Array,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+        /// An index along the last dimension, with the probabilities of the elements' softmax.
+        fn random_categorical(
+            logits: &Array,
+            key: &Array,
+            stream: RawStream,
+        ) -> Result<UniquePtr<Array>>;
+    }
+
+    unsafe extern "C++" {
+        include!("mlx-overlay-sys/src/memory.h");
+
+        /// What MLX's allocator holds.
+        fn memory_use() -> Result<MemoryUse>;
+        /// Counts the peak anew.
+        fn reset_peak_memory() -> Result<()>;
+        /// From where on MLX waits for memory to be released; the former limit.
+        fn set_memory_limit(bytes: usize) -> Result<usize>;
+        /// What MLX keeps for later arrays at most; the former limit.
+        fn set_cache_limit(bytes: usize) -> Result<usize>;
+        /// Releases what is kept for later arrays.
+        fn clear_cache() -> Result<()>;
     }
 
     unsafe extern "C++" {

@@ -1,14 +1,20 @@
 #include "mlx-overlay-sys/src/lifetime.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx-overlay-sys/src/metallib.h"
+#include "mlx-overlay-sys/src/policy.h"
+#include "mlx/backend/cpu/eval.h"
 #include "mlx/device.h"
 #include "mlx/memory.h"
 #include "mlx/stream.h"
@@ -63,6 +69,10 @@ Gate& gate() {
   return *instance;
 }
 
+// Whether this is a child that a process made by fork() after it had used MLX.
+// Of its threads only one is there: whoever waits for another waits for ever.
+std::atomic<bool> forked = false;
+
 // Makes the allocator and the devices; a GPU's loads the kernels.
 void make_devices() {
   auto places = choose_metallib();
@@ -96,10 +106,64 @@ void prepare_process() {
     }
     core::get_streams();
     make_devices();
-    if (std::atexit([] { gate().close(); }) != 0) {
+    auto close = [] {
+      if (!forked) {
+        gate().close();
+      }
+    };
+    if (std::atexit(close) != 0) {
       throw std::runtime_error("mlx-overlay: atexit failed");
     }
+    if (::pthread_atfork(nullptr, nullptr, [] { forked = true; }) != 0) {
+      throw std::runtime_error("mlx-overlay: pthread_atfork failed");
+    }
   });
+}
+
+// Default CPU streams of threads that ended. MLX gives each CPU stream that has
+// run something a thread of the system, for good, so the next thread takes one
+// of these.
+class FreeStreams {
+ public:
+  // Makes a stream the calling thread's default one, if there is one.
+  void take() {
+    std::lock_guard lock(mutex_);
+    if (!streams_.empty()) {
+      auto stream = streams_.back();
+      core::cpu::new_stream(stream);
+      core::set_default_stream(stream);
+      streams_.pop_back();
+    }
+  }
+
+  // Gives back the calling thread's own, once its work is done. One with a
+  // policy keeps it for good, and is not handed on.
+  void give_back(core::Stream stream) noexcept {
+    try {
+      if (has_policies() && stream_policy(stream.index).kind >= 0) {
+        return;
+      }
+      try {
+        core::synchronize(stream);
+      } catch (const std::exception&) {
+        // An error that nobody waited for.
+      }
+      std::lock_guard lock(mutex_);
+      streams_.push_back(stream);
+    } catch (...) {
+      // The stream is lost, and nothing else.
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<core::Stream> streams_;
+};
+
+// Never destroyed: threads end after every other static variable.
+FreeStreams& free_streams() {
+  static FreeStreams* const instance = new FreeStreams;
+  return *instance;
 }
 
 // Read after this thread's variables with destructors are gone: this one has
@@ -108,9 +172,16 @@ thread_local bool thread_ended = false;
 thread_local bool thread_prepared = false;
 
 struct ThreadEnd {
+  explicit ThreadEnd(std::optional<core::Stream> own) : own(own) {}
   ~ThreadEnd() {
     thread_ended = true;
+    Release release;
+    if (own && release.allowed()) {
+      free_streams().give_back(*own);
+    }
   }
+
+  std::optional<core::Stream> own;
 };
 
 // The same for a thread: what MLX keeps in it is made first, so that ThreadEnd,
@@ -120,12 +191,23 @@ void prepare_thread() {
     return;
   }
   core::detail::in_tracing(); // makes the stack of traces
+  const core::Device cpu = core::Device::cpu;
+  // One that other code chose for this thread is not ours to hand on.
+  const bool ours = core::is_available(cpu) && !core::peek_default_stream(cpu);
+  if (ours) {
+    free_streams().take();
+  }
+  std::optional<core::Stream> own;
   for (auto type : {core::Device::cpu, core::Device::gpu}) {
     if (core::is_available(type)) {
-      core::default_stream(type); // makes the default streams and the encoders
+      // Makes the default streams and the encoders.
+      auto stream = core::default_stream(type);
+      if (ours && type == core::Device::cpu) {
+        own = stream;
+      }
     }
   }
-  static thread_local ThreadEnd end;
+  static thread_local ThreadEnd end(own);
   static_cast<void>(&end);
   thread_prepared = true;
 }
@@ -133,6 +215,9 @@ void prepare_thread() {
 } // namespace
 
 Entry::Entry() {
+  if (forked) {
+    throw std::runtime_error(std::string(process_forked()));
+  }
   if (!gate().enter()) {
     throw std::runtime_error(std::string(process_ending()));
   }
@@ -152,7 +237,7 @@ Entry::~Entry() {
   gate().leave();
 }
 
-Release::Release() noexcept : allowed_(gate().enter()) {}
+Release::Release() noexcept : allowed_(!forked && gate().enter()) {}
 
 Release::~Release() {
   if (allowed_) {

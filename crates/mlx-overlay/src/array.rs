@@ -1,13 +1,14 @@
-use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
 use cxx::UniquePtr;
-use mlx_overlay_sys as sys;
+use mlx_overlay_sys::{self as sys, ArrayRef};
 
 use crate::element::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::evaluated::Evaluated;
+use crate::ops::{elements, extents};
+use crate::state::{self, State};
 use crate::stream;
 
 /// An array of MLX: a node of a graph that is evaluated when its contents are asked for.
@@ -22,19 +23,7 @@ struct Node {
     raw: UniquePtr<sys::Array>,
     shape: Vec<usize>,
     dtype: Dtype,
-    /// When it was made, on the clock of [`LOST_BEFORE`].
-    made: u64,
-    /// Whether its contents are known to be there.
-    evaluated: Cell<bool>,
-}
-
-thread_local! {
-    /// Counts this thread's arrays.
-    static CLOCK: Cell<u64> = const { Cell::new(0) };
-    /// Arrays made before this moment and not evaluated by then are lost: an evaluation failed. MLX
-    /// marks arrays as evaluated when their kernels are queued, so after a failure it would hand
-    /// out memory that was never written.
-    static LOST_BEFORE: Cell<u64> = const { Cell::new(0) };
+    state: Rc<State>,
 }
 
 impl Array {
@@ -43,36 +32,113 @@ impl Array {
     /// An extent may be 0, and a shape without extents is a scalar; operations refuse arrays
     /// without elements.
     ///
+    /// ```
+    /// # use mlx_overlay::Array;
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// let a = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(a.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Length`] if the elements do not fill the shape, [`Error::TooLarge`] if an extent is
-    /// 2^31 or more.
-    pub fn from_slice<T: Element>(elements: &[T], shape: &[usize]) -> Result<Self> {
-        let expected = shape
-            .iter()
-            .try_fold(1usize, |product, &extent| product.checked_mul(extent));
-        if expected != Some(elements.len()) {
+    /// 2^31 or more, [`Error::OutOfMemory`].
+    pub fn from_slice<T: Element>(values: &[T], shape: &[usize]) -> Result<Self> {
+        if elements(shape) != Some(values.len()) {
             return Err(Error::Length {
-                elements: elements.len(),
+                elements: values.len(),
                 shape: shape.to_vec(),
             });
         }
-        let extents = shape
-            .iter()
-            .map(|&extent| i32::try_from(extent))
-            .collect::<std::result::Result<Vec<_>, _>>()
-            .map_err(|_| Error::TooLarge {
-                what: "each extent",
-                shape: shape.to_vec(),
-            })?;
         // SAFETY: an Element is plain memory without padding, so its bytes are initialized, and u8
         // has no alignment.
         let bytes = unsafe {
-            std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements))
+            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values))
         };
-        let array = Self::from_raw(sys::from_bytes(bytes, &extents, T::DTYPE.raw())?)?;
-        array.node.evaluated.set(true);
-        Ok(array)
+        Self::copied(bytes, shape, T::DTYPE)
+    }
+
+    /// Copies elements into a new array: their bytes, as this machine lays them out, in row-major order.
+    ///
+    /// ```
+    /// # use mlx_overlay::{Array, Dtype};
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// let bytes = [1i16, -2].map(i16::to_ne_bytes).concat();
+    /// let a = Array::from_bytes(&bytes, &[2], Dtype::I16)?;
+    /// assert_eq!(a.to_vec::<i16>()?, [1, -2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Bytes`] if they do not fill the shape, or if one of a bool is neither 0 nor 1; [`Error::TooLarge`] if
+    /// an extent is 2^31 or more; [`Error::OutOfMemory`].
+    pub fn from_bytes(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Result<Self> {
+        let expected = elements(shape).and_then(|count| count.checked_mul(dtype.size()));
+        if expected != Some(bytes.len()) || !dtype.allows(bytes) {
+            return Err(Error::Bytes {
+                bytes: bytes.len(),
+                shape: shape.to_vec(),
+                dtype,
+            });
+        }
+        Self::copied(bytes, shape, dtype)
+    }
+
+    /// An array whose elements are all 0, or `false`.
+    ///
+    /// ```
+    /// # use mlx_overlay::{Array, Dtype};
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// let cache = Array::zeros(&[1, 2, 4, 8], Dtype::Bf16)?;
+    /// assert_eq!(cache.len(), 64);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] if an extent is 2^31 or more, [`Error::OutOfMemory`]; MLX's.
+    pub fn zeros(shape: &[usize], dtype: Dtype) -> Result<Self> {
+        let zero = vec![0; dtype.size()];
+        Self::filled(shape, &zero, dtype)
+    }
+
+    /// An array whose elements all have this value.
+    ///
+    /// ```
+    /// # use mlx_overlay::Array;
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// assert_eq!(Array::full(&[3], 7u16)?.to_vec::<u16>()?, [7, 7, 7]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] if an extent is 2^31 or more, [`Error::OutOfMemory`]; MLX's.
+    pub fn full<T: Element>(shape: &[usize], value: T) -> Result<Self> {
+        // SAFETY: as in `from_slice`.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(&value).cast::<u8>(), size_of::<T>())
+        };
+        Self::filled(shape, bytes, T::DTYPE)
+    }
+
+    fn filled(shape: &[usize], value: &[u8], dtype: Dtype) -> Result<Self> {
+        if elements(shape) == Some(0) {
+            return Self::copied(&[], shape, dtype);
+        }
+        let value = sys::from_bytes(value, &[], dtype.raw())?;
+        let raw = sys::full(&extents(shape)?, &value, stream::current()?)?;
+        Self::computed(raw, &[])
+    }
+
+    fn copied(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Result<Self> {
+        Self::known(sys::from_bytes(bytes, &extents(shape)?, dtype.raw())?)
     }
 
     /// Extents of its dimensions.
@@ -83,7 +149,7 @@ impl Array {
     /// Number of its elements.
     #[allow(clippy::len_without_is_empty)] // `is_empty` would read as a question about the graph
     pub fn len(&self) -> usize {
-        self.node.shape.iter().product()
+        elements(self.shape()).expect("MLX has an array of this shape")
     }
 
     /// Type of its elements.
@@ -97,14 +163,13 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// MLX's; [`Error::Lost`] after an earlier failure on this thread.
+    /// As those of [`crate::eval()`].
     pub fn evaluate(&self) -> Result<Evaluated> {
+        crate::eval([self])?;
         let raw = self.raw()?;
         let stream = stream::current()?;
-        // SAFETY: `raw` gives no array that was there, not evaluated, when an evaluation on this
-        // thread failed, and operations take their inputs from it as well.
-        let settled = guard_evaluation(|| Ok(unsafe { sys::settle(raw, stream) }?))?;
-        self.node.evaluated.set(true);
+        // SAFETY: the array was evaluated, and no evaluation that it depends on failed: `eval` refuses it then.
+        let settled = unsafe { sys::settle(raw, stream) }?;
         Evaluated::new(settled, self.shape().to_vec(), self.dtype())
     }
 
@@ -118,47 +183,111 @@ impl Array {
         Ok(self.evaluate()?.as_slice()?.to_vec())
     }
 
-    /// Takes an array of MLX into this thread's graph.
-    pub(crate) fn from_raw(raw: UniquePtr<sys::Array>) -> Result<Self> {
+    /// Takes a result of MLX's into this thread's graph, with what it was computed from.
+    pub(crate) fn computed(raw: UniquePtr<sys::Array>, from: &[&Self]) -> Result<Self> {
+        // What is there already is of no concern.
+        let inputs = from.iter().map(|array| array.state().clone()).collect();
+        Self::new(raw, State::lazy(inputs))
+    }
+
+    /// Takes an array whose contents are there into this thread's graph.
+    pub(crate) fn known(raw: UniquePtr<sys::Array>) -> Result<Self> {
+        Self::new(raw, State::evaluated())
+    }
+
+    fn new(raw: UniquePtr<sys::Array>, state: Rc<State>) -> Result<Self> {
         let shape = sys::shape(&raw)?
             .into_iter()
             .map(|extent| extent as usize)
             .collect();
-        let dtype = Dtype::from_raw(sys::kind(&raw)?);
-        let made = CLOCK.get();
-        CLOCK.set(made + 1);
+        let dtype = Dtype::from_raw(sys::kind(&raw)?)?;
         Ok(Self {
             node: Rc::new(Node {
                 raw,
                 shape,
                 dtype,
-                made,
-                evaluated: Cell::new(false),
+                state,
             }),
         })
     }
 
     /// The array, for an operation that reads it.
     pub(crate) fn raw(&self) -> Result<&sys::Array> {
-        if !self.node.evaluated.get() && self.node.made < LOST_BEFORE.get() {
-            return Err(Error::Lost);
-        }
+        self.node.state.require_intact()?;
         Ok(&self.node.raw)
     }
 
-    pub(crate) fn mark_evaluated(&self) {
-        self.node.evaluated.set(true);
+    pub(crate) fn state(&self) -> &Rc<State> {
+        &self.node.state
     }
 }
 
-/// Runs an evaluation; if it fails, this thread's arrays whose contents are not known to be there
-/// are lost.
-pub(crate) fn guard_evaluation<T>(evaluate: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Refused before anything of the evaluation that waits for the hook's answer is lost.
-    if sys::in_policy_hook() {
-        return Err(Error::InPolicyHook);
-    }
-    evaluate().inspect_err(|_| LOST_BEFORE.set(CLOCK.get()))
+/// Evaluates arrays together, and waits for them.
+///
+/// If it succeeds, everything that was computed on the way stays as well.
+///
+/// ```
+/// # use mlx_overlay::{Array, eval, matmul};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let a = Array::from_slice(&[2.0f32], &[1, 1])?;
+/// let square = matmul(&a, &a)?;
+/// let fourth = matmul(&square, &square)?;
+/// eval([&square, &fourth])?;
+/// assert_eq!(fourth.to_vec::<f32>()?, [16.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// MLX's, [`Error::OutOfMemory`] among them: what this evaluation was to compute and had not been before is lost then,
+/// and nothing else. [`Error::Lost`] if an earlier one failed that the arrays depend on.
+pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+    with_states(arrays, state::evaluate)
+}
+
+/// Starts the evaluation of arrays and does not wait for it: the thread goes on, to build the next step for example.
+/// Whatever needs their contents waits, and [`eval()`] does.
+///
+/// ```
+/// # use mlx_overlay::{Array, async_eval, matmul};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let a = Array::from_slice(&[2.0f32], &[1, 1])?;
+/// let square = matmul(&a, &a)?;
+/// async_eval([&square])?;
+/// let fourth = matmul(&square, &square)?; // built meanwhile
+/// assert_eq!(fourth.to_vec::<f32>()?, [16.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`eval()`], if it could not be started. Work that fails later is an error of the first evaluation that
+/// waits for it. On one stream it may fail what was started there after it, too: give streams of their own to requests
+/// that are to fail alone.
+pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+    with_states(arrays, state::start)
+}
+
+fn with_states<'a>(
+    arrays: impl IntoIterator<Item = &'a Array>,
+    run: impl FnOnce(&[ArrayRef<'_>], &[Rc<State>]) -> Result<()>,
+) -> Result<()> {
+    let arrays: Vec<&Array> = arrays.into_iter().collect();
+    let references = references(&arrays)?;
+    let states: Vec<_> = arrays.iter().map(|array| array.state().clone()).collect();
+    run(&references, &states)
+}
+
+/// Arrays as the bridge takes several.
+pub(crate) fn references<'a>(arrays: &[&'a Array]) -> Result<Vec<ArrayRef<'a>>> {
+    let reference = |array: &&'a Array| {
+        Ok(ArrayRef {
+            array: array.raw()?,
+        })
+    };
+    arrays.iter().map(reference).collect()
 }
 
 pub(crate) fn check_dtype<T: Element>(found: Dtype) -> Result<()> {
@@ -181,31 +310,5 @@ impl fmt::Debug for Array {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::matmul;
-
-    /// A failing array needs the bridge, so this is not with the other tests of threads.
-    #[test]
-    fn after_a_failure_unevaluated_arrays_are_lost() {
-        let a = Array::from_slice(&[1.0f32, 0.0, 0.0, 2.0], &[2, 2]).unwrap();
-        let done = matmul(&a, &a).unwrap();
-        done.evaluate().unwrap();
-        let pending = matmul(&a, &a).unwrap();
-        let cpu = sys::default_stream(sys::DeviceKind::Cpu).unwrap();
-        let failing = bridge_testing::fails_when_run(a.raw().unwrap(), cpu).unwrap();
-        let failing = Array::from_raw(failing).unwrap();
-
-        let error = failing.to_vec::<f32>().unwrap_err();
-        assert_eq!(error, Error::Mlx("failed when run".to_owned()));
-        // MLX has marked it evaluated, and would hand out its memory.
-        assert_eq!(failing.to_vec::<f32>().unwrap_err(), Error::Lost);
-        assert_eq!(pending.to_vec::<f32>().unwrap_err(), Error::Lost);
-        assert_eq!(matmul(&pending, &a).unwrap_err(), Error::Lost);
-        assert_eq!(crate::eval([&a, &pending]).unwrap_err(), Error::Lost);
-        // What was there before is there still, and the thread works on.
-        assert_eq!(done.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
-        let again = matmul(&done, &a).unwrap();
-        assert_eq!(again.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 8.0]);
-    }
-}
+#[path = "array/tests.rs"]
+mod tests;

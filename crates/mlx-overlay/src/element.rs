@@ -3,20 +3,70 @@ use std::fmt;
 use half::{bf16, f16};
 use mlx_overlay_sys::ElementKind;
 
-/// The type of an array's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Dtype {
-    /// 32-bit float.
-    F32,
-    /// 16-bit float of IEEE 754.
-    F16,
-    /// 16-bit float with the range of a 32-bit one.
-    Bf16,
-    /// 32-bit unsigned integer.
-    U32,
-    /// 8-bit unsigned integer: the scales of block floats.
-    U8,
+use crate::{Error, Result};
+
+/// Each type: its name here, its kind in the bridge, the Rust type, the text, and what it is.
+macro_rules! types {
+    ($($name:ident $type:ty, $text:literal, $about:literal;)*) => {
+        /// The type of an array's elements.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Dtype {
+            $(#[doc = $about] $name,)*
+        }
+
+        impl Dtype {
+            /// Bytes of an element.
+            pub const fn size(self) -> usize {
+                match self {
+                    $(Self::$name => size_of::<$type>(),)*
+                }
+            }
+
+            pub(crate) fn raw(self) -> ElementKind {
+                match self {
+                    $(Self::$name => ElementKind::$name,)*
+                }
+            }
+
+            pub(crate) fn from_raw(raw: ElementKind) -> Result<Self> {
+                match raw {
+                    $(ElementKind::$name => Ok(Self::$name),)*
+                    _ => Err(Error::Mlx(format!("no element type has the number {}", raw.repr))),
+                }
+            }
+        }
+
+        impl fmt::Display for Dtype {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$name => $text,)*
+                })
+            }
+        }
+
+        $(
+            impl sealed::Sealed for $type {}
+            impl Element for $type {
+                const DTYPE: Dtype = Dtype::$name;
+            }
+        )*
+    };
+}
+
+types! {
+    F32 f32, "f32", "32-bit float.";
+    F16 f16, "f16", "16-bit float of IEEE 754.";
+    Bf16 bf16, "bf16", "16-bit float with the range of a 32-bit one.";
+    U32 u32, "u32", "32-bit unsigned integer.";
+    U8 u8, "u8", "8-bit unsigned integer: the scales of block floats.";
+    I8 i8, "i8", "8-bit integer.";
+    I16 i16, "i16", "16-bit integer.";
+    I32 i32, "i32", "32-bit integer.";
+    I64 i64, "i64", "64-bit integer.";
+    U16 u16, "u16", "16-bit unsigned integer.";
+    U64 u64, "u64", "64-bit unsigned integer.";
+    Bool bool, "bool", "True or false, a byte each.";
 }
 
 impl Dtype {
@@ -25,68 +75,27 @@ impl Dtype {
         matches!(self, Self::F32 | Self::F16 | Self::Bf16)
     }
 
-    pub(crate) fn raw(self) -> ElementKind {
-        match self {
-            Self::F32 => ElementKind::F32,
-            Self::F16 => ElementKind::F16,
-            Self::Bf16 => ElementKind::Bf16,
-            Self::U32 => ElementKind::U32,
-            Self::U8 => ElementKind::U8,
-        }
+    /// Whether it is one of the integer types, which `bool` is not.
+    pub fn is_integer(self) -> bool {
+        !self.is_float() && self != Self::Bool
     }
 
-    pub(crate) fn from_raw(raw: ElementKind) -> Self {
-        match raw {
-            ElementKind::F16 => Self::F16,
-            ElementKind::Bf16 => Self::Bf16,
-            ElementKind::U32 => Self::U32,
-            ElementKind::U8 => Self::U8,
-            _ => Self::F32,
-        }
-    }
-}
-
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::U32 => "u32",
-            Self::U8 => "u8",
-        })
+    /// Whether these bytes are elements of the type. Only `bool` has bytes that are not.
+    pub(crate) fn allows(self, bytes: &[u8]) -> bool {
+        self != Self::Bool || bytes.iter().all(|&byte| byte <= 1)
     }
 }
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for half::f16 {}
-    impl Sealed for half::bf16 {}
-    impl Sealed for u32 {}
-    impl Sealed for u8 {}
 }
 
-/// A Rust type that an array's elements can have: `f32`, [`struct@f16`], [`struct@bf16`], `u32`, `u8`.
+/// A Rust type that an array's elements can have: `f32`, [`struct@f16`], [`struct@bf16`], the integers of 8 to 64 bits,
+/// `bool`.
 ///
-/// Sealed: each is plain memory, without padding, of which every bit pattern is a value.
+/// Sealed: each is plain memory, without padding, of which every bit pattern is a value, but for `bool`, whose bytes
+/// are looked at.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + 'static {
     /// The same type, as a value.
     const DTYPE: Dtype;
-}
-
-impl Element for f32 {
-    const DTYPE: Dtype = Dtype::F32;
-}
-impl Element for f16 {
-    const DTYPE: Dtype = Dtype::F16;
-}
-impl Element for bf16 {
-    const DTYPE: Dtype = Dtype::Bf16;
-}
-impl Element for u32 {
-    const DTYPE: Dtype = Dtype::U32;
-}
-impl Element for u8 {
-    const DTYPE: Dtype = Dtype::U8;
 }

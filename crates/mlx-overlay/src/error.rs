@@ -22,6 +22,28 @@ pub enum Error {
         shape: Vec<usize>,
     },
 
+    /// Bytes that are not the elements of an array.
+    #[error(
+        "{bytes} bytes are not the elements of an array of {dtype} and shape {shape:?}: {}",
+        why_not(*bytes, shape, *dtype)
+    )]
+    Bytes {
+        /// Bytes that were given.
+        bytes: usize,
+        /// Extents that were asked for.
+        shape: Vec<usize>,
+        /// The type that was asked for.
+        dtype: Dtype,
+    },
+
+    /// There is no memory for so many bytes: an array that is larger than MLX's limit ([`crate::memory::set_limit`]), or
+    /// that the device has no room for. 0 if the number is not known.
+    #[error("out of memory{}", wanted(*bytes))]
+    OutOfMemory {
+        /// Bytes that were asked for at once.
+        bytes: usize,
+    },
+
     /// An extent, or a product of extents, is larger than MLX's 32-bit integers.
     #[error("the shape {shape:?} is too large: {what} must be below 2^31")]
     TooLarge {
@@ -84,6 +106,26 @@ pub enum Error {
         expected: bool,
     },
 
+    /// A dimension that the array does not have.
+    #[error("{argument} has {dimensions} dimensions, and none is number {axis}")]
+    Axis {
+        /// The argument's name.
+        argument: &'static str,
+        /// The dimension that was asked for; negative ones count from the end.
+        axis: isize,
+        /// Dimensions that there are.
+        dimensions: usize,
+    },
+
+    /// A file that could not be read or written.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+
     /// An index past the end of a dimension.
     #[error("index {index} is past the {length} entries of the first dimension")]
     Index {
@@ -133,10 +175,9 @@ pub enum Error {
         findings: Vec<Finding>,
     },
 
-    /// An earlier evaluation on this thread failed, and this array may be part of what it left
-    /// behind: MLX marks arrays as evaluated before their kernels have run. Build it anew.
+    /// An earlier evaluation that was to compute this array, or one that it depends on, failed. Build it anew.
     #[error(
-        "an evaluation on this thread failed before this array was evaluated: its contents are unknown"
+        "an evaluation that this array depends on failed: its contents are unknown; build it anew"
     )]
     Lost,
 
@@ -147,6 +188,12 @@ pub enum Error {
     /// The process is exiting.
     #[error("the process is exiting, and MLX is closed")]
     ProcessEnding,
+
+    /// This process was made by `fork`, by one that had used MLX. It lacks the threads that MLX works with.
+    #[error(
+        "this process was forked from one that had used MLX, and cannot use it: start a program instead"
+    )]
+    ProcessForked,
 }
 
 /// An operation whose rows would not keep their bits.
@@ -213,12 +260,55 @@ fn why_none(device: Device) -> &'static str {
     }
 }
 
+fn why_not(bytes: usize, shape: &[usize], dtype: Dtype) -> String {
+    match crate::ops::elements(shape).and_then(|count| count.checked_mul(dtype.size())) {
+        Some(expected) if expected == bytes => "a bool is 0 or 1".to_owned(),
+        Some(expected) => format!("they are {expected} bytes"),
+        None => "they are more than there can be".to_owned(),
+    }
+}
+
+fn wanted(bytes: usize) -> String {
+    match bytes {
+        0 => String::new(),
+        _ => format!(
+            ": {bytes} bytes are larger than MLX's memory limit, or than what the device has left"
+        ),
+    }
+}
+
+/// The bytes that MLX, its allocators or its device wanted and did not get.
+fn out_of_memory(text: &str) -> Option<usize> {
+    let number = |rest: &str| {
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok()
+    };
+    for before in [
+        mlx_overlay_sys::OUT_OF_MEMORY,
+        "[malloc] Unable to allocate ",
+        "[metal::malloc] Attempting to allocate ",
+    ] {
+        if let Some((_, rest)) = text.split_once(before) {
+            return number(rest);
+        }
+    }
+    let unknown = [
+        "std::bad_alloc",
+        "kIOGPUCommandBufferCallbackErrorOutOfMemory",
+    ];
+    unknown.iter().any(|name| text.contains(name)).then_some(0)
+}
+
 impl From<cxx::Exception> for Error {
     fn from(exception: cxx::Exception) -> Self {
         match exception.what() {
             mlx_overlay_sys::THREAD_ENDING => Self::ThreadEnding,
             mlx_overlay_sys::PROCESS_ENDING => Self::ProcessEnding,
-            text => Self::Mlx(text.to_owned()),
+            mlx_overlay_sys::PROCESS_FORKED => Self::ProcessForked,
+            text => match out_of_memory(text) {
+                Some(bytes) => Self::OutOfMemory { bytes },
+                None => Self::Mlx(text.to_owned()),
+            },
         }
     }
 }

@@ -4,7 +4,7 @@ use cxx::UniquePtr;
 use mlx_overlay_sys as sys;
 
 use crate::array::check_dtype;
-use crate::{Array, Dtype, Element, Result};
+use crate::{Array, Dtype, Element, Error, Result};
 
 /// The contents of an evaluated array: no graph, no stream, and memory that is never written again.
 ///
@@ -44,7 +44,7 @@ impl Evaluated {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Dtype`] if they are not of type `T`.
+    /// [`Error::Dtype`] if they are not of type `T`; [`Error::Bytes`] for a `bool` that is neither 0 nor 1.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         check_dtype::<T>(self.dtype)?;
         if self.len == 0 {
@@ -54,8 +54,17 @@ impl Evaluated {
             self.bytes.cast::<T>().is_aligned(),
             "MLX's buffers are aligned for their elements"
         );
-        // SAFETY: `bytes` holds `len` bytes of initialized elements of type `T`, aligned as just
-        // checked, kept alive by `raw` and never written. Every bit pattern is a value of `T`.
+        // SAFETY: `bytes` holds `len` bytes, initialized, kept alive by `raw` and never written.
+        let bytes = unsafe { std::slice::from_raw_parts(self.bytes, self.len) };
+        if !self.dtype.allows(bytes) {
+            return Err(Error::Bytes {
+                bytes: self.len,
+                shape: self.shape.clone(),
+                dtype: self.dtype,
+            });
+        }
+        // SAFETY: the same bytes are elements of type `T`, aligned as checked, and every bit pattern is a value of `T`
+        // unless `allows` refuses it.
         Ok(
             unsafe {
                 std::slice::from_raw_parts(self.bytes.cast::<T>(), self.len / size_of::<T>())
@@ -67,16 +76,23 @@ impl Evaluated {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`].
+    /// [`Error::ThreadEnding`] or [`Error::ProcessEnding`].
     pub fn to_array(&self) -> Result<Array> {
-        let array = Array::from_raw(sys::share(&self.raw)?)?;
-        array.mark_evaluated();
-        Ok(array)
+        Array::known(sys::share(&self.raw)?)
     }
 
     /// Extents of its dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
+    }
+
+    /// The bytes of its elements, as this machine lays them out, in row-major order.
+    pub fn as_bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: as in `as_slice`.
+        unsafe { std::slice::from_raw_parts(self.bytes, self.len) }
     }
 
     /// Type of its elements.

@@ -55,13 +55,17 @@ mod error;
 mod evaluated;
 mod hook;
 mod info;
+mod io;
+pub mod memory;
 mod neural;
 mod ops;
 mod policy;
 mod quantized;
+pub mod random;
+mod state;
 mod stream;
 
-pub use array::Array;
+pub use array::{Array, async_eval, eval};
 pub use device::Device;
 pub use element::{Dtype, Element};
 pub use error::{Error, Finding, Result};
@@ -69,18 +73,26 @@ pub use evaluated::Evaluated;
 pub use half::{bf16, f16};
 pub use hook::{Operation, remove_policy_hook, set_policy_hook};
 pub use info::{Backend, BuildInfo, build_info, mlx_version};
+pub use io::{SafetensorsFile, load_safetensors, save_safetensors};
 pub use mlx_terms::{
     Format, FormatError, Mode as QuantizationMode, Path as DispatchPath, Policy as RowPolicy,
     PolicyError, PolicyKind, Primitive, Route, RoutePath, UnknownName,
 };
 pub use neural::{
-    Mask, Rope, add, argmax, as_type, attention, multiply, reshape, rms_norm, rope, sigmoid, slice,
-    slice_update, softmax, take_rows, transpose_axes,
+    Frequencies, Mask, Positions, Rope, RopeOptions, attention, layer_norm, rms_norm, rope,
+    rope_with,
 };
-pub use ops::{addmm, eval, matmul, transpose};
+pub use ops::{
+    add, addmm, argmax, argpartition, as_type, concatenate, cumsum, equal, gather_matmul, greater,
+    greater_equal, less, less_equal, matmul, multiply, not_equal, reshape, sigmoid, slice,
+    slice_update, softmax, softmax_along, sort, take, take_rows, transpose, transpose_axes, where_,
+};
 pub use policy::{
     DispatchCount, DispatchPlan, dispatch_stats, has_matrix_units, has_policies, process_policy,
     record_kernels, reset_dispatch_stats, set_routes,
 };
-pub use quantized::{Quantization, QuantizedMatrix, dequantize, quantize, quantized_matmul};
+pub use quantized::{
+    EvaluatedExperts, EvaluatedMatrix, Quantization, QuantizedExperts, QuantizedMatrix, dequantize,
+    gather_quantized_matmul, quantize, quantize_experts, quantized_matmul,
+};
 pub use stream::Stream;

@@ -1,8 +1,9 @@
 use std::cell::Cell;
 use std::fmt;
 
-use mlx_overlay_sys::{self as sys, ArrayRef};
+use mlx_overlay_sys as sys;
 
+use crate::array::references;
 use crate::ops::require_float_type;
 use crate::{
     Array, Device, DispatchPath, Dtype, Error, Finding, Quantization, Result, Route, RowPolicy,
@@ -147,15 +148,8 @@ impl Stream {
     /// process's policy is none.
     pub fn check_operations<'a>(&self, arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
         require_policies()?;
-        let references = arrays
-            .into_iter()
-            .map(|array| {
-                Ok(ArrayRef {
-                    array: array.raw()?,
-                })
-            })
-            .collect::<Result<Vec<ArrayRef<'_>>>>()?;
-        let findings = sys::check_operations(&references, self.raw())?;
+        let arrays: Vec<&Array> = arrays.into_iter().collect();
+        let findings = sys::check_operations(&references(&arrays)?, self.raw())?;
         if findings.is_empty() {
             return Ok(());
         }

@@ -1,9 +1,16 @@
-use mlx_overlay_sys::{self as sys, ArrayRef, WeightFormat};
+//! Quantized matrices.
+
+mod experts;
+
+pub use experts::{EvaluatedExperts, QuantizedExperts, gather_quantized_matmul, quantize_experts};
+
+use mlx_overlay_sys::{self as sys, WeightFormat};
 use mlx_terms::Format;
 
-use crate::neural::take_rows;
-use crate::ops::{require_dtype, require_elements, require_float, shape_error};
-use crate::{Array, Dtype, Error, QuantizationMode, Result, stream};
+use crate::array::references;
+use crate::ops::{require_dtype, require_elements, require_float, shape_error, take_rows};
+use crate::state::State;
+use crate::{Array, Dtype, Error, Evaluated, QuantizationMode, Result, stream};
 
 /// How weights are quantized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -207,22 +214,77 @@ impl QuantizedMatrix {
         )
     }
 
-    fn parts(&self) -> Result<Vec<ArrayRef<'_>>> {
-        let parts = [&self.packed, &self.scales];
-        parts
+    /// Evaluates the matrix, and gives it in a form that any thread can take into its graph: weights that a server's
+    /// threads share.
+    ///
+    /// ```
+    /// # use mlx_overlay::{Array, Quantization, quantize, quantized_matmul};
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// let w = quantize(&Array::full(&[8, 64], 0.5f32)?, Quantization::affine(4, 64)?)?;
+    /// let weights = w.evaluate()?;
+    /// std::thread::scope(|threads| {
+    ///     let product = threads.spawn(|| {
+    ///         let x = Array::full(&[1, 64], 1.0f32)?;
+    ///         quantized_matmul(&x, &weights.to_matrix()?)?.to_vec::<f32>()
+    ///     });
+    ///     assert_eq!(product.join().unwrap()?, [32.0; 8]);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`crate::eval()`].
+    pub fn evaluate(&self) -> Result<EvaluatedMatrix> {
+        crate::eval(self.parts())?;
+        Ok(EvaluatedMatrix {
+            packed: self.packed.evaluate()?,
+            scales: self.scales.evaluate()?,
+            biases: self.biases.as_ref().map(Array::evaluate).transpose()?,
+            quantization: self.quantization,
+        })
+    }
+
+    pub(crate) fn parts(&self) -> Vec<&Array> {
+        [&self.packed, &self.scales]
             .into_iter()
             .chain(&self.biases)
-            .map(|array| {
-                Ok(ArrayRef {
-                    array: array.raw()?,
-                })
-            })
             .collect()
+    }
+}
+
+/// An evaluated quantized matrix, which any thread can read; see [`QuantizedMatrix::evaluate`].
+#[derive(Debug)]
+pub struct EvaluatedMatrix {
+    packed: Evaluated,
+    scales: Evaluated,
+    biases: Option<Evaluated>,
+    quantization: Quantization,
+}
+
+impl EvaluatedMatrix {
+    /// Takes the matrix, without copying it, into the calling thread's graph.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ThreadEnding`] or [`Error::ProcessEnding`].
+    pub fn to_matrix(&self) -> Result<QuantizedMatrix> {
+        let biases = self.biases.as_ref().map(Evaluated::to_array).transpose()?;
+        QuantizedMatrix::from_parts(
+            self.packed.to_array()?,
+            self.scales.to_array()?,
+            biases,
+            self.quantization,
+        )
     }
 }
 
 /// Quantizes the rows of a matrix `w` of shape `[n, k]`; `k` must be a multiple of the group size.
 /// Affine scales and biases have the type of `w`.
+///
+/// A NaN is swallowed: a group with one gets any finite scale and values, and nothing tells afterwards. Look for NaN
+/// before, where weights may have some.
 ///
 /// # Errors
 ///
@@ -247,15 +309,18 @@ pub fn quantize(w: &Array, quantization: Quantization) -> Result<QuantizedMatrix
         scales,
         biases,
     } = sys::quantize(w.raw()?, &quantization.raw(), stream::current()?)?;
-    Ok(QuantizedMatrix {
-        packed: Array::from_raw(packed)?,
-        scales: Array::from_raw(scales)?,
+    let matrix = QuantizedMatrix {
+        packed: Array::computed(packed, &[w])?,
+        scales: Array::computed(scales, &[w])?,
         biases: (!biases.is_null())
-            .then(|| Array::from_raw(biases))
+            .then(|| Array::computed(biases, &[w]))
             .transpose()?,
         quantization,
         columns,
-    })
+    };
+    let states: Vec<_> = matrix.parts().into_iter().map(Array::state).collect();
+    State::tie(&states);
+    Ok(matrix)
 }
 
 /// The matrix that a quantized one stands for, of shape `[n, k]`: of its scales' type if affine, of
@@ -265,11 +330,12 @@ pub fn quantize(w: &Array, quantization: Quantization) -> Result<QuantizedMatrix
 ///
 /// MLX's.
 pub fn dequantize(w: &QuantizedMatrix) -> Result<Array> {
-    Array::from_raw(sys::dequantize(
-        &w.parts()?,
+    let raw = sys::dequantize(
+        &references(&w.parts())?,
         &w.quantization.raw(),
         stream::current()?,
-    )?)
+    )?;
+    Array::computed(raw, &w.parts())
 }
 
 /// The product of `x` (`[.., k]`) and the transpose of a quantized matrix (`[n, k]`): `[.., n]`, of
@@ -295,12 +361,14 @@ pub fn quantized_matmul(x: &Array, w: &QuantizedMatrix) -> Result<Array> {
             shape: x.shape().to_vec(),
         });
     }
-    Array::from_raw(sys::quantized_matmul(
+    let raw = sys::quantized_matmul(
         x.raw()?,
-        &w.parts()?,
+        &references(&w.parts())?,
         &w.quantization.raw(),
         stream::current()?,
-    )?)
+    )?;
+    let inputs: Vec<&Array> = [x].into_iter().chain(w.parts()).collect();
+    Array::computed(raw, &inputs)
 }
 
 /// MLX computes the bits of a row, and its kernels the index of an element, in 32-bit integers.

@@ -1,14 +1,13 @@
-#include "mlx-overlay-sys/src/ops.h"
+#include "mlx-overlay-sys/src/shape.h"
 
 #include <algorithm>
-#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "mlx-overlay-sys/src/check.h"
 #include "mlx-overlay-sys/src/convert.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
-#include "mlx/fast.h"
 #include "mlx/ops.h"
 #include "mlx/utils.h"
 
@@ -23,6 +22,14 @@ core::Shape extents(rust::Slice<const std::int32_t> values) {
 }
 
 } // namespace
+
+std::unique_ptr<Array> full(
+    rust::Slice<const std::int32_t> shape,
+    const Array& value,
+    RawStream stream) {
+  auto s = to_mlx(stream);
+  return wrap(core::full(extents(shape), operand(value), s));
+}
 
 std::unique_ptr<Array>
 as_type(const Array& array, ElementKind kind, RawStream stream) {
@@ -39,6 +46,10 @@ std::unique_ptr<Array> reshape(
     throw std::invalid_argument("mlx-overlay: extents must be 1 or more");
   }
   return wrap(core::reshape(value, extents(shape), to_mlx(stream)));
+}
+
+std::unique_ptr<Array> transpose(const Array& array, RawStream stream) {
+  return wrap(core::transpose(array.get(), to_mlx(stream)));
 }
 
 std::unique_ptr<Array> transpose_axes(
@@ -95,96 +106,27 @@ std::unique_ptr<Array> take_rows(
   return wrap(core::take(value, list, 0, to_mlx(stream)));
 }
 
-std::unique_ptr<Array> add(const Array& a, const Array& b, RawStream stream) {
-  return wrap(core::add(operand(a), operand(b), to_mlx(stream)));
-}
-
-std::unique_ptr<Array>
-multiply(const Array& a, const Array& b, RawStream stream) {
-  return wrap(core::multiply(operand(a), operand(b), to_mlx(stream)));
-}
-
-std::unique_ptr<Array> sigmoid(const Array& array, RawStream stream) {
-  return wrap(core::sigmoid(operand(array), to_mlx(stream)));
-}
-
-std::unique_ptr<Array> argmax(const Array& array, RawStream stream) {
-  return wrap(
-      core::argmax(operand(array), -1, /* keepdims= */ false, to_mlx(stream)));
-}
-
-std::unique_ptr<Array>
-rms_norm(const Array& x, const Array& weight, float eps, RawStream stream) {
-  return wrap(
-      core::fast::rms_norm(operand(x), operand(weight), eps, to_mlx(stream)));
-}
-
-std::unique_ptr<Array> rope(
-    const Array& x,
-    std::int32_t dims,
-    float base,
-    std::int32_t offset,
+std::unique_ptr<Array> take(
+    const Array& array,
+    const Array& indices,
+    std::int32_t axis,
     RawStream stream) {
-  return wrap(core::fast::rope(
-      operand(x),
-      dims,
-      /* traditional= */ false,
-      base,
-      /* scale= */ 1.0f,
-      offset,
-      std::nullopt,
-      to_mlx(stream)));
+  auto s = to_mlx(stream);
+  const auto& value = operand(array);
+  return wrap(core::take(
+      value, within(operand(indices), value.shape(axis), s), axis, s));
 }
 
-std::unique_ptr<Array> softmax(const Array& array, RawStream stream) {
-  return wrap(
-      core::softmax(operand(array), -1, /* precise= */ true, to_mlx(stream)));
-}
-
-std::unique_ptr<Array> addmm(
-    const Array& c,
-    const Array& a,
-    const Array& b,
-    float alpha,
-    float beta,
+std::unique_ptr<Array> concatenate(
+    rust::Slice<const ArrayRef> arrays,
+    std::int32_t axis,
     RawStream stream) {
-  return wrap(core::addmm(
-      operand(c), operand(a), operand(b), alpha, beta, to_mlx(stream)));
-}
-
-std::unique_ptr<Array> attention(
-    rust::Slice<const ArrayRef> parts,
-    float scale,
-    bool causal,
-    rust::Slice<const ArrayRef> mask,
-    rust::Slice<const ArrayRef> sinks,
-    RawStream stream) {
-  if (parts.size() != 3) {
-    throw std::invalid_argument(
-        "mlx-overlay: attention takes queries, keys and values");
+  std::vector<core::array> values;
+  values.reserve(arrays.size());
+  for (const auto& reference : arrays) {
+    values.push_back(operand(reference.array));
   }
-  const auto& q = operand(parts[0].array);
-  const auto& k = operand(parts[1].array);
-  const auto& v = operand(parts[2].array);
-  // MLX checks the other extents.
-  if (k.ndim() == 4 && v.ndim() == 4 && k.shape(2) != v.shape(2)) {
-    throw std::invalid_argument(
-        "mlx-overlay: keys of " + std::to_string(k.shape(2)) +
-        " positions, values of " + std::to_string(v.shape(2)));
-  }
-  auto given = [](rust::Slice<const ArrayRef> some) {
-    return some.empty() ? std::nullopt : std::optional(operand(some[0].array));
-  };
-  return wrap(core::fast::scaled_dot_product_attention(
-      q,
-      k,
-      v,
-      scale,
-      causal ? "causal" : "",
-      given(mask),
-      given(sinks),
-      /* force_fused= */ false,
-      to_mlx(stream)));
+  return wrap(core::concatenate(std::move(values), axis, to_mlx(stream)));
 }
 
 } // namespace mlx_overlay

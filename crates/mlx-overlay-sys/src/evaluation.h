@@ -1,0 +1,44 @@
+// Evaluations, and what they leave: memory that is not written again.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "mlx-overlay-sys/src/bridge.h"
+#include "mlx/event.h"
+
+namespace mlx_overlay {
+
+// An evaluation that was started: an event for each stream that has part of
+// it. Leaked rather than destroyed when the process is exiting.
+class Flight {
+ public:
+  explicit Flight(std::vector<mlx::core::Event> events)
+      : events_(std::move(events)) {}
+  ~Flight();
+
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+
+  const std::vector<mlx::core::Event>& events() const {
+    return events_;
+  }
+
+ private:
+  union {
+    std::vector<mlx::core::Event> events_;
+  };
+};
+
+std::unique_ptr<Flight> start(rust::Slice<const ArrayRef> arrays);
+bool is_over(const Flight& flight);
+void finish(const Flight& flight);
+void eval(rust::Slice<const ArrayRef> arrays);
+std::unique_ptr<Array> settle(const Array& array, RawStream stream);
+std::unique_ptr<Array> share(const Array& settled);
+rust::Slice<const std::uint8_t> bytes(const Array& settled);
+
+} // namespace mlx_overlay

@@ -1,0 +1,109 @@
+//! What needs failures that only the bridge's tests can make.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
+use super::*;
+use crate::{Device, Stream, add, matmul};
+
+fn array() -> Array {
+    Array::from_slice(&[1.0f32, 0.0, 0.0, 2.0], &[2, 2]).unwrap()
+}
+
+/// An array like this whose evaluation fails on the stream's own thread.
+fn failing(like: &Array, on: &Stream) -> Array {
+    let stream = on.raw();
+    let raw = bridge_testing::fails_when_run(like.raw().unwrap(), stream).unwrap();
+    Array::computed(raw, &[like]).unwrap()
+}
+
+fn cpu() -> Stream {
+    Stream::new(Device::Cpu).unwrap()
+}
+
+#[test]
+fn a_failure_loses_what_depends_on_it_and_nothing_else() {
+    let a = array();
+    let done = matmul(&a, &a).unwrap();
+    let also_done = matmul(&done, &a).unwrap();
+    also_done.evaluate().unwrap();
+    let pending = matmul(&a, &a).unwrap();
+    let reached = matmul(&a, &a).unwrap();
+    let failing = failing(&reached, &cpu());
+    let behind = matmul(&failing, &a).unwrap();
+    let beside = add(&behind, &behind).unwrap();
+
+    let error = behind.to_vec::<f32>().unwrap_err();
+    assert_eq!(error, Error::Mlx("failed when run".to_owned()));
+    // MLX has marked them evaluated, and would hand out their memory.
+    for lost in [&failing, &behind, &reached, &beside] {
+        assert_eq!(lost.to_vec::<f32>().unwrap_err(), Error::Lost);
+        assert_eq!(matmul(lost, &a).unwrap_err(), Error::Lost);
+        assert_eq!(crate::eval([&a, lost]).unwrap_err(), Error::Lost);
+    }
+    // What was there before is there still, computed on the way or not, and what had no part in it.
+    assert_eq!(done.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
+    assert_eq!(also_done.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 8.0]);
+    assert_eq!(pending.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
+}
+
+#[test]
+fn an_error_is_noticed_on_every_stream_that_had_part() {
+    let a = array();
+    let other = cpu();
+    let failing = failing(&a, &other);
+    // MLX waits for the stream of the first output alone.
+    let first = cpu().scope(|| matmul(&a, &a)).unwrap();
+    let error = crate::eval([&first, &failing]).unwrap_err();
+    assert_eq!(error, Error::Mlx("failed when run".to_owned()));
+    assert_eq!(first.to_vec::<f32>().unwrap_err(), Error::Lost);
+    // The error is gone from the stream.
+    let next = other.scope(|| matmul(&a, &a)).unwrap();
+    assert_eq!(next.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
+}
+
+#[test]
+fn work_that_was_started_fails_when_it_is_waited_for() {
+    let a = array();
+    let (mine, yours) = (cpu(), cpu());
+    let kept = yours.scope(|| matmul(&a, &a)).unwrap();
+    crate::async_eval([&kept]).unwrap();
+    let failing = failing(&a, &mine);
+    crate::async_eval([&failing]).unwrap();
+    let behind = mine.scope(|| matmul(&failing, &a)).unwrap();
+    let error = behind.to_vec::<f32>().unwrap_err();
+    assert_eq!(error, Error::Mlx("failed when run".to_owned()));
+    for lost in [&failing, &behind] {
+        assert_eq!(lost.to_vec::<f32>().unwrap_err(), Error::Lost);
+    }
+    assert_eq!(kept.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
+}
+
+/// An error of a stream is thrown once, and then forgotten by MLX.
+#[test]
+fn an_error_that_somebody_else_was_given_is_not_forgotten() {
+    let a = array();
+    let stream = cpu();
+    let failing = failing(&a, &stream);
+    crate::async_eval([&failing]).unwrap();
+    assert!(stream.synchronize().is_err());
+    assert!(failing.to_vec::<f32>().is_err());
+    assert_eq!(failing.to_vec::<f32>().unwrap_err(), Error::Lost);
+}
+
+#[test]
+fn deep_graphs_of_states_need_no_deep_stack() {
+    let small = std::thread::Builder::new().stack_size(256 << 10);
+    let work = || {
+        let stream = cpu();
+        let deep = || {
+            let mut a = Array::from_slice(&[1.0f32], &[1]).unwrap();
+            for _ in 0..20_000 {
+                a = add(&a, &a).unwrap();
+            }
+            a
+        };
+        stream.scope(|| Ok::<_, Error>(drop(deep()))).unwrap();
+        stream.scope(|| deep().evaluate()).unwrap();
+    };
+    small.spawn(work).unwrap().join().unwrap();
+}

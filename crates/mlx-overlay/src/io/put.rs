@@ -1,0 +1,62 @@
+//! Files that are there as a whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Has a file written beside its place and puts it there, with the permissions of the one that was there.
+pub(super) fn put(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let former = match fs::symlink_metadata(path) {
+        Ok(about) if about.is_file() => Some(about.permissions()),
+        Ok(_) => return write(&mut File::create(path)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if former.as_ref().is_some_and(Permissions::readonly) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let (beside, mut file) = Beside::new(path)?;
+    write(&mut file)?;
+    if let Some(permissions) = former {
+        file.set_permissions(permissions)?;
+    }
+    // A full disk may say so only now, and the rename must not come before the content.
+    file.sync_all()?;
+    fs::rename(&beside.0, path)
+}
+
+/// A new file in the same folder, which is gone again unless it is renamed.
+struct Beside(PathBuf);
+
+impl Beside {
+    fn new(path: &Path) -> io::Result<(Self, File)> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let suffix = format!(".{}-{number}.tmp", std::process::id());
+            let mut beside = OsString::from(".");
+            beside.push(name);
+            beside.push(suffix);
+            let beside = path.with_file_name(beside);
+            match OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(&beside)
+            {
+                Ok(file) => return Ok((Self(beside), file)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // Renamed, it is not there any more.
+        let _ = fs::remove_file(&self.0);
+    }
+}

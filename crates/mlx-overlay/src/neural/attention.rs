@@ -1,0 +1,120 @@
+//! Attention.
+
+use mlx_overlay_sys as sys;
+
+#[cfg(doc)]
+use crate::Error;
+use crate::array::references;
+use crate::ops::{broadcast, require_elements, require_float, require_floats, shape_error};
+use crate::{Array, Dtype, Result, stream};
+
+/// Which keys a query sees.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub enum Mask<'a> {
+    /// Every query sees all keys.
+    #[default]
+    None,
+    /// The last query sees all keys, each one before it one less. Under a policy a row of a block is computed over the
+    /// keys that it sees, as a single row is.
+    Causal,
+    /// This array is added to the scores: of floating point, not wider than the result, and of a shape that broadcasts
+    /// to `[batch, heads, rows, positions]`. One of bool says which keys are seen; a row that sees none is the mean of
+    /// all values. Under a policy a row of a block is computed over all keys with its own row of the mask.
+    Array(&'a Array),
+}
+
+/// Scaled dot-product attention of queries (`[batch, heads, rows, dims]`) over keys (`[batch, kv_heads, positions,
+/// dims]`) and values (`[batch, kv_heads, positions, value_dims]`): `[batch, heads, rows, value_dims]`. `heads` is a
+/// multiple of `kv_heads`. `sinks` (`[heads]`) has a score for each head that takes part in the softmax and has no value.
+///
+/// A NaN in a query, key or value that is seen makes that row NaN.
+///
+/// ```
+/// # use mlx_overlay::{Array, Mask, attention};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let queries = Array::full(&[1, 1, 1, 2], 1.0f32)?;
+/// let keys = Array::full(&[1, 1, 2, 2], 1.0f32)?;
+/// let values = Array::from_slice(&[1.0f32, 1.0, 5.0, 5.0], &[1, 1, 2, 2])?;
+/// let first = Array::from_slice(&[true, false], &[1, 2])?;
+/// let seen = attention(&queries, &keys, &values, 0.5, Mask::Array(&first), None)?;
+/// assert_eq!(seen.to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`Error::Dtype`], [`Error::Empty`]; [`Error::Shape`] for arrays of other dimensions, for more rows than keys under
+/// [`Mask::Causal`], and for a mask that does not broadcast; MLX's, if the shapes do not fit.
+pub fn attention(
+    queries: &Array,
+    keys: &Array,
+    values: &Array,
+    scale: f32,
+    mask: Mask<'_>,
+    sinks: Option<&Array>,
+) -> Result<Array> {
+    require_floats(&[("queries", queries), ("keys", keys), ("values", values)])?;
+    for (argument, array) in [("queries", queries), ("keys", keys), ("values", values)] {
+        if array.shape().len() != 4 {
+            return Err(shape_error(
+                argument,
+                array,
+                "[batch, heads, rows, dims]".to_owned(),
+            ));
+        }
+    }
+    let positions = keys.shape()[2];
+    if positions != values.shape()[2] {
+        return Err(shape_error(
+            "values",
+            values,
+            format!("{positions} positions, as the keys have"),
+        ));
+    }
+    if matches!(mask, Mask::Causal) && queries.shape()[2] > positions {
+        return Err(shape_error(
+            "queries",
+            queries,
+            format!(
+                "at most {positions} rows, as there are keys: a causal row sees its own key and those before it"
+            ),
+        ));
+    }
+    let mut masks = Vec::new();
+    if let Mask::Array(mask) = mask {
+        if mask.dtype() != Dtype::Bool {
+            require_float("mask", mask)?;
+        }
+        require_elements("mask", mask)?;
+        let scores = [&queries.shape()[..3], &[positions]].concat();
+        if broadcast(mask.shape(), &scores).as_ref() != Some(&scores) {
+            let expected = format!("a shape that broadcasts to {scores:?}");
+            return Err(shape_error("mask", mask, expected));
+        }
+        masks.push(mask);
+    }
+    if let Some(sinks) = sinks {
+        require_float("sinks", sinks)?;
+        let heads = queries.shape()[1];
+        if sinks.shape() != [heads] {
+            return Err(shape_error("sinks", sinks, format!("[{heads}]")));
+        }
+    }
+    let sinks: Vec<&Array> = sinks.into_iter().collect();
+    let raw = sys::attention(
+        &references(&[queries, keys, values])?,
+        scale,
+        matches!(mask, Mask::Causal),
+        &references(&masks)?,
+        &references(&sinks)?,
+        stream::current()?,
+    )?;
+    let inputs: Vec<&Array> = [queries, keys, values]
+        .into_iter()
+        .chain(masks)
+        .chain(sinks)
+        .collect();
+    Array::computed(raw, &inputs)
+}

@@ -1,0 +1,120 @@
+//! Operations element by element. Shapes broadcast, and the wider type wins.
+
+use mlx_overlay_sys::{self as sys, Comparison};
+
+use super::{require_dtype, require_elements, require_floats};
+use crate::{Array, Dtype, Result, stream};
+
+/// The sum, element by element; shapes broadcast, and the wider type wins. Integers wrap around.
+///
+/// ```
+/// # use mlx_overlay::{Array, add};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let a = Array::from_slice(&[1.0f32, 2.0], &[2, 1])?;
+/// let b = Array::from_slice(&[10.0f32, 20.0], &[2])?;
+/// assert_eq!(add(&a, &b)?.to_vec::<f32>()?, [11.0, 21.0, 12.0, 22.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`crate::Error::Empty`]; MLX's, if the shapes do not broadcast.
+pub fn add(a: &Array, b: &Array) -> Result<Array> {
+    require_elements("a", a)?;
+    require_elements("b", b)?;
+    let raw = sys::add(a.raw()?, b.raw()?, stream::current()?)?;
+    Array::computed(raw, &[a, b])
+}
+
+/// The product, element by element; shapes broadcast, and the wider type wins. Integers wrap around.
+///
+/// # Errors
+///
+/// [`crate::Error::Empty`]; MLX's, if the shapes do not broadcast.
+pub fn multiply(a: &Array, b: &Array) -> Result<Array> {
+    require_elements("a", a)?;
+    require_elements("b", b)?;
+    let raw = sys::multiply(a.raw()?, b.raw()?, stream::current()?)?;
+    Array::computed(raw, &[a, b])
+}
+
+/// The logistic function of each element.
+///
+/// # Errors
+///
+/// [`crate::Error::Dtype`] unless it is of floating point, [`crate::Error::Empty`]; MLX's.
+pub fn sigmoid(array: &Array) -> Result<Array> {
+    require_floats(&[("the array", array)])?;
+    let raw = sys::sigmoid(array.raw()?, stream::current()?)?;
+    Array::computed(raw, &[array])
+}
+
+macro_rules! comparisons {
+    ($($name:ident $how:ident $about:literal;)*) => {$(
+        #[doc = $about]
+        ///
+        /// Shapes broadcast, and elements are compared as the wider type: bool. A NaN is equal to nothing, itself
+        /// included, and neither less nor greater.
+        ///
+        /// # Errors
+        ///
+        /// [`crate::Error::Empty`]; MLX's, if the shapes do not broadcast.
+        pub fn $name(a: &Array, b: &Array) -> Result<Array> {
+            compare(a, b, Comparison::$how)
+        }
+    )*};
+}
+
+comparisons! {
+    equal Equal "Where the elements are equal.";
+    not_equal NotEqual "Where the elements are not equal.";
+    less Less "Where the elements of `a` are less.
+
+```
+# use mlx_overlay::{Array, less};
+# fn main() -> mlx_overlay::Result<()> {
+let a = Array::from_slice(&[1.0f32, 2.0, f32::NAN], &[3])?;
+let two = Array::full(&[], 2.0f32)?;
+assert_eq!(less(&a, &two)?.to_vec::<bool>()?, [true, false, false]);
+# Ok(())
+# }
+```";
+    less_equal LessEqual "Where the elements of `a` are less or equal.";
+    greater Greater "Where the elements of `a` are greater.";
+    greater_equal GreaterEqual "Where the elements of `a` are greater or equal.";
+}
+
+fn compare(a: &Array, b: &Array, how: Comparison) -> Result<Array> {
+    require_elements("a", a)?;
+    require_elements("b", b)?;
+    let raw = sys::compare(a.raw()?, b.raw()?, how, stream::current()?)?;
+    Array::computed(raw, &[a, b])
+}
+
+/// Elements of `a` where the condition (bool) holds, else of `b`; shapes broadcast, and the wider type of the two wins.
+///
+/// ```
+/// # use mlx_overlay::{Array, where_};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let allowed = Array::from_slice(&[true, false], &[2])?;
+/// let logits = Array::from_slice(&[1.0f32, 2.0], &[2])?;
+/// let never = Array::full(&[], f32::NEG_INFINITY)?;
+/// let masked = where_(&allowed, &logits, &never)?;
+/// assert_eq!(masked.to_vec::<f32>()?, [1.0, f32::NEG_INFINITY]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`crate::Error::Dtype`] unless the condition is bool, [`crate::Error::Empty`]; MLX's, if the shapes do not
+/// broadcast.
+pub fn where_(condition: &Array, a: &Array, b: &Array) -> Result<Array> {
+    require_dtype("condition", condition, Dtype::Bool)?;
+    for (argument, array) in [("condition", condition), ("a", a), ("b", b)] {
+        require_elements(argument, array)?;
+    }
+    let raw = sys::select(condition.raw()?, a.raw()?, b.raw()?, stream::current()?)?;
+    Array::computed(raw, &[condition, a, b])
+}

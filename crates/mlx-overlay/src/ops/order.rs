@@ -1,0 +1,137 @@
+//! Operations along a dimension. Where one is chosen, negative numbers count from the end.
+
+use mlx_overlay_sys as sys;
+
+use super::{dimension, require_elements, require_floats, shape_error};
+use crate::{Array, Result, stream};
+
+/// Where the largest element lies along the last dimension, which is gone in the result: u32. The
+/// first of equal ones.
+///
+/// NaN is passed over: it is not greater than anything. Where all are NaN the result is 0. If the first is NaN, the CPU
+/// answers 0, too, since nothing is greater than that.
+///
+/// # Errors
+///
+/// [`crate::Error::Empty`]; MLX's, for a scalar.
+pub fn argmax(array: &Array) -> Result<Array> {
+    require_elements("the array", array)?;
+    let raw = sys::argmax(array.raw()?, stream::current()?)?;
+    Array::computed(raw, &[array])
+}
+
+/// The exponentials of the elements along the last dimension, divided by their sum, which is taken in float32.
+///
+/// A NaN makes all of its row NaN, and so does a row that is all negative infinity.
+///
+/// # Errors
+///
+/// [`crate::Error::Dtype`] unless it is of floating point, [`crate::Error::Empty`]; [`crate::Error::Axis`] for a
+/// scalar; MLX's.
+pub fn softmax(array: &Array) -> Result<Array> {
+    softmax_along(array, -1)
+}
+
+/// [`softmax`] along any dimension.
+///
+/// ```
+/// # use mlx_overlay::{Array, softmax_along};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let a = Array::from_slice(&[1.0f32, 2.0, 1.0, 2.0], &[2, 2])?;
+/// assert_eq!(softmax_along(&a, 0)?.to_vec::<f32>()?, [0.5; 4]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`softmax`]; [`crate::Error::Axis`].
+pub fn softmax_along(array: &Array, axis: isize) -> Result<Array> {
+    require_floats(&[("the array", array)])?;
+    let axis = along(array, axis)?;
+    let raw = sys::softmax(array.raw()?, axis, stream::current()?)?;
+    Array::computed(raw, &[array])
+}
+
+/// The elements in ascending order along a dimension. NaN comes last.
+///
+/// ```
+/// # use mlx_overlay::{Array, sort};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let a = Array::from_slice(&[3, 1, 2], &[3])?;
+/// assert_eq!(sort(&a, -1)?.to_vec::<i32>()?, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`crate::Error::Axis`], [`crate::Error::Empty`]; MLX's.
+pub fn sort(array: &Array, axis: isize) -> Result<Array> {
+    let axis = along(array, axis)?;
+    let raw = sys::sort(array.raw()?, axis, stream::current()?)?;
+    Array::computed(raw, &[array])
+}
+
+/// Indices (u32) along a dimension: at `kth`, from 0, that of the element that would be there if they were sorted, before it
+/// those of elements that are not larger, and behind it those of elements that are not smaller. NaN counts as largest.
+///
+/// ```
+/// # use mlx_overlay::{Array, argpartition, slice};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let logits = Array::from_slice(&[0.1f32, 0.9, 0.5, 0.7], &[4])?;
+/// // The two largest, in any order.
+/// let order = argpartition(&logits, 2, -1)?;
+/// let mut largest = slice(&order, &[2..4])?.to_vec::<u32>()?;
+/// largest.sort();
+/// assert_eq!(largest, [1, 3]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`crate::Error::Axis`], [`crate::Error::Empty`]; [`crate::Error::Shape`] unless `kth` is one of its entries; MLX's.
+pub fn argpartition(array: &Array, kth: usize, axis: isize) -> Result<Array> {
+    let axis = along(array, axis)?;
+    if kth >= array.shape()[axis as usize] {
+        return Err(shape_error(
+            "the array",
+            array,
+            format!(
+                "more than {kth} entries along dimension {axis}, of which number {kth} is asked for"
+            ),
+        ));
+    }
+    // Below an extent, which fits.
+    let raw = sys::argpartition(array.raw()?, kth as i32, axis, stream::current()?)?;
+    Array::computed(raw, &[array])
+}
+
+/// At each place the sum of the elements up to it along a dimension. A NaN makes all that follow NaN; integers wrap
+/// around.
+///
+/// ```
+/// # use mlx_overlay::{Array, cumsum};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let a = Array::from_slice(&[1.0f32, 2.0, 3.0], &[3])?;
+/// assert_eq!(cumsum(&a, 0)?.to_vec::<f32>()?, [1.0, 3.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`crate::Error::Axis`], [`crate::Error::Empty`]; MLX's.
+pub fn cumsum(array: &Array, axis: isize) -> Result<Array> {
+    let axis = along(array, axis)?;
+    let raw = sys::cumsum(array.raw()?, axis, stream::current()?)?;
+    Array::computed(raw, &[array])
+}
+
+/// The number of a dimension, as MLX counts them.
+fn along(array: &Array, axis: isize) -> Result<i32> {
+    require_elements("the array", array)?;
+    // MLX has no array of 2^31 dimensions.
+    dimension("the array", array, axis).map(|axis| axis as i32)
+}

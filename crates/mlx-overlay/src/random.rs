@@ -1,0 +1,118 @@
+//! Random numbers, from keys.
+//!
+//! A key is an array of two u32. The same key gives the same numbers, so that what a server samples can be repeated:
+//! take a new key for each use, with [`split`].
+//!
+//! ```
+//! use mlx_overlay::{Array, random, slice, reshape};
+//!
+//! # fn main() -> mlx_overlay::Result<()> {
+//! let logits = Array::from_slice(&[0.0f32, f32::NEG_INFINITY, 0.0, 0.0], &[1, 4])?;
+//! let keys = random::split(&random::key(7)?, 2)?;
+//! let key = reshape(&slice(&keys, &[1..2, 0..2])?, &[2])?;
+//! let token = random::categorical(&logits, &key)?.to_vec::<u32>()?;
+//! assert_eq!(token, random::categorical(&logits, &key)?.to_vec::<u32>()?);
+//! assert_ne!(token, [1]);
+//! # Ok(())
+//! # }
+//! ```
+
+use mlx_overlay_sys as sys;
+
+use crate::ops::{
+    elements, extent, extents, require_dtype, require_elements, require_float, require_float_type,
+    shape_error,
+};
+use crate::{Array, Dtype, Error, Result, stream};
+
+/// The key of a seed.
+///
+/// # Errors
+///
+/// [`Error::ThreadEnding`] or [`Error::ProcessEnding`].
+pub fn key(seed: u64) -> Result<Array> {
+    // As MLX does: the upper half first.
+    Array::from_slice(&[(seed >> 32) as u32, seed as u32], &[2])
+}
+
+/// So many keys from one: `[count, 2]`.
+///
+/// # Errors
+///
+/// [`Error::Dtype`] or [`Error::Shape`] for what is no key; [`Error::Empty`] for no keys, [`Error::TooLarge`]; MLX's.
+pub fn split(key: &Array, count: usize) -> Result<Array> {
+    require_key(key)?;
+    if count == 0 {
+        return Err(Error::Empty {
+            argument: "the keys",
+            shape: vec![0, 2],
+        });
+    }
+    let raw = sys::random_split(key.raw()?, extent(count, &[count, 2])?, stream::current()?)?;
+    Array::computed(raw, &[key])
+}
+
+/// Numbers from `low` to below `high`, of a type of floating point.
+///
+/// ```
+/// # use mlx_overlay::{Dtype, random};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let numbers = random::uniform(&[100], 2.0, 3.0, Dtype::F32, &random::key(1)?)?;
+/// assert!(numbers.to_vec::<f32>()?.iter().all(|x| (2.0..3.0).contains(x)));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`Error::Dtype`] or [`Error::Shape`] for what is no key, [`Error::Dtype`] for another type; [`Error::Empty`],
+/// [`Error::TooLarge`]; MLX's.
+pub fn uniform(shape: &[usize], low: f32, high: f32, dtype: Dtype, key: &Array) -> Result<Array> {
+    require_key(key)?;
+    require_float_type("the result", dtype)?;
+    if elements(shape) == Some(0) {
+        return Err(Error::Empty {
+            argument: "the result",
+            shape: shape.to_vec(),
+        });
+    }
+    let raw = sys::random_uniform(
+        &extents(shape)?,
+        low,
+        high,
+        dtype.raw(),
+        key.raw()?,
+        stream::current()?,
+    )?;
+    Array::computed(raw, &[key])
+}
+
+/// For each row of logits (`[.., n]`) an index (u32) below `n`, with the probabilities of the row's softmax; the last
+/// dimension is gone. Divide the logits by a temperature before.
+///
+/// An index whose logit is negative infinity is never drawn, unless all are. A NaN is passed over, as by
+/// [`crate::argmax`].
+///
+/// # Errors
+///
+/// [`Error::Dtype`] or [`Error::Shape`] for what is no key, [`Error::Shape`] for a scalar, [`Error::Dtype`],
+/// [`Error::Empty`]; MLX's.
+pub fn categorical(logits: &Array, key: &Array) -> Result<Array> {
+    require_key(key)?;
+    require_float("logits", logits)?;
+    require_elements("logits", logits)?;
+    if logits.shape().is_empty() {
+        return Err(shape_error("logits", logits, "[.., n]".to_owned()));
+    }
+    let raw = sys::random_categorical(logits.raw()?, key.raw()?, stream::current()?)?;
+    Array::computed(raw, &[logits, key])
+}
+
+fn require_key(key: &Array) -> Result<()> {
+    require_dtype("the key", key, Dtype::U32)?;
+    if key.shape() == [2] {
+        Ok(())
+    } else {
+        Err(shape_error("the key", key, "[2]".to_owned()))
+    }
+}

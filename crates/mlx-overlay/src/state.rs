@@ -1,0 +1,324 @@
+//! What is known of an array's contents.
+//!
+//! MLX marks arrays as evaluated when their kernels are queued, and hands out their memory even if a kernel failed
+//! later. So this crate keeps a graph of its own, of states alone: a successful evaluation marks everything that it
+//! reached, and a failed one loses what it reached and what depends on that. States hold no memory of MLX's, which
+//! therefore reuses buffers as ever.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::{Rc, Weak};
+
+use cxx::UniquePtr;
+use mlx_overlay_sys as sys;
+
+use crate::{Error, Result};
+
+thread_local! {
+    /// Counts this thread's failed evaluations.
+    static FAILURES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The state of one array.
+pub(crate) struct State {
+    progress: RefCell<Progress>,
+    /// How many failures there had been when nothing that this depends on was lost.
+    intact_at: Cell<u64>,
+    /// Other results of the same operation. They may share what fails.
+    beside: RefCell<Vec<Weak<State>>>,
+}
+
+enum Progress {
+    /// Not evaluated; the states that it is computed from.
+    Lazy(Vec<Rc<State>>),
+    /// Part of an evaluation that was started.
+    Started(Rc<Flight>),
+    Evaluated,
+    Lost,
+}
+
+/// An evaluation that was started.
+struct Flight {
+    raw: UniquePtr<sys::Flight>,
+    /// Others whose results it uses.
+    after: RefCell<Vec<Rc<Flight>>>,
+    outcome: Cell<Option<Outcome>>,
+    /// Its arrays that came with others.
+    members: Vec<Weak<State>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Good,
+    Failed,
+}
+
+impl State {
+    /// Of an array that is computed from others.
+    pub(crate) fn lazy(inputs: Vec<Rc<State>>) -> Rc<Self> {
+        Self::new(Progress::Lazy(inputs))
+    }
+
+    /// Of an array whose contents are there.
+    pub(crate) fn evaluated() -> Rc<Self> {
+        Self::new(Progress::Evaluated)
+    }
+
+    fn new(progress: Progress) -> Rc<Self> {
+        Rc::new(Self {
+            progress: RefCell::new(progress),
+            intact_at: Cell::new(FAILURES.get()),
+            beside: RefCell::default(),
+        })
+    }
+
+    /// Notes that these are the results of one operation.
+    pub(crate) fn tie(states: &[&Rc<Self>]) {
+        for state in states {
+            let others = states.iter().filter(|other| !Rc::ptr_eq(other, state));
+            *state.beside.borrow_mut() = others.map(|&other| Rc::downgrade(other)).collect();
+        }
+    }
+
+    /// Refuses an array that a failed evaluation left behind, or that depends on one.
+    ///
+    /// It looks at what the array is computed from only if an evaluation failed since it last did.
+    pub(crate) fn require_intact(self: &Rc<Self>) -> Result<()> {
+        let now = FAILURES.get();
+        if matches!(&*self.progress.borrow(), Progress::Evaluated) {
+            return Ok(());
+        }
+        let mut seen = HashSet::new();
+        let mut visited = Vec::new();
+        let mut open = vec![self.clone()];
+        while let Some(state) = open.pop() {
+            let is_lost = match &*state.progress.borrow() {
+                Progress::Lost => true,
+                Progress::Started(flight) => flight.outcome.get() == Some(Outcome::Failed),
+                _ if state.intact_at.get() == now => false,
+                Progress::Lazy(inputs) => {
+                    if seen.insert(Rc::as_ptr(&state)) {
+                        open.extend(inputs.iter().cloned());
+                        visited.push(state.clone());
+                    }
+                    false
+                }
+                Progress::Evaluated => false,
+            };
+            if is_lost {
+                self.lose();
+                return Err(Error::Lost);
+            }
+        }
+        for state in visited {
+            state.intact_at.set(now);
+        }
+        Ok(())
+    }
+
+    fn lose(&self) {
+        self.end(Progress::Lost);
+    }
+
+    /// Sets what is final, and lets go of what it was computed from.
+    fn end(&self, progress: Progress) {
+        let former = self.progress.replace(progress);
+        release(former);
+    }
+
+    fn is_lazy(&self) -> bool {
+        matches!(&*self.progress.borrow(), Progress::Lazy(_))
+    }
+
+    /// Loses the results of the same operation that were not evaluated.
+    fn lose_those_beside(&self) {
+        let beside = self.beside.borrow();
+        for other in beside.iter().filter_map(Weak::upgrade) {
+            if other.is_lazy() {
+                other.lose();
+            }
+        }
+    }
+}
+
+/// Drops a state's inputs one after another: a graph may be deeper than the stack.
+fn release(progress: Progress) {
+    let Progress::Lazy(mut open) = progress else {
+        return;
+    };
+    while let Some(state) = open.pop() {
+        if let Some(mut last) = Rc::into_inner(state)
+            && let Progress::Lazy(inputs) = last.progress.get_mut()
+        {
+            open.append(inputs);
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        release(std::mem::replace(
+            self.progress.get_mut(),
+            Progress::Evaluated,
+        ));
+    }
+}
+
+/// What an evaluation reaches.
+struct Reached {
+    lazy: Vec<Rc<State>>,
+    flights: Vec<Rc<Flight>>,
+}
+
+impl Reached {
+    fn from(outputs: &[Rc<State>]) -> Self {
+        let mut seen = HashSet::new();
+        let mut open = outputs.to_vec();
+        let mut reached = Self {
+            lazy: Vec::new(),
+            flights: Vec::new(),
+        };
+        while let Some(state) = open.pop() {
+            if !seen.insert(Rc::as_ptr(&state)) {
+                continue;
+            }
+            match &*state.progress.borrow() {
+                Progress::Lazy(inputs) => open.extend(inputs.iter().cloned()),
+                Progress::Started(flight) => {
+                    reached.wait_for(flight);
+                    continue;
+                }
+                Progress::Evaluated | Progress::Lost => continue,
+            }
+            // MLX computes all results of an operation with the first that is asked for.
+            for other in state.beside.borrow().iter().filter_map(Weak::upgrade) {
+                if let Progress::Started(flight) = &*other.progress.borrow() {
+                    reached.wait_for(flight);
+                }
+            }
+            reached.lazy.push(state);
+        }
+        reached
+    }
+
+    fn wait_for(&mut self, flight: &Rc<Flight>) {
+        if !self.flights.iter().any(|other| Rc::ptr_eq(other, flight)) {
+            self.flights.push(flight.clone());
+        }
+    }
+
+    fn lose(&self) {
+        for state in &self.lazy {
+            state.lose();
+            state.lose_those_beside();
+        }
+        FAILURES.set(FAILURES.get() + 1);
+    }
+}
+
+impl Flight {
+    fn start(arrays: &[sys::ArrayRef<'_>], reached: &Reached) -> Result<Rc<Self>> {
+        reached.flights.iter().for_each(|flight| flight.look());
+        let raw = sys::start(arrays)?;
+        let lazy = reached.lazy.iter();
+        let with_others = lazy.filter(|state| !state.beside.borrow().is_empty());
+        Ok(Rc::new(Self {
+            raw,
+            after: RefCell::new(reached.flights.clone()),
+            outcome: Cell::new(None),
+            members: with_others.map(Rc::downgrade).collect(),
+        }))
+    }
+
+    /// Takes notice if it is over. Whoever never waits would else keep every evaluation there was.
+    fn look(&self) {
+        let is_over = |flight: &Self| sys::is_over(&flight.raw).unwrap_or(false);
+        if self.outcome.get().is_some() {
+            return;
+        }
+        // Few, for those that were over when a later one started are gone.
+        let mut after = self.after.borrow_mut();
+        after.retain(|flight| {
+            flight.look();
+            flight.outcome.get() != Some(Outcome::Good)
+        });
+        let all_over = after.iter().all(|flight| flight.outcome.get().is_some());
+        drop(after);
+        if all_over && is_over(self) {
+            // Whoever waits for one of its arrays is told that it is lost.
+            let _ = self.finish();
+        }
+    }
+
+    /// Waits until it is over.
+    ///
+    /// # Errors
+    ///
+    /// The first time MLX's, if work of it or of what it uses failed; then [`Error::Lost`].
+    fn finish(&self) -> Result<()> {
+        match self.outcome.get() {
+            Some(Outcome::Good) => return Ok(()),
+            Some(Outcome::Failed) => return Err(Error::Lost),
+            None => {}
+        }
+        let before = self.after.take();
+        let earlier = before.iter().map(|flight| flight.finish());
+        // All of them, failed or not: after this nothing of it runs.
+        let earlier = earlier.fold(Ok(()), Result::and);
+        let own = sys::finish(&self.raw).map_err(Error::from);
+        let result = earlier.and(own);
+        if result.is_ok() {
+            self.outcome.set(Some(Outcome::Good));
+        } else {
+            self.outcome.set(Some(Outcome::Failed));
+            FAILURES.set(FAILURES.get() + 1);
+            for state in self.members.iter().filter_map(Weak::upgrade) {
+                state.lose_those_beside();
+            }
+        }
+        result
+    }
+}
+
+/// Evaluates arrays and waits for them.
+pub(crate) fn evaluate(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> Result<()> {
+    refuse_in_hook()?;
+    let reached = Reached::from(outputs);
+    let run = || {
+        if reached.lazy.is_empty() {
+            return reached
+                .flights
+                .iter()
+                .try_for_each(|flight| flight.finish());
+        }
+        Flight::start(arrays, &reached)?.finish()
+    };
+    run().inspect_err(|_| reached.lose())?;
+    for state in &reached.lazy {
+        state.end(Progress::Evaluated);
+    }
+    Ok(())
+}
+
+/// Starts the evaluation of arrays.
+pub(crate) fn start(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> Result<()> {
+    refuse_in_hook()?;
+    let reached = Reached::from(outputs);
+    if reached.lazy.is_empty() {
+        return Ok(());
+    }
+    let flight = Flight::start(arrays, &reached).inspect_err(|_| reached.lose())?;
+    for state in &reached.lazy {
+        state.end(Progress::Started(flight.clone()));
+    }
+    Ok(())
+}
+
+/// Refused before anything of the evaluation that waits for the hook's answer is lost.
+fn refuse_in_hook() -> Result<()> {
+    if sys::in_policy_hook() {
+        Err(Error::InPolicyHook)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! One request's failure and the other requests of its thread. Where memory ends is said by the simulated device, so
+//! that the tests run in processes of their own with a small one; without it they are listed as ignored.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+
+use std::env;
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use mlx_overlay::{
+    Array, Backend, Device, Dtype, Error, Result, Stream, add, async_eval, build_info, eval,
+    matmul, memory, multiply, reshape, slice, slice_update,
+};
+
+/// The memory of the device, in bytes. It refuses buffers of more than three quarters of it.
+const MEMORY: usize = 64 << 20;
+const CHILD: &str = "MLX_OVERLAY_TEST_CHILD";
+
+const TESTS: [(&str, fn() -> Result<()>); 4] = [
+    (
+        "a_cache_survives_the_failures_of_another",
+        a_cache_survives_the_failures_of_another,
+    ),
+    (
+        "a_cache_survives_failures_of_work_that_was_started",
+        a_cache_survives_failures_of_work_that_was_started,
+    ),
+    (
+        "want_of_memory_is_told_with_the_bytes",
+        want_of_memory_is_told_with_the_bytes,
+    ),
+    ("limits_are_set_and_read", limits_are_set_and_read),
+];
+
+fn main() -> ExitCode {
+    if let Ok(name) = env::var(CHILD) {
+        let (_, test) = TESTS.iter().find(|(known, _)| *known == name).unwrap();
+        test().unwrap();
+        println!("{name} is done");
+        return ExitCode::SUCCESS;
+    }
+    let mut arguments = Arguments::from_args();
+    let is_simulated = build_info().is_ok_and(|info| info.backend == Backend::Sim);
+    let trial = |(name, _): &(&'static str, _)| {
+        let name = *name;
+        Trial::test(name, move || in_child(name)).with_ignored_flag(!is_simulated)
+    };
+    // What cannot run here stays ignored when the long tests are asked for.
+    arguments.include_ignored &= is_simulated;
+    libtest_mimic::run(&arguments, TESTS.iter().map(trial).collect()).exit_code()
+}
+
+fn in_child(name: &str) -> std::result::Result<(), Failed> {
+    let output = Command::new(env::current_exe()?)
+        .env(CHILD, name)
+        .env("MTL_SIM_MEMORY", MEMORY.to_string())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && said.contains(&format!("{name} is done")) {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {text}", output.status).into())
+}
+
+/// An array that MLX takes and the device does not.
+const TOO_LARGE: usize = MEMORY / 4 * 3 + 4096;
+
+/// Computes on the GPU; its evaluation fails.
+fn too_large() -> Result<Array> {
+    let half = Array::full(&[TOO_LARGE], 1u8)?;
+    add(&half, &half)
+}
+
+fn is_want_of_memory(result: Result<()>) -> bool {
+    matches!(result, Err(Error::OutOfMemory { bytes }) if bytes >= TOO_LARGE)
+}
+
+const POSITIONS: usize = 8;
+
+/// A sequence that is decoded: its cache is never asked for, only computed on the way.
+struct Sequence {
+    cache: Array,
+    expected: [f32; POSITIONS],
+    step: usize,
+}
+
+impl Sequence {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            cache: Array::zeros(&[1, POSITIONS], Dtype::F32)?,
+            expected: [0.0; POSITIONS],
+            step: 0,
+        })
+    }
+
+    /// Writes the next value into the cache, and gives the sum of all.
+    fn advance(&mut self) -> Result<Array> {
+        let at = self.step % POSITIONS;
+        let value = (self.step % 97) as f32;
+        self.step += 1;
+        self.expected[at] = value;
+        let update = multiply(&Array::full(&[1, 1], value)?, &Array::full(&[1, 1], 1f32)?)?;
+        self.cache = slice_update(&self.cache, &update, &[0..1, at..at + 1])?;
+        let ones = Array::full(&[POSITIONS, 1], 1f32)?;
+        matmul(&self.cache, &ones)
+    }
+
+    fn sum(&self) -> f32 {
+        self.expected.iter().sum()
+    }
+}
+
+/// What the failing request does: its own cache, and more than there is.
+fn fail(cache: &Array) -> Result<()> {
+    let more = slice_update(cache, &Array::full(&[1, 1], 1f32)?, &[0..1, 0..1])?;
+    let first = slice(&more, &[0..1, 0..1])?;
+    let huge = mlx_overlay::as_type(&too_large()?, Dtype::U8)?;
+    eval([&first, &huge])
+}
+
+fn a_cache_survives_the_failures_of_another() -> Result<()> {
+    let mut sequence = Sequence::new()?;
+    for round in 0..1000 {
+        let sum = sequence.advance()?;
+        // Before or after this one's evaluation, and with a cache that nothing has evaluated yet.
+        let early = round % 2 == 0;
+        let other = Array::full(&[1, POSITIONS], 2f32)?;
+        if early {
+            assert!(is_want_of_memory(fail(&other)), "round {round}");
+        }
+        assert_eq!(sum.to_vec::<f32>()?, [sequence.sum()], "round {round}");
+        if !early {
+            assert!(is_want_of_memory(fail(&other)), "round {round}");
+        }
+        assert_eq!(other.to_vec::<f32>().err(), Some(Error::Lost));
+    }
+    assert_eq!(sequence.cache.to_vec::<f32>()?, sequence.expected);
+    Ok(())
+}
+
+fn a_cache_survives_failures_of_work_that_was_started() -> Result<()> {
+    let mut sequence = Sequence::new()?;
+    for round in 0..100 {
+        let sum = sequence.advance()?;
+        async_eval([&sum])?;
+        let other = Array::full(&[1, POSITIONS], 2f32)?;
+        assert!(is_want_of_memory(fail(&other)), "round {round}");
+        let next = sequence.advance()?;
+        async_eval([&next])?;
+        assert!(is_want_of_memory(
+            too_large().and_then(|huge| async_eval([&huge]))
+        ));
+        assert_eq!(next.to_vec::<f32>()?, [sequence.sum()], "round {round}");
+        assert!(sum.to_vec::<f32>().is_ok(), "round {round}");
+    }
+    assert_eq!(sequence.cache.to_vec::<f32>()?, sequence.expected);
+    Ok(())
+}
+
+fn want_of_memory_is_told_with_the_bytes() -> Result<()> {
+    // More than MLX's limit: refused when it is built, or copied.
+    let bytes = 1 << 40;
+    let out = |result: Result<Array>| result.unwrap_err();
+    let expected = Error::OutOfMemory { bytes };
+    assert_eq!(out(Array::zeros(&[1 << 20, 1 << 20], Dtype::U8)), expected);
+    assert_eq!(
+        expected.to_string(),
+        "out of memory: 1099511627776 bytes are larger than MLX's memory limit, or than what the device has left"
+    );
+    let copied = vec![0u8; MEMORY];
+    let error = Array::from_slice(&copied, &[MEMORY]).unwrap_err();
+    assert_eq!(error, Error::OutOfMemory { bytes: MEMORY });
+    // More than the device gives.
+    let copied = &copied[..TOO_LARGE];
+    let error = Array::from_slice(copied, &[TOO_LARGE]).unwrap_err();
+    assert_eq!(error, Error::OutOfMemory { bytes: TOO_LARGE });
+    assert!(is_want_of_memory(too_large()?.evaluate().map(drop)));
+    // The copy that puts elements in order may be what fails; the array itself is evaluated then.
+    let part = TOO_LARGE / 2;
+    let wide = Array::full(&[2, part], 1u8)?;
+    let error = reshape(&mlx_overlay::transpose(&wide)?, &[2 * part])?.evaluate();
+    assert!(is_want_of_memory(error.map(drop)));
+    Ok(())
+}
+
+fn limits_are_set_and_read() -> Result<()> {
+    let gpu = Stream::default_of(Device::Gpu)?;
+    let before = memory::in_use()?;
+    let kept = gpu.scope(|| {
+        let kept = add(
+            &Array::full(&[1 << 20], 1u8)?,
+            &Array::full(&[1 << 20], 1u8)?,
+        )?;
+        kept.evaluate()?;
+        Ok::<_, Error>(kept)
+    })?;
+    let during = memory::in_use()?;
+    assert!(during.active >= before.active + kept.len(), "{during:?}");
+    assert!(during.peak >= during.active);
+    drop(kept);
+    let after = memory::in_use()?;
+    assert!(
+        after.active < during.active && after.cached > 0,
+        "{after:?}"
+    );
+    memory::clear_cache()?;
+    assert_eq!(memory::in_use()?.cached, 0);
+    memory::reset_peak()?;
+    assert!(memory::in_use()?.peak <= memory::in_use()?.active + (1 << 20));
+    let former = memory::set_limit(1 << 20)?;
+    assert_eq!(former, before.limit);
+    assert_eq!(memory::in_use()?.limit, 1 << 20);
+    let error = Array::zeros(&[(1 << 20) + 1], Dtype::U8).unwrap_err();
+    assert_eq!(
+        error,
+        Error::OutOfMemory {
+            bytes: (1 << 20) + 1
+        }
+    );
+    assert!(Array::zeros(&[1 << 20], Dtype::U8)?.evaluate().is_ok());
+    memory::set_limit(former)?;
+    memory::set_cache_limit(0)?;
+    drop(Array::zeros(&[1 << 20], Dtype::U8)?.evaluate()?);
+    assert_eq!(memory::in_use()?.cached, 0);
+    Ok(())
+}
