@@ -8,12 +8,13 @@ mod find;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use mlx_prefix::{PREFIX_VARIABLE, PRISTINE_VARIABLE, Prefix, Search};
+use mlx_prefix::{Backend, PREFIX_VARIABLE, PRISTINE_VARIABLE, Prefix, Search};
 
 const BRIDGE: &[&str] = &[
     "src/bridge.cpp",
     "src/check.cpp",
     "src/elementwise.cpp",
+    "src/encoders.cpp",
     "src/evaluation.cpp",
     "src/lifetime.cpp",
     "src/memory.cpp",
@@ -86,6 +87,9 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     }
     if prefix.stamp.has_policies() {
         build.define("MLX_OVERLAY_ROW_KERNELS", None);
+    }
+    if prefix.stamp.backend != Backend::Cpu {
+        build.define("MLX_OVERLAY_METAL", None);
     }
     if let Some(path) = prefix.metallib() {
         let literal = format!("{:?}", path.display().to_string());

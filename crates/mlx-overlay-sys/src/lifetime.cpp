@@ -1,16 +1,24 @@
 #include "mlx-overlay-sys/src/lifetime.h"
 
 #include <pthread.h>
+#include <unistd.h>
+#ifndef __APPLE__
+#include <sys/syscall.h>
+#endif
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "mlx-overlay-sys/src/encoders.h"
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx-overlay-sys/src/metallib.h"
 #include "mlx-overlay-sys/src/policy.h"
@@ -19,6 +27,7 @@
 #include "mlx/memory.h"
 #include "mlx/stream.h"
 #include "mlx/transforms_impl.h"
+#include "mlx/utils.h"
 #include "mlx/version.h"
 
 namespace mlx_overlay {
@@ -73,6 +82,36 @@ Gate& gate() {
 // Of its threads only one is there: whoever waits for another waits for ever.
 std::atomic<bool> forked = false;
 
+bool on_main_thread() {
+#ifdef __APPLE__
+  return ::pthread_main_np() != 0;
+#else
+  return ::getpid() == static_cast<pid_t>(::syscall(SYS_gettid));
+#endif
+}
+
+// MLX takes the first thread that it sees for the main one, knows it by its id,
+// and never destroys what it keeps for that. The system gives the ids of
+// threads that ended to others, which MLX would take for that one. So it sees
+// one first that never ends.
+void choose_main_thread() {
+  if (on_main_thread()) {
+    return;
+  }
+  std::promise<void> seen;
+  std::thread([&seen] {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    core::is_main_thread();
+    seen.set_value();
+    for (;;) {
+      ::pause();
+    }
+  }).detach();
+  seen.get_future().wait();
+}
+
 // Makes the allocator and the devices; a GPU's loads the kernels.
 void make_devices() {
   auto places = choose_metallib();
@@ -104,6 +143,7 @@ void prepare_process() {
           ", the prefix says " MLX_OVERLAY_VERSION
           ": run `cargo xtask build` again");
     }
+    choose_main_thread();
     core::get_streams();
     make_devices();
     auto close = [] {
@@ -175,6 +215,9 @@ struct ThreadEnd {
   explicit ThreadEnd(std::optional<core::Stream> own) : own(own) {}
   ~ThreadEnd() {
     thread_ended = true;
+    if (forked) {
+      leak_encoders();
+    }
     Release release;
     if (own && release.allowed()) {
       free_streams().give_back(*own);

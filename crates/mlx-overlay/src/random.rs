@@ -90,8 +90,8 @@ pub fn uniform(shape: &[usize], low: f32, high: f32, dtype: Dtype, key: &Array) 
 /// For each row of logits (`[.., n]`) an index (u32) below `n`, with the probabilities of the row's softmax; the last
 /// dimension is gone. Divide the logits by a temperature before.
 ///
-/// An index whose logit is negative infinity is never drawn, unless all are. A NaN is passed over, as by
-/// [`crate::argmax`].
+/// An index whose logit is negative infinity is never drawn, unless all are. From a row with a NaN any number comes,
+/// even one of `n` or more.
 ///
 /// # Errors
 ///

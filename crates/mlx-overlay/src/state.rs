@@ -207,7 +207,10 @@ impl Reached {
         }
     }
 
-    fn lose(&self) {
+    fn lose(&self, error: &Error) {
+        if is_refusal(error) {
+            return;
+        }
         for state in &self.lazy {
             state.lose();
             state.lose_those_beside();
@@ -267,14 +270,18 @@ impl Flight {
         let earlier = earlier.fold(Ok(()), Result::and);
         let own = sys::finish(&self.raw).map_err(Error::from);
         let result = earlier.and(own);
-        if result.is_ok() {
-            self.outcome.set(Some(Outcome::Good));
-        } else {
+        if let Err(error) = &result {
+            if is_refusal(error) {
+                *self.after.borrow_mut() = before;
+                return result;
+            }
             self.outcome.set(Some(Outcome::Failed));
             FAILURES.set(FAILURES.get() + 1);
             for state in self.members.iter().filter_map(Weak::upgrade) {
                 state.lose_those_beside();
             }
+        } else {
+            self.outcome.set(Some(Outcome::Good));
         }
         result
     }
@@ -293,7 +300,7 @@ pub(crate) fn evaluate(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> R
         }
         Flight::start(arrays, &reached)?.finish()
     };
-    run().inspect_err(|_| reached.lose())?;
+    run().inspect_err(|error| reached.lose(error))?;
     for state in &reached.lazy {
         state.end(Progress::Evaluated);
     }
@@ -307,11 +314,19 @@ pub(crate) fn start(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> Resu
     if reached.lazy.is_empty() {
         return Ok(());
     }
-    let flight = Flight::start(arrays, &reached).inspect_err(|_| reached.lose())?;
+    let flight = Flight::start(arrays, &reached).inspect_err(|error| reached.lose(error))?;
     for state in &reached.lazy {
         state.end(Progress::Started(flight.clone()));
     }
     Ok(())
+}
+
+/// Whether MLX was not entered.
+fn is_refusal(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::ThreadEnding | Error::ProcessEnding | Error::ProcessForked
+    )
 }
 
 /// Refused before anything of the evaluation that waits for the hook's answer is lost.

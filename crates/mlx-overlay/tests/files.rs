@@ -127,9 +127,11 @@ fn damaged_files_are_refused_by_name() {
         text.strip_prefix(&name).expect("names the file").to_owned()
     };
     assert_eq!(refused(b""), "not a safetensors file: 0 bytes are too few");
+    let pointer = b"version https://git-lfs.github.com/spec/v1";
+    let length = u64::from_le_bytes(*pointer.first_chunk().unwrap());
     assert_eq!(
-        refused(b"version https://git-lfs.github.com/spec/v1"),
-        "not a safetensors file: it begins like one with a header of 8028075845441778038 bytes"
+        refused(pointer),
+        format!("not a safetensors file: it begins like one with a header of {length} bytes")
     );
     let one = r#"{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#;
     assert_eq!(

@@ -78,7 +78,17 @@ fn every_type_goes_through_the_operations() {
         );
         Ok(())
     }
-    on_all(|_| {
+    on_all(|device| {
+        check(3i64, 2, 1, 0)?;
+        check(3u16, 2, 1, 0)?;
+        let both = array(&[true, false], &[2]);
+        assert_eq!(both.to_vec::<bool>()?, [true, false]);
+        assert_eq!(argmax(&both)?.to_vec::<u32>()?, [0]);
+        assert_eq!(cumsum(&both, 0)?.to_vec::<i32>()?, [1, 1]);
+        // The simulated device compiles each kernel, for seconds.
+        if device == Device::Gpu {
+            return Ok(());
+        }
         check(3.0f32, 2.0, 1.0, 0.0)?;
         let half = [3.0, 2.0, 1.0, 0.0].map(f16::from_f32);
         check(half[0], half[1], half[2], half[3])?;
@@ -87,16 +97,14 @@ fn every_type_goes_through_the_operations() {
         check(3i8, 2, 1, 0)?;
         check(3i16, 2, 1, 0)?;
         check(3i32, 2, 1, 0)?;
-        check(3i64, 2, 1, 0)?;
         check(3u8, 2, 1, 0)?;
-        check(3u16, 2, 1, 0)?;
         check(3u32, 2, 1, 0)?;
-        check(3u64, 2, 1, 0)?;
-        let both = array(&[true, false], &[2]);
-        assert_eq!(both.to_vec::<bool>()?, [true, false]);
-        assert_eq!(sort(&both, 0)?.to_vec::<bool>()?, [false, true]);
-        Ok(())
+        check(3u64, 2, 1, 0)
     });
+    let both = array(&[true, false], &[2]);
+    for result in [sort(&both, 0), argpartition(&both, 0, 0)] {
+        assert!(matches!(result, Err(Error::Dtype { .. })));
+    }
 }
 
 #[test]
@@ -287,13 +295,11 @@ fn axes_count_from_both_ends() {
 /// What the documentation of each function says of NaN.
 #[test]
 fn nan_goes_where_it_is_said_to() {
-    on_all(|device| {
+    on_all(|_| {
         let a = array(&[1.0, NAN, 3.0, 2.0], &[4]);
-        assert_eq!(argmax(&a)?.to_vec::<u32>()?, [2]);
-        let first = argmax(&array(&[NAN, 1.0, 3.0], &[3]))?.to_vec::<u32>()?;
-        assert_eq!(first, [if device == Device::Cpu { 0 } else { 2 }]);
-        let all = array(&[NAN; 3], &[3]);
-        assert_eq!(argmax(&all)?.to_vec::<u32>()?, [0]);
+        assert_eq!(argmax(&a)?.to_vec::<u32>()?, [1]);
+        let two = array(&[f32::INFINITY, 2.0, NAN, NAN], &[4]);
+        assert_eq!(argmax(&two)?.to_vec::<u32>()?, [2]);
         close(&sort(&a, 0)?, &[1.0, 2.0, 3.0, NAN]);
         let order = argpartition(&a, 2, 0)?.to_vec::<u32>()?;
         assert_eq!(order[2..], [2, 1], "{order:?}");
@@ -316,9 +322,11 @@ fn nan_goes_where_it_is_said_to() {
         let w = quantize(&array(&weights, &[1, 64]), Quantization::affine(4, 32)?)?;
         let back = dequantize(&w)?.to_vec::<f32>()?;
         assert_eq!(back[32..], [1.0; 32]);
-        let logits = array(&[NAN, 0.0, NAN, NAN, 0.0, NAN], &[2, 3]);
-        let drawn = random::categorical(&logits, &random::key(3)?)?.to_vec::<u32>()?;
-        assert!(drawn.iter().all(|&index| index < 3), "{drawn:?}");
+        // Some number, and nothing worse.
+        for rows in 1..3 {
+            let logits = array(&[NAN, 0.0, NAN].repeat(rows), &[rows, 3]);
+            random::categorical(&logits, &random::key(3)?)?.evaluate()?;
+        }
         Ok(())
     });
 }

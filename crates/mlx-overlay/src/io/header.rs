@@ -135,10 +135,12 @@ pub(super) fn text<'a>(
             quoted(name),
         ));
     }
-    let text = format!("{{{}}}", parts.join(","));
-    // What follows lies at a multiple of 8.
-    let length = text.len().next_multiple_of(8);
-    format!("{text:length$}")
+    let mut text = format!("{{{}}}", parts.join(","));
+    // What follows lies at a multiple of 8 bytes.
+    while !text.len().is_multiple_of(8) {
+        text.push(' ');
+    }
+    text
 }
 
 fn quoted(text: &str) -> String {

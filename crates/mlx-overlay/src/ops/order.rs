@@ -3,17 +3,17 @@
 use mlx_overlay_sys as sys;
 
 use super::{dimension, require_elements, require_floats, shape_error};
-use crate::{Array, Result, stream};
+use crate::{Array, Dtype, Error, Result, stream};
 
 /// Where the largest element lies along the last dimension, which is gone in the result: u32. The
 /// first of equal ones.
 ///
-/// NaN is passed over: it is not greater than anything. Where all are NaN the result is 0. If the first is NaN, the CPU
-/// answers 0, too, since nothing is greater than that.
+/// NaN counts as largest, and the index does not tell: a token that is chosen from logits with a NaN looks like any
+/// other. Ask `equal(logits, logits)` where that matters, which is false for a NaN.
 ///
 /// # Errors
 ///
-/// [`crate::Error::Empty`]; MLX's, for a scalar.
+/// [`Error::Empty`]; MLX's, for a scalar.
 pub fn argmax(array: &Array) -> Result<Array> {
     require_elements("the array", array)?;
     let raw = sys::argmax(array.raw()?, stream::current()?)?;
@@ -26,7 +26,7 @@ pub fn argmax(array: &Array) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Dtype`] unless it is of floating point, [`crate::Error::Empty`]; [`crate::Error::Axis`] for a
+/// [`Error::Dtype`] unless it is of floating point, [`Error::Empty`]; [`Error::Axis`] for a
 /// scalar; MLX's.
 pub fn softmax(array: &Array) -> Result<Array> {
     softmax_along(array, -1)
@@ -45,7 +45,7 @@ pub fn softmax(array: &Array) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// Those of [`softmax`]; [`crate::Error::Axis`].
+/// Those of [`softmax`]; [`Error::Axis`].
 pub fn softmax_along(array: &Array, axis: isize) -> Result<Array> {
     require_floats(&[("the array", array)])?;
     let axis = along(array, axis)?;
@@ -66,8 +66,10 @@ pub fn softmax_along(array: &Array, axis: isize) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Axis`], [`crate::Error::Empty`]; MLX's.
+/// [`Error::Axis`], [`Error::Empty`]; [`Error::Dtype`] for bool, for which there are no kernels;
+/// MLX's.
 pub fn sort(array: &Array, axis: isize) -> Result<Array> {
+    require_number(array)?;
     let axis = along(array, axis)?;
     let raw = sys::sort(array.raw()?, axis, stream::current()?)?;
     Array::computed(raw, &[array])
@@ -91,8 +93,9 @@ pub fn sort(array: &Array, axis: isize) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Axis`], [`crate::Error::Empty`]; [`crate::Error::Shape`] unless `kth` is one of its entries; MLX's.
+/// Those of [`sort`]; [`Error::Shape`] unless `kth` is one of its entries.
 pub fn argpartition(array: &Array, kth: usize, axis: isize) -> Result<Array> {
+    require_number(array)?;
     let axis = along(array, axis)?;
     if kth >= array.shape()[axis as usize] {
         return Err(shape_error(
@@ -109,7 +112,7 @@ pub fn argpartition(array: &Array, kth: usize, axis: isize) -> Result<Array> {
 }
 
 /// At each place the sum of the elements up to it along a dimension. A NaN makes all that follow NaN; integers wrap
-/// around.
+/// around. Bools are counted, as i32.
 ///
 /// ```
 /// # use mlx_overlay::{Array, cumsum};
@@ -122,11 +125,22 @@ pub fn argpartition(array: &Array, kth: usize, axis: isize) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Axis`], [`crate::Error::Empty`]; MLX's.
+/// [`Error::Axis`], [`Error::Empty`]; MLX's.
 pub fn cumsum(array: &Array, axis: isize) -> Result<Array> {
     let axis = along(array, axis)?;
     let raw = sys::cumsum(array.raw()?, axis, stream::current()?)?;
     Array::computed(raw, &[array])
+}
+
+fn require_number(array: &Array) -> Result<()> {
+    if array.dtype() == Dtype::Bool {
+        return Err(Error::Dtype {
+            argument: "the array",
+            found: Dtype::Bool,
+            expected: "a type of numbers".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// The number of a dimension, as MLX counts them.
