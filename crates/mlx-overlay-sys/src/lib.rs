@@ -45,9 +45,11 @@
 //!
 //! Every function that may enter MLX returns `Result`: a C++ exception of any type arrives as an
 //! error with its text, and a call made while the thread or the process is being torn down arrives
-//! as [`THREAD_ENDING`] or [`PROCESS_ENDING`] instead of touching MLX's destroyed variables
-//! (`src/lifetime.h`). What MLX would not survive is checked (`src/check.h`): empty arrays, parts that
-//! do not fit together, indices. Lazy arrays stay on their thread, for [`Array`] is not `Send`.
+//! as [`THREAD_ENDING`] or [`PROCESS_ENDING`] instead of touching MLX's destroyed variables, one in a
+//! child of `fork` as [`PROCESS_FORKED`] (`src/lifetime.h`). What MLX would not survive is checked
+//! (`src/check.h`): empty arrays, parts that do not fit together; indices are bounded. Lazy arrays
+//! stay on their thread, for [`Array`] is not `Send`. An evaluation succeeds only if the work on
+//! every stream that had part in it did (`src/evaluation.h`).
 //!
 //! One function is `unsafe`, [`settle`]: only its caller knows whether an earlier evaluation failed.
 //! What the bridge does *not* promise, and `mlx-overlay` does: errors of types, and that what is

@@ -16,7 +16,7 @@
 //!
 //! # Laziness
 //!
-//! Operations build a graph; nothing runs until [`eval()`], [`Array::evaluate`] or
+//! Operations build a graph; nothing runs until [`eval()`], [`async_eval()`], [`Array::evaluate`] or
 //! [`Array::to_vec`]. Each operation remembers the stream it was built on: the thread's current
 //! one, which [`Stream::scope`] sets.
 //!
@@ -30,10 +30,13 @@
 //!
 //! - MLX's default device is a process-wide variable without a lock. This crate neither sets nor
 //!   relies on it: every operation names its stream.
-//! - Every thread that uses MLX makes its own default streams, and each CPU stream that has run
-//!   something keeps one operating-system thread until the process ends. Use few threads, for long.
-//! - MLX calls the first thread that uses it the main thread. Nothing here depends on which one
-//!   that is.
+//! - Every thread that uses MLX has default streams of its own. When it ends, its default CPU stream is given to the
+//!   next one, and what it had on the GPU is released. A CPU stream that was made keeps one operating-system thread
+//!   until the process ends: make few.
+//! - If the process's main thread is not the first that uses MLX, one thread more is made, which does nothing: MLX
+//!   takes the first one that it sees for the main one, and confuses it with others once it has ended.
+//! - A child that a process made by `fork` after it had used MLX lacks the threads that MLX works with: every call in it
+//!   is [`Error::ProcessForked`]. Start a program instead (`std::process::Command`), or fork before.
 //! - A call made while MLX's variables are being destroyed (from a `Drop` in a `thread_local!`, or
 //!   from another thread while the process exits) returns [`Error::ThreadEnding`] or
 //!   [`Error::ProcessEnding`]. The process exits only when calls in progress have returned.
@@ -45,8 +48,14 @@
 //!
 //! # Errors
 //!
-//! Whatever MLX throws arrives as [`Error::Mlx`] with MLX's text. Shapes, types and lengths that
-//! would take MLX out of bounds are refused before they reach it.
+//! Whatever MLX throws arrives as [`Error::Mlx`] with MLX's text, and want of memory as [`Error::OutOfMemory`]. Shapes,
+//! types and lengths that would take MLX out of bounds are refused before they reach it; so are arrays without elements,
+//! by every function but those that only transpose. What NaN does is said where it is not what arithmetic says.
+//!
+//! A failed evaluation loses what it was to compute ([`Error::Lost`]) and what is built on that. Everything that an
+//! earlier evaluation computed stays, whether it was asked for or on the way: a server can keep the caches of its other
+//! requests. Weights that are built from others (quantized, converted) are computed on the way, too: evaluate them
+//! once before the first request.
 
 mod array;
 mod device;

@@ -76,8 +76,8 @@ impl Stream {
         Device::from_raw(self.raw.device)
     }
 
-    /// MLX's index of the stream: unique for the life of the process, over all devices, and never
-    /// used again.
+    /// MLX's index of the stream: unique over all devices, and never used again, but that the default CPU stream of a
+    /// thread that ended is given to another thread.
     pub fn index(&self) -> i32 {
         self.raw.index
     }

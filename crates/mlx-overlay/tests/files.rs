@@ -265,6 +265,10 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
     save_safetensors(&link, [("w", &old)], NONE).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(load_safetensors(&behind).unwrap()["w"].dtype(), Dtype::U8);
+    let second = folder.path().join("second");
+    fs::hard_link(&behind, &second).unwrap();
+    save_safetensors(&second, [("w", &new)], NONE).unwrap();
+    assert_eq!(load_safetensors(&behind).unwrap()["w"].shape(), [2]);
     save_safetensors("/dev/null", [("w", &old)], NONE).unwrap();
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
 
@@ -273,5 +277,8 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
         save_safetensors(&nowhere, [("w", &old)], NONE),
         Err(Error::File { .. })
     ));
-    assert_eq!(names(folder.path()), ["behind", "link", "w.safetensors"]);
+    assert_eq!(
+        names(folder.path()),
+        ["behind", "link", "second", "w.safetensors"]
+    );
 }

@@ -52,7 +52,7 @@ impl SafetensorsFile {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if it cannot be read, is no such file, or is shorter or longer than its header says.
+    /// [`Error::File`] if it cannot be read, is not such a file, or is shorter or longer than its header says.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let error = |problem: String| Error::File {
@@ -174,7 +174,7 @@ pub fn load_safetensors(path: impl AsRef<Path>) -> Result<BTreeMap<String, Array
 /// Evaluates arrays and writes them into a safetensors file, with other texts about it.
 ///
 /// The file is there as a whole or not at all: it is written beside and renamed, and one that was there keeps its
-/// permissions. What is no regular file (a device, a pipe, a link) is written into.
+/// permissions. A file with several names, and what is no regular file (a device, a pipe, a link), is written into.
 ///
 /// # Errors
 ///

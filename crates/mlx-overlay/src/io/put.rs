@@ -3,23 +3,36 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Has a file written beside its place and puts it there, with the permissions of the one that was there.
 pub(super) fn put(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let former = match fs::symlink_metadata(path) {
-        Ok(about) if about.is_file() => Some(about.permissions()),
-        Ok(_) => return write(&mut File::create(path)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Ok(about) => about,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return replace(path, None, write),
         Err(error) => return Err(error),
     };
-    if former.as_ref().is_some_and(Permissions::readonly) {
+    if former.is_file() && former.permissions().readonly() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    // A file with several names keeps them all.
+    if former.is_file() && former.nlink() == 1 {
+        replace(path, Some(former.permissions()), write)
+    } else {
+        write(&mut File::create(path)?)
+    }
+}
+
+fn replace(
+    path: &Path,
+    permissions: Option<Permissions>,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let (beside, mut file) = Beside::new(path)?;
     write(&mut file)?;
-    if let Some(permissions) = former {
+    if let Some(permissions) = permissions {
         file.set_permissions(permissions)?;
     }
     // A full disk may say so only now, and the rename must not come before the content.
