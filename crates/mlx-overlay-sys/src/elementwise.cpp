@@ -24,11 +24,8 @@ std::unique_ptr<Array> sigmoid(const Array& array, RawStream stream) {
   return wrap(core::sigmoid(operand(array), to_mlx(stream)));
 }
 
-std::unique_ptr<Array> compare(
-    const Array& a,
-    const Array& b,
-    Comparison how,
-    RawStream stream) {
+std::unique_ptr<Array>
+compare(const Array& a, const Array& b, Comparison how, RawStream stream) {
   const auto& left = operand(a);
   const auto& right = operand(b);
   auto s = to_mlx(stream);
@@ -54,8 +51,8 @@ std::unique_ptr<Array> select(
     const Array& a,
     const Array& b,
     RawStream stream) {
-  return wrap(core::where(
-      operand(condition), operand(a), operand(b), to_mlx(stream)));
+  return wrap(
+      core::where(operand(condition), operand(a), operand(b), to_mlx(stream)));
 }
 
 } // namespace mlx_overlay

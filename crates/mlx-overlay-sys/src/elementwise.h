@@ -16,11 +16,8 @@ std::unique_ptr<Array> add(const Array& a, const Array& b, RawStream stream);
 std::unique_ptr<Array>
 multiply(const Array& a, const Array& b, RawStream stream);
 std::unique_ptr<Array> sigmoid(const Array& array, RawStream stream);
-std::unique_ptr<Array> compare(
-    const Array& a,
-    const Array& b,
-    Comparison how,
-    RawStream stream);
+std::unique_ptr<Array>
+compare(const Array& a, const Array& b, Comparison how, RawStream stream);
 std::unique_ptr<Array> select(
     const Array& condition,
     const Array& a,

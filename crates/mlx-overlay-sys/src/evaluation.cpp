@@ -80,8 +80,7 @@ std::unique_ptr<Flight> take_off(const std::vector<core::array>& outputs) {
         return output.event().valid() && output.event().stream() == stream;
       };
       auto output = std::find_if(fresh.begin(), fresh.end(), own);
-      events.push_back(
-          output == fresh.end() ? mark(stream) : output->event());
+      events.push_back(output == fresh.end() ? mark(stream) : output->event());
     }
   } catch (...) {
     clear(streams);

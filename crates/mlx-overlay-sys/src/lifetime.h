@@ -3,8 +3,8 @@
 // MLX keeps variables with destructors: some for the process, some for each
 // thread. Rust code can still run after they are gone: a `Drop` in a
 // `thread_local!`, or a detached thread while `main` returns. Every call that
-// Rust makes passes here, and is refused once what it would touch is gone. So is
-// every call in a child of fork(), which lacks MLX's threads.
+// Rust makes passes here, and is refused once what it would touch is gone. So
+// is every call in a child of fork(), which lacks MLX's threads.
 
 #pragma once
 
@@ -27,7 +27,8 @@ class Entry {
 };
 
 // The release of what MLX owns. Unlike a call it needs nothing of the thread,
-// and cannot fail: after the process began to exit, or forked, the owner leaks it.
+// and cannot fail: after the process began to exit, or in a forked child, the
+// owner leaks it.
 class Release {
  public:
   Release() noexcept;

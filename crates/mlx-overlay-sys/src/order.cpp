@@ -16,8 +16,8 @@ std::unique_ptr<Array> argmax(const Array& array, RawStream stream) {
 
 std::unique_ptr<Array>
 softmax(const Array& array, std::int32_t axis, RawStream stream) {
-  return wrap(core::softmax(
-      operand(array), axis, /* precise= */ true, to_mlx(stream)));
+  return wrap(
+      core::softmax(operand(array), axis, /* precise= */ true, to_mlx(stream)));
 }
 
 std::unique_ptr<Array>

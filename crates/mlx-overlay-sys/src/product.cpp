@@ -22,6 +22,27 @@ std::optional<core::array> biases(rust::Slice<const ArrayRef> parts) {
   return parts.size() > 2 ? std::optional(parts[2].array.get()) : std::nullopt;
 }
 
+struct Factors {
+  core::array x;
+  core::array scales;
+  std::optional<core::array> biases;
+};
+
+// Factors of the type of their product. MLX's own casts of these inputs ignore
+// the stream they are given and run on the default one; cast here, and it finds
+// nothing to do.
+Factors
+cast(const core::array& x, rust::Slice<const ArrayRef> parts, core::Stream s) {
+  Factors factors{x, parts[1].array.get(), biases(parts)};
+  if (factors.biases) {
+    auto dtype = core::result_type({x, factors.scales, *factors.biases});
+    factors.x = core::astype(x, dtype, s);
+    factors.scales = core::astype(factors.scales, dtype, s);
+    factors.biases = core::astype(*factors.biases, dtype, s);
+  }
+  return factors;
+}
+
 // The matrices among which a gather picks.
 std::int64_t batch_of(const core::array& array) {
   return array.size() / (std::int64_t{array.shape(-1)} * array.shape(-2));
@@ -91,22 +112,13 @@ std::unique_ptr<Array> quantized_matmul(
     const WeightFormat& format,
     RawStream stream) {
   check_factor(operand(x), parts, format);
-  // MLX's own casts of these inputs ignore the stream they are given and run on
-  // the default one; cast here, and it finds nothing to do.
   auto s = to_mlx(stream);
-  auto scales = parts[1].array.get();
-  auto offsets = biases(parts);
-  auto dtype = x.get().dtype();
-  if (offsets) {
-    dtype = core::result_type({x.get(), scales, *offsets});
-    scales = core::astype(scales, dtype, s);
-    offsets = core::astype(*offsets, dtype, s);
-  }
+  auto factors = cast(x.get(), parts, s);
   return wrap(core::quantized_matmul(
-      core::astype(x.get(), dtype, s),
+      factors.x,
       parts[0].array.get(),
-      scales,
-      offsets,
+      factors.scales,
+      factors.biases,
       /* transpose= */ true,
       format.group_size,
       format.bits,
@@ -146,20 +158,13 @@ std::unique_ptr<Array> gather_quantized_matmul(
     RawStream stream) {
   check_picked(operand(x), parts, format);
   auto s = to_mlx(stream);
-  auto scales = parts[1].array.get();
-  auto offsets = biases(parts);
-  auto dtype = x.get().dtype();
-  if (offsets) {
-    dtype = core::result_type({x.get(), scales, *offsets});
-    scales = core::astype(scales, dtype, s);
-    offsets = core::astype(*offsets, dtype, s);
-  }
+  auto factors = cast(x.get(), parts, s);
   const auto& packed = parts[0].array.get();
   return wrap(core::gather_qmm(
-      core::astype(x.get(), dtype, s),
+      factors.x,
       packed,
-      scales,
-      offsets,
+      factors.scales,
+      factors.biases,
       picks(lhs, batch_of(x.get()), s),
       within(operand(rhs), packed.shape(0), s),
       /* transpose= */ true,

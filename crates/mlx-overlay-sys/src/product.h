@@ -10,8 +10,7 @@
 
 namespace mlx_overlay {
 
-std::unique_ptr<Array>
-matmul(const Array& a, const Array& b, RawStream stream);
+std::unique_ptr<Array> matmul(const Array& a, const Array& b, RawStream stream);
 std::unique_ptr<Array> addmm(
     const Array& c,
     const Array& a,

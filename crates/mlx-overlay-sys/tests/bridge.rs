@@ -58,6 +58,42 @@ fn bytes_must_fill_the_shape() {
 }
 
 #[test]
+fn a_shape_with_an_extent_of_0_is_filled_by_no_bytes() {
+    for shape in [
+        [i32::MAX, i32::MAX, i32::MAX, 0],
+        [0, i32::MAX, i32::MAX, i32::MAX],
+    ] {
+        let empty = sys::from_bytes(&[], &shape, ElementKind::I64).unwrap();
+        assert_eq!(sys::shape(&empty).unwrap(), shape);
+    }
+    let negative = sys::from_bytes(&[], &[-1, 0], ElementKind::F32);
+    assert!(text(negative).contains("does not fit in 64 bits"));
+}
+
+/// MLX reads wherever an index points, and takes floats for the bits of integers.
+#[test]
+fn indices_are_bounded_integers() {
+    let stream = sys::default_stream(DeviceKind::Cpu).unwrap();
+    let bytes = |values: &[u8]| {
+        let length = i32::try_from(values.len()).unwrap();
+        sys::from_bytes(values, &[length], ElementKind::U8).unwrap()
+    };
+    let taken = sys::take(&bytes(&[1, 2, 3]), &bytes(&[255, 1]), 0, stream).unwrap();
+    let settled = settle(&taken, stream).unwrap();
+    assert_eq!(sys::bytes(&settled).unwrap(), [3, 2]);
+    let floats = zeros(&[1], ElementKind::F32);
+    assert!(text(sys::take(&floats, &floats, 0, stream)).contains("indices are integers"));
+}
+
+#[test]
+fn want_of_memory_is_told_with_the_bytes() {
+    let stream = sys::default_stream(DeviceKind::Cpu).unwrap();
+    let one = zeros(&[1], ElementKind::U8);
+    let huge = text(sys::full(&[1 << 30, 1 << 30], &one, stream));
+    assert_eq!(huge, format!("{}{}", sys::OUT_OF_MEMORY, 1u64 << 60));
+}
+
+#[test]
 fn memory_of_a_lazy_array_is_refused() {
     let stream = sys::default_stream(DeviceKind::Cpu).unwrap();
     let one = sys::from_bytes(&[0u8; 4], &[1, 1], ElementKind::F32).unwrap();

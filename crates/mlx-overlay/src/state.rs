@@ -43,6 +43,8 @@ struct Flight {
     /// Others whose results it uses.
     after: RefCell<Vec<Rc<Flight>>>,
     outcome: Cell<Option<Outcome>>,
+    /// Why it failed, if nobody was told yet.
+    why: RefCell<Option<Error>>,
     /// Its arrays that came with others.
     members: Vec<Weak<State>>,
 }
@@ -85,30 +87,28 @@ impl State {
     /// It looks at what the array is computed from only if an evaluation failed since it last did.
     pub(crate) fn require_intact(self: &Rc<Self>) -> Result<()> {
         let now = FAILURES.get();
-        if matches!(&*self.progress.borrow(), Progress::Evaluated) {
-            return Ok(());
-        }
         let mut seen = HashSet::new();
         let mut visited = Vec::new();
-        let mut open = vec![self.clone()];
-        while let Some(state) = open.pop() {
-            let is_lost = match &*state.progress.borrow() {
-                Progress::Lost => true,
-                Progress::Started(flight) => flight.outcome.get() == Some(Outcome::Failed),
-                _ if state.intact_at.get() == now => false,
-                Progress::Lazy(inputs) => {
+        let mut open = Vec::new();
+        let mut next = Some(self.clone());
+        while let Some(state) = next {
+            let intact = match &*state.progress.borrow() {
+                Progress::Lost => Err(Error::Lost),
+                Progress::Started(flight) => flight.require_not_failed(),
+                Progress::Lazy(inputs) if state.intact_at.get() != now => {
                     if seen.insert(Rc::as_ptr(&state)) {
                         open.extend(inputs.iter().cloned());
                         visited.push(state.clone());
                     }
-                    false
+                    Ok(())
                 }
-                Progress::Evaluated => false,
+                Progress::Lazy(_) | Progress::Evaluated => Ok(()),
             };
-            if is_lost {
+            if let Err(error) = intact {
                 self.lose();
-                return Err(Error::Lost);
+                return Err(error);
             }
+            next = open.pop();
         }
         for state in visited {
             state.intact_at.set(now);
@@ -221,7 +221,10 @@ impl Reached {
 
 impl Flight {
     fn start(arrays: &[sys::ArrayRef<'_>], reached: &Reached) -> Result<Rc<Self>> {
-        reached.flights.iter().for_each(|flight| flight.look());
+        for flight in &reached.flights {
+            flight.look();
+            flight.require_not_failed()?;
+        }
         let raw = sys::start(arrays)?;
         let lazy = reached.lazy.iter();
         let with_others = lazy.filter(|state| !state.beside.borrow().is_empty());
@@ -229,6 +232,7 @@ impl Flight {
             raw,
             after: RefCell::new(reached.flights.clone()),
             outcome: Cell::new(None),
+            why: RefCell::default(),
             members: with_others.map(Rc::downgrade).collect(),
         }))
     }
@@ -248,8 +252,15 @@ impl Flight {
         let all_over = after.iter().all(|flight| flight.outcome.get().is_some());
         drop(after);
         if all_over && is_over(self) {
-            // Whoever waits for one of its arrays is told that it is lost.
-            let _ = self.finish();
+            *self.why.borrow_mut() = self.finish().err();
+        }
+    }
+
+    /// The first who asks is told why it failed.
+    fn require_not_failed(&self) -> Result<()> {
+        match self.outcome.get() {
+            Some(Outcome::Failed) => Err(self.why.take().unwrap_or(Error::Lost)),
+            Some(Outcome::Good) | None => Ok(()),
         }
     }
 
@@ -257,12 +268,10 @@ impl Flight {
     ///
     /// # Errors
     ///
-    /// The first time MLX's, if work of it or of what it uses failed; then [`Error::Lost`].
+    /// MLX's, if work of it or of what it uses failed; [`Error::Lost`] if somebody was told.
     fn finish(&self) -> Result<()> {
-        match self.outcome.get() {
-            Some(Outcome::Good) => return Ok(()),
-            Some(Outcome::Failed) => return Err(Error::Lost),
-            None => {}
+        if self.outcome.get().is_some() {
+            return self.require_not_failed();
         }
         let before = self.after.take();
         let earlier = before.iter().map(|flight| flight.finish());

@@ -90,6 +90,37 @@ fn an_error_that_somebody_else_was_given_is_not_forgotten() {
     assert_eq!(failing.to_vec::<f32>().unwrap_err(), Error::Lost);
 }
 
+/// Who goes on without waiting is told when more is built on what failed.
+#[test]
+fn work_that_is_built_on_a_failure_is_not_started() {
+    let a = array();
+    let stream = cpu();
+    let failing = failing(&a, &stream);
+    crate::async_eval([&failing]).unwrap();
+    let behind = stream.scope(|| matmul(&failing, &a)).unwrap();
+    assert!(stream.synchronize().is_err());
+    let error = crate::async_eval([&behind]).unwrap_err();
+    assert!(matches!(error, Error::Mlx(_)), "{error}");
+    assert_eq!(behind.to_vec::<f32>().unwrap_err(), Error::Lost);
+    assert_eq!(failing.to_vec::<f32>().unwrap_err(), Error::Lost);
+}
+
+/// One that goes on for long keeps nothing of what is done.
+#[test]
+fn steps_that_are_started_one_after_another_compute_as_others() {
+    let stream = cpu();
+    let work = || {
+        let one = Array::full(&[4], 1.0f32)?;
+        let mut cache = Array::zeros(&[4], crate::Dtype::F32)?;
+        for _ in 0..3000 {
+            cache = add(&cache, &one)?;
+            crate::async_eval([&cache])?;
+        }
+        cache.to_vec::<f32>()
+    };
+    assert_eq!(stream.scope(work).unwrap(), [3000.0; 4]);
+}
+
 #[test]
 fn deep_graphs_of_states_need_no_deep_stack() {
     let small = std::thread::Builder::new().stack_size(256 << 10);
