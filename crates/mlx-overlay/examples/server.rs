@@ -182,7 +182,8 @@ fn finish_step(sequences: &mut [Sequence], logits: &Array) -> Result<()> {
             sequence.next =
                 Array::from_slice(&sequence.request.prompt[sequence.position..][..1], &[1])?;
         } else {
-            sequence.next = slice(&chosen, &[row..row + 1])?;
+            let row = [row..row + 1];
+            sequence.next = slice(&chosen, &row)?;
             sequence.answer.tokens.push(tokens[row]);
         }
         let row = &logits[row * VOCABULARY..][..VOCABULARY];

@@ -133,7 +133,7 @@ fn deep_graphs_of_states_need_no_deep_stack() {
             }
             a
         };
-        stream.scope(|| Ok::<_, Error>(drop(deep()))).unwrap();
+        drop(stream.scope(|| Ok::<_, Error>(deep())).unwrap());
         stream.scope(|| deep().evaluate()).unwrap();
     };
     small.spawn(work).unwrap().join().unwrap();
