@@ -50,12 +50,18 @@ fn a_failure_loses_what_depends_on_it_and_nothing_else() {
 fn an_error_is_noticed_on_every_stream_that_had_part() {
     let a = array();
     let other = cpu();
-    let failing = failing(&a, &other);
     // MLX waits for the stream of the first output alone.
-    let first = cpu().scope(|| matmul(&a, &a)).unwrap();
-    let error = crate::eval([&first, &failing]).unwrap_err();
-    assert_eq!(error, Error::Mlx("failed when run".to_owned()));
-    assert_eq!(first.to_vec::<f32>().unwrap_err(), Error::Lost);
+    for failing_comes_first in [true, false] {
+        let failing = failing(&a, &other);
+        let good = cpu().scope(|| matmul(&a, &a)).unwrap();
+        let mut outputs = [&good, &failing];
+        if failing_comes_first {
+            outputs.reverse();
+        }
+        let error = crate::eval(outputs).unwrap_err();
+        assert_eq!(error, Error::Mlx("failed when run".to_owned()));
+        assert_eq!(good.to_vec::<f32>().unwrap_err(), Error::Lost);
+    }
     // The error is gone from the stream.
     let next = other.scope(|| matmul(&a, &a)).unwrap();
     assert_eq!(next.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
