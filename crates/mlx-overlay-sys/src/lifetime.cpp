@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -98,18 +99,19 @@ void choose_main_thread() {
   if (on_main_thread()) {
     return;
   }
-  std::promise<void> seen;
-  std::thread([&seen] {
+  // Shared: the waiter may be gone before it has been told.
+  auto seen = std::make_shared<std::promise<void>>();
+  std::thread([seen] {
     sigset_t all;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
     core::is_main_thread();
-    seen.set_value();
+    seen->set_value();
     for (;;) {
       ::pause();
     }
   }).detach();
-  seen.get_future().wait();
+  seen->get_future().wait();
 }
 
 // Makes the allocator and the devices; a GPU's loads the kernels.
