@@ -360,6 +360,24 @@ fn numbers_are_ordered() {
     );
 }
 
+/// The stride of a dimension with one entry means nothing, and may be larger than the array.
+#[test]
+fn a_dimension_with_one_entry_is_summed_and_sorted_as_others() {
+    on_all(|_| {
+        let values: Vec<f32> = (0..55).map(|i| i as f32).collect();
+        let part = slice(&transpose(&array(&values, &[5, 11]))?, &[2..5, 1..2])?;
+        let expected = [13.0, 14.0, 15.0];
+        assert_eq!(part.to_vec::<f32>()?, expected);
+        for axis in [1, -1] {
+            assert_eq!(cumsum(&part, axis)?.to_vec::<f32>()?, expected);
+            assert_eq!(sort(&part, axis)?.to_vec::<f32>()?, expected);
+            assert_eq!(argpartition(&part, 0, axis)?.to_vec::<u32>()?, [0; 3]);
+            close(&softmax_along(&part, axis)?, &[1.0; 3]);
+        }
+        Ok(())
+    });
+}
+
 /// MLX reads wherever an index points.
 #[test]
 fn indices_on_the_device_stay_within_the_array() {
