@@ -84,7 +84,8 @@ if command -v ncu >/dev/null; then
         sm__warps_active.avg.pct_of_peak_sustained_active smsp__issue_active.avg.pct_of_peak_sustained_active \
         sm__inst_executed_pipe_{fma,alu,lsu,xu}.avg.pct_of_peak_sustained_active launch__{grid_size,registers_per_thread})" \
         "$work/measure" time --kernels "$work/shipped" --out "$work/profiled.csv" --profile 1 |
-        grep '^"' >"$out/profile.csv" || echo "ncu could not profile: $out/profile.csv is not whole" >&2
+        grep '^"' | python3 bench/nvidia/profile.py >"$out/profile.csv" ||
+        echo "ncu could not profile: $out/profile.csv is not whole" >&2
 fi
 
 # What was compared must be there, and must say what is promised. Of all that ran, MLX's own tiles alone (`wide`) have
