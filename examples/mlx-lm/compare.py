@@ -1,5 +1,7 @@
 """A block of tokens against the same tokens one by one, for one model."""
 
+# `record` comes before what imports mlx.nn.
+
 import copy
 import itertools
 import os
@@ -9,8 +11,9 @@ from dataclasses import asdict, dataclass
 import mlx.core as mx
 import numpy as np
 
-from row_policy import row_policy
-from tiny_models import VOCABULARY, mlx_lm_version
+from record import first_difference
+from row_policy import WIDE, parse, row_policy
+from tiny_models import mlx_lm_version
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Result:
     values_differing: int
     values: int
     seconds: float
+    first: str = None  # what computes a row otherwise, if it was looked for
 
     @property
     def equal(self):
@@ -67,16 +71,26 @@ def as_block(model, tokens, caches, block):
     return rows, forward(model, tokens[block : block + 1], caches)
 
 
-def compare(setting, model, caches, blocks, policies, seed):
-    tokens = np.random.default_rng(seed + 1).integers(0, VOCABULARY, max(blocks) + 1)
-    with row_policy("default"):
-        reference = one_by_one(model, tokens, caches)
+def alone(policy):
+    """The policy of the single tokens that a policy's blocks are compared with: `wide` has bits of its own."""
+    return policy if parse(policy).kind == WIDE else "default"
+
+
+def compare(setting, model, caches, blocks, policies, tokens, named=lambda policy: True):
+    """A result for each block and policy. What computes a row otherwise is looked for if the policy is `named`, at the
+    first block that differs."""
+    references, searched = {}, set()
+    for policy in policies:
+        if alone(policy) not in references:
+            with row_policy(alone(policy)):
+                references[alone(policy)] = one_by_one(model, tokens, caches)
     for block, policy in itertools.product(blocks, policies):
         start = time.monotonic()
+        reference = references[alone(policy)]
         with row_policy(policy):
             rows, after = as_block(model, tokens, caches, block)
         different = rows != reference[:block]
-        yield Result(
+        result = Result(
             **asdict(setting),
             block=block,
             policy=policy,
@@ -86,6 +100,38 @@ def compare(setting, model, caches, blocks, policies, seed):
             values=different.size,
             seconds=round(time.monotonic() - start, 2),
         )
+        if not result.equal and named(policy) and policy not in searched:
+            searched.add(policy)
+            result.first = search(model, caches, tokens, block, policy, reference, [*rows, *after])
+        yield result
+
+
+def search(model, caches, tokens, block, policy, reference, together):
+    """What computes a row of a block otherwise than alone, in words."""
+    found, logits = first_difference(
+        model,
+        tokens,
+        lambda: copy.deepcopy(caches),
+        block,
+        alone=lambda: row_policy(alone(policy)),
+        together=lambda: row_policy(policy),
+    )
+    changed = any(
+        (np.concatenate([bits(part) for part in recorded]) != np.stack(computed)).any()
+        for recorded, computed in zip(logits, (reference[: block + 1], together))
+    )
+    doubt = " (recording it changed the logits, so this may not be where it starts)" if changed else ""
+    return f"{found or 'nothing that differs was seen while it was recorded'}{doubt}"
+
+
+def cell(result):
+    """A result, for a table."""
+    if result is None:
+        return "-"
+    if result.equal:
+        return "equal"
+    rows = f"{result.rows.count('x')} of {len(result.rows)} rows"
+    return rows if result.step_after else f"{rows}, and the step after"
 
 
 def device():

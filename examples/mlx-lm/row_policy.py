@@ -85,11 +85,19 @@ def row_policy(text, operations=None):
         _set(Hook())
 
 
-def kernels_of(compute):
-    """The names of the kernels that an evaluation on this thread asks for, in their order."""
+@contextmanager
+def recorded_kernels():
+    """A list that has, at the end, the names of the kernels that evaluations inside, on this thread, asked for."""
+    names = []
     _lib.mlx_row_record_kernels()
     try:
-        mx.eval(compute())
+        yield names
     finally:
-        names = _lib.mlx_row_recorded_kernels()
-    return names.decode().split()
+        names += _lib.mlx_row_recorded_kernels().decode().split()
+
+
+def kernels_of(compute):
+    """The names of the kernels that an evaluation on this thread asks for, in their order."""
+    with recorded_kernels() as names:
+        mx.eval(compute())
+    return names
