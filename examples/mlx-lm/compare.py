@@ -7,6 +7,7 @@ import itertools
 import os
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -76,9 +77,9 @@ def alone(policy):
     return policy if parse(policy).kind == WIDE else "default"
 
 
-def compare(setting, model, caches, blocks, policies, tokens, named=lambda policy: True):
+def compare(setting, model, caches, blocks, policies, tokens, named=lambda policy: True, operations=None):
     """A result for each block and policy. What computes a row otherwise is looked for if the policy is `named`, at the
-    first block that differs."""
+    first block that differs. With `operations`, only those follow the policy in a block."""
     references, searched = {}, set()
     for policy in policies:
         if alone(policy) not in references:
@@ -87,7 +88,7 @@ def compare(setting, model, caches, blocks, policies, tokens, named=lambda polic
     for block, policy in itertools.product(blocks, policies):
         start = time.monotonic()
         reference = references[alone(policy)]
-        with row_policy(policy):
+        with row_policy(policy, operations):
             rows, after = as_block(model, tokens, caches, block)
         different = rows != reference[:block]
         result = Result(
@@ -102,20 +103,14 @@ def compare(setting, model, caches, blocks, policies, tokens, named=lambda polic
         )
         if not result.equal and named(policy) and policy not in searched:
             searched.add(policy)
-            result.first = search(model, caches, tokens, block, policy, reference, [*rows, *after])
+            runs = partial(row_policy, alone(policy)), partial(row_policy, policy, operations)
+            result.first = search(model, caches, tokens, block, runs, reference, [*rows, *after])
         yield result
 
 
-def search(model, caches, tokens, block, policy, reference, together):
+def search(model, caches, tokens, block, runs, reference, together):
     """What computes a row of a block otherwise than alone, in words."""
-    found, logits = first_difference(
-        model,
-        tokens,
-        lambda: copy.deepcopy(caches),
-        block,
-        alone=lambda: row_policy(alone(policy)),
-        together=lambda: row_policy(policy),
-    )
+    found, logits = first_difference(model, tokens, lambda: copy.deepcopy(caches), block, *runs)
     changed = any(
         (np.concatenate([bits(part) for part in recorded]) != np.stack(computed)).any()
         for recorded, computed in zip(logits, (reference[: block + 1], together))

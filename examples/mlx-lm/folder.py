@@ -1,7 +1,6 @@
 """A model folder as mlx-lm's own loader reads it, a prompt for it, and caches of any length."""
 
 import importlib.util
-import json
 import sys
 import types
 
@@ -13,11 +12,6 @@ from tiny_models import mlx_lm, mlx_lm_version, new_caches
 CHUNK = 512
 TEXT = "Speculative decoding drafts several tokens and checks them in one pass. The output should be"
 EXPECTED = "expected a model folder as mlx_lm.convert writes it, with config.json and model*.safetensors"
-
-
-def _stand_in(name, **attributes):
-    sys.modules[name] = types.ModuleType(name)
-    vars(sys.modules[name]).update(attributes)
 
 
 def load(path):
@@ -33,9 +27,13 @@ def load(path):
         sys.exit(f"error: {path} has no model*.safetensors: {EXPECTED}; mlx_lm.convert makes one of other formats")
     # The loader imports them and needs neither here: folders are local, and `tokens_of` reads the tokenizer.
     mlx_lm("models.base")
-    _stand_in("mlx_lm.tokenizer_utils", TokenizerWrapper=None, load=None)
-    if importlib.util.find_spec("huggingface_hub") is None:
-        _stand_in("huggingface_hub", snapshot_download=None)
+    for name, attributes in (
+        ("mlx_lm.tokenizer_utils", {"TokenizerWrapper": None, "load": None}),
+        ("huggingface_hub", {"snapshot_download": None}),
+    ):
+        if name not in sys.modules and (name.startswith("mlx_lm.") or importlib.util.find_spec(name) is None):
+            sys.modules[name] = types.ModuleType(name)
+            vars(sys.modules[name]).update(attributes)
     try:
         return mlx_lm("utils").load_model(path)
     except (ValueError, KeyError, TypeError, OSError, RuntimeError, NotImplementedError) as error:
@@ -62,7 +60,9 @@ def tokens_of(path, text):
     """The tokens of a text; ends with a message if they cannot be had."""
     file = path / "tokenizer.json"
     if not file.is_file():
-        sys.exit(f"error: {path} has no tokenizer.json to read --prompt with; give the tokens themselves: --tokens 1,2,3")
+        sys.exit(
+            f"error: {path} has no tokenizer.json to read --prompt with; give the tokens themselves: --tokens 1,2,3"
+        )
     if importlib.util.find_spec("tokenizers") is None:
         sys.exit("error: --prompt needs the package tokenizers: pip install tokenizers, or give --tokens 1,2,3")
     from tokenizers import Tokenizer

@@ -52,7 +52,9 @@ def arguments(argv):
     prompt.add_argument("--prompt", help="text; needs the package tokenizers")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="the same from a file")
     prompt.add_argument("--tokens", type=listed(int), help="tokens of the prompt, with commas")
-    parser.add_argument("--policy", type=lambda text: text.split(","), default=POLICIES, help=f"default: {','.join(POLICIES)}")
+    parser.add_argument(
+        "--policy", type=lambda text: text.split(","), default=POLICIES, help=f"default: {','.join(POLICIES)}"
+    )
     parser.add_argument("--block", type=blocks, help="tokens in a block; default: 2-16, on a simulated device 2,5,16")
     parser.add_argument(
         "--up-to",

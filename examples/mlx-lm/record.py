@@ -15,7 +15,7 @@ import functools
 import hashlib
 import re
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
@@ -29,12 +29,18 @@ _METHODS = """
     __add__ __iadd__ __radd__ __sub__ __isub__ __rsub__ __mul__ __imul__ __rmul__ __truediv__ __itruediv__ __rtruediv__
     __div__ __rdiv__ __floordiv__ __ifloordiv__ __rfloordiv__ __mod__ __imod__ __rmod__ __eq__ __lt__ __le__ __gt__
     __ge__ __ne__ __neg__ __pos__ __matmul__ __imatmul__ __pow__ __rpow__ __ipow__ __invert__ __and__ __iand__ __or__
-    __ior__ __setitem__ __lshift__ __ilshift__ __rshift__ __irshift__ __xor__ __ixor__ __abs__ __getitem__ flatten reshape squeeze
-    abs square sqrt rsqrt reciprocal exp log log2 log10 sin cos log1p all any moveaxis swapaxes transpose sum prod min
-    max logcumsumexp logsumexp mean std var split argmin argmax cumsum cumprod cummax cummin round diagonal diag conj
-    view astype
+    __ior__ __lshift__ __ilshift__ __rshift__ __irshift__ __xor__ __ixor__ __abs__ __getitem__ __setitem__ flatten
+    reshape squeeze abs square sqrt rsqrt reciprocal exp log log2 log10 sin cos log1p all any moveaxis swapaxes
+    transpose sum prod min max logcumsumexp logsumexp mean std var split argmin argmax cumsum cumprod cummax cummin
+    round diagonal diag conj view astype
 """.split()
 _PROPERTIES = ["T", "mT"]
+# What moves values and computes none. A module that moves the rows of a block to other places is named itself.
+_MOVES = set("""
+    __getitem__ as_strided astype atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to concat concatenate
+    contiguous diag diagonal expand_dims flatten flip matrix_transpose moveaxis pad permute_dims repeat reshape roll slice
+    slice_update split squeeze stack swapaxes take take_along_axis tile transpose unflatten unstack view T mT
+""".split())
 _GATHERS = {"mx.gather_mm", "mx.gather_qmm", "mx.gather_qqmm"}
 
 # What the model itself is called, which has no path.
@@ -193,7 +199,11 @@ class _Pass:
             if kind.__module__ in ("builtins", "mlx.nn.layers.base"):
                 continue
             for name, function in list(vars(kind).items()):
-                if callable(function) and (name == "__call__" or name[0] != "_") and not isinstance(function, (type, staticmethod)):
+                if (
+                    callable(function)
+                    and (name == "__call__" or name[0] != "_")
+                    and not isinstance(function, (type, staticmethod))
+                ):
                     self._patch(kind, name, function, self._module_call)
         for kind in {type(cache) for cache in _all_caches(self.caches)}:
             for base in kind.__mro__:
@@ -257,7 +267,11 @@ class _Pass:
         occurrence = self.counts[label]
         self.counts[label] += 1
         stateful |= any(not isinstance(leaf, _PLAIN + (mx.array,)) for _, leaf in places)
-        plain = {place: _shown(leaf) for place, leaf in places if isinstance(leaf, _PLAIN) and not isinstance(leaf, mx.Stream)}
+        plain = {
+            place: _shown(leaf)
+            for place, leaf in places
+            if isinstance(leaf, _PLAIN) and not isinstance(leaf, mx.Stream)
+        }
         # A function that is being traced hands out arrays without values: what is inside is no operation of its own.
         try:
             _eval(list(given.values()))
@@ -282,11 +296,16 @@ class _Pass:
             return result
         _eval(list(made.values()))
         if leaf and all(id(array) in self.constants for array in given.values()):
-            key = f"{label.rsplit(': ')[-1]} {sorted(plain.items())} {[self.constants[id(a)][1] for a in given.values()]}"
+            key = (
+                f"{label.rsplit(': ')[-1]} {sorted(plain.items())} {[self.constants[id(a)][1] for a in given.values()]}"
+            )
             for place, array in made.items():
                 self.constants[id(array)] = (array, f"{key} {place}")
             return result
         outputs = {place: self.value(array) for place, array in made.items()}
+        if leaf and label.rsplit(".", 1)[-1] in _MOVES:
+            self.moved(outputs)
+            return result
         self.done((label, occurrence), given, inputs, outputs, made, plain, kernels, stateful, kwargs)
         return result
 
@@ -330,8 +349,11 @@ class Step(_Pass):
     def reduced(self, bits):
         return bits.shape, _digest(bits)
 
-    def done(self, key, given, inputs, outputs, made, plain, kernels, stateful, kwargs):
+    def moved(self, outputs):
         self.produced.update(value[1] for value in outputs.values() if not isinstance(value, str))
+
+    def done(self, key, given, inputs, outputs, made, plain, kernels, stateful, kwargs):
+        self.moved(outputs)
         picks = _picks(given, made, kwargs) if _is_gather(key) else {}
         self.calls[key] = Call(inputs, outputs, plain, kernels, picks)
 
@@ -349,6 +371,9 @@ class Block(_Pass):
 
     def reduced(self, bits):
         return bits
+
+    def moved(self, outputs):
+        pass
 
     def equal_input(self, value, calls, place, row):
         """Whether a row's operand is known to be that of its step."""
@@ -376,10 +401,13 @@ class Block(_Pass):
             return False
         rows = len(self.steps)
         part = line_up(value.shape, alone[0], row, rows)
-        if part is None or value.shape == alone[0] and row < rows - 1:
-            # One result for all rows is what the last step leaves, such as a state.
+        if part is None:
             return False
-        return _digest(value[part]) != alone[1]
+        digest = _digest(value[part])
+        if value.shape == alone[0]:
+            # One result for all rows is a state after the last of them, or that of a loop over the rows.
+            return row == rows - 1 and all(digest != call.outputs[place][1] for call in calls if place in call.outputs)
+        return digest != alone[1]
 
     def done(self, key, given, inputs, outputs, made, plain, kernels, stateful, kwargs):
         calls = [step.calls.get(key) for step in self.steps]
@@ -479,10 +507,10 @@ def first_difference(model, tokens, caches, block, alone, together):
         with Block(model, state, steps[block:], same_start=False) as after:
             last = model(mx.array(tokens[block : block + 1])[None], cache=state)
             _eval(last)
-    for difference in (after.found, after.first):
-        if difference:
-            difference.name, difference.row = f"{difference.name}, in the step after the block", block
-    return rows.found or rows.first or after.found or after.first, (logits, [made, last])
+    found, late = rows.found or rows.first, after.found or after.first
+    if not found and late:
+        found = replace(late, name=f"{late.name}, in the step after the block", row=block)
+    return found, (logits, [made, last])
 
 
 def _light(step):
