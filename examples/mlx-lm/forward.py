@@ -3,8 +3,9 @@
 A decoder that verifies drafted tokens computes M tokens in one forward pass and expects the logits that M steps of one
 token give. This runs both for small random models of real head counts and compares every bit of every row.
 
-The reference is computed under the policy `default` (for `wide`, under `wide`): one token at a time. Each policy then computes the first 2, 5 and
-16 of these tokens as a block, and one more token after the block, which sees what the block left in the caches.
+The reference is computed under the policy `default` (for `wide`, under `wide`): one token at a time. Each policy then
+computes the first 2, 5 and 16 of these tokens as a block, and one more token after the block, which sees what the block
+left in the caches.
 """
 
 import argparse
@@ -26,6 +27,8 @@ from tiny_models import MODELS, VOCABULARY, WINDOW, build, caches_after
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
 WEIGHTS = ["dense", "q4", "q6", "q8"]
 POLICIES = ["default", "narrow", "exact"]
+# 1,022 tokens: a block across 1,024 keys, from where GPUs of sizes d and s make two passes. lengths.py asks the device
+# for all such lengths, and model.py compares at each.
 PREFIXES = [8, 100, 1022]
 BLOCKS = [2, 5, 16]
 

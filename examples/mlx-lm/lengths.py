@@ -1,4 +1,4 @@
-"""At how many keys MLX computes attention by other kernels: where a block can meet a kernel that a single step does not.
+"""At how many keys MLX computes attention by other kernels: there a block can meet one that a single step does not.
 
 Nothing here repeats MLX's rules. The device is asked: one row of each shape of attention that the model has is computed
 over more and more keys, and libmlx names the kernels, with their number of blocks (`mlx_row_recorded_kernels`). The

@@ -15,10 +15,14 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+try:
+    import mlx.core as mx
+except ImportError as error:
+    sys.exit(f"error: this Python has no MLX ({error}); examples/mlx-lm/README.md says how to make a patched one")
+
 # `compare` comes before what imports mlx.nn: it records operations.
 from compare import Setting, cell, compare, device  # isort: skip
 
-import mlx.core as mx
 import numpy as np
 
 import folder
@@ -153,6 +157,11 @@ def main(argv=None):
         with lengths.shapes_seen() as shapes:
             tokens, dtype = continued(model, copy.deepcopy(caches), prompt[-1], MOST + 1)
         cases, left_out = starts(prompt, caches, shapes, limit, most)
+    window = folder.window(caches)
+    if window and len(prompt) + MOST > window:
+        print(
+            f"note: the prompt fills a ring cache of {window} positions, whose order no policy keeps (README.md, Limits)"
+        )
     for line in left_out:
         print(f"not compared: {line}")
     weights = "quantized" if config.get("quantization") or config.get("quantization_config") else "dense"

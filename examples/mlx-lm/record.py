@@ -38,8 +38,8 @@ _PROPERTIES = ["T", "mT"]
 # What moves values and computes none. A module that moves the rows of a block to other places is named itself.
 _MOVES = set("""
     __getitem__ as_strided astype atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to concat concatenate
-    contiguous diag diagonal expand_dims flatten flip matrix_transpose moveaxis pad permute_dims repeat reshape roll slice
-    slice_update split squeeze stack swapaxes take take_along_axis tile transpose unflatten unstack view T mT
+    contiguous diag diagonal expand_dims flatten flip matrix_transpose moveaxis pad permute_dims repeat reshape roll
+    slice slice_update split squeeze stack swapaxes take take_along_axis tile transpose unflatten unstack view T mT
 """.split())
 _GATHERS = {"mx.gather_mm", "mx.gather_qmm", "mx.gather_qqmm"}
 

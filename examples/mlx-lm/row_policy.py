@@ -45,7 +45,10 @@ Hook = ctypes.CFUNCTYPE(ctypes.c_uint64, Problem, ctypes.c_void_p)
 
 
 def _unavailable(library, lacks):
-    sys.exit(f"error: {library} {lacks}; expected a Metal or a simulated build of this repository (ci/mlx-lm.sh)")
+    sys.exit(
+        f"error: {library} {lacks}; expected MLX from a Metal or a simulated build of this repository "
+        "(examples/mlx-lm/README.md says how to make one)"
+    )
 
 
 def _load():
