@@ -35,12 +35,6 @@ _METHODS = """
     round diagonal diag conj view astype
 """.split()
 _PROPERTIES = ["T", "mT"]
-# What moves values and computes none. A module that moves the rows of a block to other places is named itself.
-_MOVES = set("""
-    __getitem__ as_strided astype atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to concat concatenate
-    contiguous diag diagonal expand_dims flatten flip matrix_transpose moveaxis pad permute_dims repeat reshape roll
-    slice slice_update split squeeze stack swapaxes take take_along_axis tile transpose unflatten unstack view T mT
-""".split())
 _GATHERS = {"mx.gather_mm", "mx.gather_qmm", "mx.gather_qqmm"}
 
 # What the model itself is called, which has no path.
@@ -290,8 +284,6 @@ class _Pass:
         else:
             result, kernels = compute(), []
         made = {place: leaf for place, leaf in _leaves([result]) if isinstance(leaf, mx.array)}
-        for array in made.values():
-            self.forget(array)
         if not made:
             return result
         _eval(list(made.values()))
@@ -303,9 +295,6 @@ class _Pass:
                 self.constants[id(array)] = (array, f"{key} {place}")
             return result
         outputs = {place: self.value(array) for place, array in made.items()}
-        if leaf and label.rsplit(".", 1)[-1] in _MOVES:
-            self.moved(outputs)
-            return result
         self.done((label, occurrence), given, inputs, outputs, made, plain, kernels, stateful, kwargs)
         return result
 
@@ -349,11 +338,8 @@ class Step(_Pass):
     def reduced(self, bits):
         return bits.shape, _digest(bits)
 
-    def moved(self, outputs):
-        self.produced.update(value[1] for value in outputs.values() if not isinstance(value, str))
-
     def done(self, key, given, inputs, outputs, made, plain, kernels, stateful, kwargs):
-        self.moved(outputs)
+        self.produced.update(value[1] for value in outputs.values() if not isinstance(value, str))
         picks = _picks(given, made, kwargs) if _is_gather(key) else {}
         self.calls[key] = Call(inputs, outputs, plain, kernels, picks)
 
@@ -372,15 +358,13 @@ class Block(_Pass):
     def reduced(self, bits):
         return bits
 
-    def moved(self, outputs):
-        pass
-
     def equal_input(self, value, calls, place, row):
         """Whether a row's operand is known to be that of its step."""
         alone = calls[row].inputs[place]
         if isinstance(value, str) or isinstance(alone, str):
             return isinstance(value, str) and value == alone
-        if _counts(value, alone):
+        if value.dtype.kind in "iu" and value.ndim < 2 and value.shape == alone[0]:
+            # A position or a number of tokens: what a step has another of than its block.
             return True
         part = line_up(value.shape, alone[0], row, len(self.steps))
         if part is None:
@@ -397,7 +381,7 @@ class Block(_Pass):
     def differs(self, value, calls, place, row):
         """Whether a row's result is known not to be that of its step."""
         alone = calls[row].outputs.get(place)
-        if alone is None or isinstance(value, str) or isinstance(alone, str) or _counts(value, alone):
+        if alone is None or isinstance(value, str) or isinstance(alone, str):
             return False
         rows = len(self.steps)
         part = line_up(value.shape, alone[0], row, rows)
@@ -458,11 +442,6 @@ class Block(_Pass):
         for where, names in (("alone", alone - block), ("in the block", block - alone)):
             if names:
                 yield f"only {where}: {', '.join(sorted(name.split(': ', 1)[1] for name in names))}"
-
-
-def _counts(value, alone):
-    """Whether an array has positions or numbers of tokens, which differ between a block and a step."""
-    return value.dtype.kind in "iu" and value.ndim < 2 and value.shape == alone[0]
 
 
 def _is_gather(key):

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 # `compare` comes before what imports mlx.nn: it records operations.
 from compare import Setting, compare  # isort: skip
@@ -19,6 +20,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 import lengths
+import record
 import model as script
 from record import first_difference
 from row_policy import ATTENTION, GATHER_MM, OPERATIONS, attention_alone, row_policy
@@ -110,6 +112,36 @@ def nothing_under_exact(root):
         assert mx.array_equal(mx.concatenate(alone, axis=1), mx.concatenate(together, axis=1))
 
 
+def rows_are_lined_up(root):
+    rows = 3
+    for block, alone, parts in [
+        # Rows; picks of rows; a convolution's window; keys; a state, which is no row's; something else.
+        ((1, 3, 8), (1, 1, 8), [(0, 1), (1, 2), (2, 3)]),
+        ((1, 12, 8), (1, 4, 8), [(0, 4), (4, 8), (8, 12)]),
+        ((1, 6, 8), (1, 4, 8), [(0, 4), (1, 5), (2, 6)]),
+        ((1, 13, 8), [(1, 11, 8), (1, 12, 8), (1, 13, 8)], [(0, 11), (0, 12), (None, None)]),
+        ((1, 4, 8), (1, 4, 8), [(None, None)] * 3),
+        ((1, 5, 8), (1, 4, 8), [None, (0, 4), None]),
+        ((3, 8), (1, 1, 8), [None] * 3),
+    ]:
+        for row, part in enumerate(parts):
+            shape = alone[row] if isinstance(alone, list) else alone
+            found = record.line_up(block, shape, row, rows)
+            expected = part and (slice(None), slice(*part), slice(None))
+            assert found == expected, f"{block}, {shape}, row {row}: {found}, expected {expected}"
+
+    # A state: step 1 takes what step 0 made, and the block begins with what step 0 began with.
+    states = [np.full((1, 4), value, np.float32) for value in range(3)]
+    described = [(state.shape, record._digest(state)) for state in states]
+    block = record.Block.__new__(record.Block)
+    block.steps = [SimpleNamespace(produced={described[1][1]}), SimpleNamespace(produced=set())]
+    calls = [SimpleNamespace(inputs={"0": state}) for state in described[:2]]
+    assert block.equal_input(states[0], calls, "0", 1)
+    assert not block.equal_input(states[2], calls, "0", 1)
+    calls[1].inputs["0"] = described[2]
+    assert not block.equal_input(states[0], calls, "0", 1)
+
+
 def lengths_of_every_class(root):
     """The search steps over no change: libmlx's rules for GPUs of other sizes, asked at every number of keys."""
     ask, most = lengths.kernels_at, 70000
@@ -121,6 +153,8 @@ def lengths_of_every_class(root):
             found = lengths.changes(lengths.Shape(*heads, 128, 128, mx.float32, sinks), most)
             every = [keys for keys in range(2, most + 1) if rules[keys - 1] != rules[keys - 2]]
             assert found == every, f"class {size}, {heads}: {found}, and libmlx says {every}"
+        lengths.kernels_at = lambda shape, keys: keys // 300
+        assert lengths.changes(None, 1000) == [300, 600, 900]
     finally:
         lengths.kernels_at = ask
 
@@ -189,6 +223,16 @@ class ThroughNumpy(Fault):
         return mx.array(y) * 2
 
 
+class InPlace(Fault):
+    """What a module returns was changed after an operation made it."""
+
+    def __call__(self, x):
+        y = self.inner(x)
+        if x.shape[1] > 1:
+            y[:, -1] = 0
+        return y
+
+
 class OwnKernel(Fault):
     def __init__(self, inner):
         super().__init__(inner)
@@ -240,6 +284,27 @@ def a_module(root):
     )
     expect(first(planted(layer, ThroughNumpy), 3), "model.layers.1.mlp.down_proj (ThroughNumpy), row 1")
     expect(first(planted(layer, OtherRows), 3), "model.layers.1.mlp.down_proj")
+    expect(
+        first(planted(layer, InPlace), 3),
+        "model.layers.1.mlp.down_proj (InPlace), row 2; only in the block: array.__setitem__",
+    )
+
+
+class Turned(Fault):
+    """Positions are an array here, which a block has one of and each step another."""
+
+    def __call__(self, x, offset):
+        y = self.inner(x, offset=offset)
+        if x.shape[2] > 1:
+            y[..., -1, :] = 0
+        return y
+
+
+def a_rotation(root):
+    model = build("gemma4_text", gemma4(4, 2, 1), mx.float32, "q4", SEED)
+    attention = model.model.layers[0].self_attn
+    attention.rope = Turned(attention.rope)
+    expect(first(model, 3), "model.layers.0.self_attn.rope (Turned), row 2")
 
 
 def a_kernel_and_a_compiled_function(root):
@@ -298,11 +363,13 @@ def messages(root):
 TESTS = [
     a_folder_under_default_and_exact,
     nothing_under_exact,
+    rows_are_lined_up,
     lengths_of_every_class,
     attention_across_a_change,
     sorted_picks,
     a_wrapped_ring,
     a_module,
+    a_rotation,
     a_kernel_and_a_compiled_function,
     a_cache,
     messages,
