@@ -10,6 +10,7 @@
 # from PyPI (ci/python-env.sh says what that needs). mlx-lm comes from PyPI, pinned in examples/mlx-lm/requirements.txt.
 # MTL_SIM_ARCH names the device (applegpu_g15d). Exits with 1 if a row differs where it must not.
 set -euo pipefail
+from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mode=core
@@ -47,7 +48,12 @@ oracle)
     [[ ! -e target/mlx/current ]] || unset MLX_OVERLAY_PREFIX
     MLX_LM_PYTHON=$env/bin/python exec cargo test --workspace --test oracle "$@"
     ;;
-model) exec "$env/bin/python" examples/mlx-lm/model.py "$@" ;;
+model)
+    # Paths are those of who calls.
+    script=$PWD/examples/mlx-lm/model.py
+    cd "$from"
+    exec "$env/bin/python" "$script" "$@"
+    ;;
 test) exec "$env/bin/python" examples/mlx-lm/self_test.py "$@" ;;
 reports) exec "$env/bin/python" examples/mlx-lm/mlxcel_1279.py "$@" ;;
 core) exec "$env/bin/python" examples/mlx-lm/forward.py "$@" ;;

@@ -94,8 +94,7 @@ def verdict(results, policies):
     for result in results:
         if result.policy != "default" and not result.equal:
             case = f"{result.model} {result.dtype} {result.weights}, prefix {result.prefix}, block {result.block}"
-            first = f"; first: {result.first}" if result.first else ""
-            wrong.append(f"{result.policy} does not keep the bits of single steps: {case}: {cell(result)}{first}")
+            wrong.append(f"{result.policy} does not keep the bits of single steps: {case}: {cell(result)}")
     if "default" in policies:
         for name in dict.fromkeys(result.model for result in results):
             if all(result.equal for result in results if result.model == name and result.policy == "default"):
@@ -194,6 +193,8 @@ def main():
             print(json.dumps(line), file=output, flush=True)
         case = f"{result.model} {result.dtype} {result.weights} prefix {result.prefix} block {result.block}"
         print(f"{limit + ': ' if limit else ''}{case} {result.policy}: {cell(result)} ({result.seconds} s)", flush=True)
+        if result.first:
+            print(f"  first: {result.first}", flush=True)
         shown.append(result)
 
     shown = []

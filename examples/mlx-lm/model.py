@@ -11,6 +11,7 @@ Exit codes: 0 every policy but `default` keeps all bits, 1 a row differs or an e
 import argparse
 import copy
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -84,7 +85,7 @@ def prompt_of(args, config):
         tokens = np.random.default_rng(5).integers(0, folder.vocabulary(config), 24).tolist()
         what = "random tokens, as there is no tokenizer.json or no package tokenizers"
     else:
-        text, what = args.prompt or folder.TEXT, "text"
+        text, what = folder.TEXT if args.prompt is None else args.prompt, "text"
         if args.prompt_file:
             try:
                 text = args.prompt_file.read_text(encoding="utf-8")
@@ -146,8 +147,8 @@ def main(argv=None):
     most = folder.context(config)
     if most and len(prompt) + MOST > most:
         sys.exit(
-            f"error: the prompt has {len(prompt)} tokens and the longest block {MOST} more, and {args.folder}/config.json "
-            f"says {most} positions; expected a prompt of up to {most - MOST} tokens"
+            f"error: the prompt has {len(prompt)} tokens and the longest block {MOST} more, and "
+            f"{args.folder}/config.json says {most} positions; expected a prompt of up to {most - MOST} tokens"
         )
     print(", ".join(f"{name} {value}" for name, value in facts.items() if value))
     print(f"{args.folder}: {config.get('model_type')}; prompt: {what}, {len(prompt)} tokens", flush=True)
@@ -160,7 +161,7 @@ def main(argv=None):
     window = folder.window(caches)
     if window and len(prompt) + MOST > window:
         print(
-            f"note: the prompt fills a ring cache of {window} positions, whose order no policy keeps (README.md, Limits)"
+            f"note: the prompt fills a ring cache of {window} positions, and no policy keeps its order (README.md, Limits)"
         )
     for line in left_out:
         print(f"not compared: {line}")
@@ -198,3 +199,7 @@ if __name__ == "__main__":
         sys.exit(main())
     except RuntimeError as error:
         sys.exit(f"error: {error}")
+    except BrokenPipeError:
+        # Who reads has seen enough. Python would fail again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

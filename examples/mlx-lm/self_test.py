@@ -88,7 +88,8 @@ def a_folder_under_default_and_exact(root):
     expect(
         text,
         "block of 5, default: 5 of 5 rows, and the step after",
-        "first: model.layers.0.self_attn.q_proj: mx.quantized_matmul, row 0; alone affine_qmv, in the block affine_qmv_wide",
+        "first: model.layers.0.self_attn.q_proj: mx.quantized_matmul, row 0",
+        "alone affine_qmv, in the block affine_qmv_wide",
         "block of 5, exact: equal",
         "Every bit of the logits is that of single tokens under exact.",
     )
