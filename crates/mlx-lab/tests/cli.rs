@@ -911,7 +911,13 @@ fn wrong_usage_is_told() -> Outcome {
             "/no/such/program",
         ),
         (
-            &["calibrate", "--out", "/dev/null", "--from", "/no/such/report"],
+            &[
+                "calibrate",
+                "--out",
+                "/dev/null",
+                "--from",
+                "/no/such/report",
+            ],
             1,
             "/no/such/report",
         ),
