@@ -26,12 +26,6 @@ namespace {
 
 namespace core = mlx::core;
 
-RawStream from_mlx(core::Stream stream) {
-  auto device =
-      stream.device == core::Device::cpu ? DeviceKind::Cpu : DeviceKind::Gpu;
-  return RawStream{device, stream.index};
-}
-
 // Bytes of an array, or an exception if that number cannot be represented.
 std::size_t checked_bytes(const core::Shape& shape, core::Dtype dtype) {
   std::size_t bytes = core::size_of(dtype);
@@ -115,6 +109,12 @@ core::Dtype to_mlx(ElementKind kind) {
 
 core::Stream to_mlx(RawStream stream) {
   return core::Stream(stream.index, to_mlx(stream.device));
+}
+
+RawStream from_mlx(core::Stream stream) {
+  auto device =
+      stream.device == core::Device::cpu ? DeviceKind::Cpu : DeviceKind::Gpu;
+  return RawStream{device, stream.index};
 }
 
 core::QuantizationMode mode_of(const WeightFormat& format) {

@@ -17,6 +17,7 @@ namespace mlx_overlay {
 mlx::core::Device to_mlx(DeviceKind device);
 mlx::core::Dtype to_mlx(ElementKind kind);
 mlx::core::Stream to_mlx(RawStream stream);
+RawStream from_mlx(mlx::core::Stream stream);
 
 // The mode of a format that was checked.
 mlx::core::QuantizationMode mode_of(const WeightFormat& format);

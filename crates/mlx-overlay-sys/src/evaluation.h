@@ -33,7 +33,9 @@ class Flight {
   };
 };
 
-std::unique_ptr<Flight> start(rust::Slice<const ArrayRef> arrays);
+std::unique_ptr<Flight> start(
+    rust::Slice<const ArrayRef> arrays,
+    rust::Vec<RawStream>& streams);
 bool is_over(const Flight& flight);
 void finish(const Flight& flight);
 void eval(rust::Slice<const ArrayRef> arrays);

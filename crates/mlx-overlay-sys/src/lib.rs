@@ -466,8 +466,9 @@ mod bridge {
         /// An evaluation that was started. Not `Send`.
         type Flight;
 
-        /// Starts the evaluation of arrays. An error leaves nothing of it running.
-        fn start(arrays: &[ArrayRef]) -> Result<UniquePtr<Flight>>;
+        /// Starts the evaluation of arrays, and adds the streams that have part in it before anything runs. An error
+        /// leaves nothing of it running; it may be one of earlier work on these streams, which MLX then forgets.
+        fn start(arrays: &[ArrayRef], streams: &mut Vec<RawStream>) -> Result<UniquePtr<Flight>>;
         /// Whether it is over, well or badly.
         fn is_over(flight: &Flight) -> Result<bool>;
         /// Waits until it is over. An error, however often this is called, if any work failed on one of its streams.

@@ -169,7 +169,11 @@ impl Array {
         let raw = self.raw()?;
         let stream = stream::current()?;
         // SAFETY: the array was evaluated, and no evaluation that it depends on failed: `eval` refuses it then.
-        let settled = unsafe { sys::settle(raw, stream) }?;
+        let settled = unsafe { sys::settle(raw, stream) }.map_err(|error| {
+            let error = error.into();
+            state::fail_those_on(&[stream], &error);
+            error
+        })?;
         Evaluated::new(settled, self.shape().to_vec(), self.dtype())
     }
 

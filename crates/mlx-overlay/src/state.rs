@@ -10,13 +10,15 @@ use std::collections::HashSet;
 use std::rc::{Rc, Weak};
 
 use cxx::UniquePtr;
-use mlx_overlay_sys as sys;
+use mlx_overlay_sys::{self as sys, DeviceKind, RawStream};
 
 use crate::{Error, Result};
 
 thread_local! {
     /// Counts this thread's failed evaluations.
     static FAILURES: Cell<u64> = const { Cell::new(0) };
+    /// This thread's evaluations of which it is not known how they end, or nobody was told; the earliest first.
+    static OPEN: RefCell<Vec<Weak<Flight>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The state of one array.
@@ -40,6 +42,8 @@ enum Progress {
 /// An evaluation that was started.
 struct Flight {
     raw: UniquePtr<sys::Flight>,
+    /// Those that have part in it.
+    streams: Vec<RawStream>,
     /// Others whose results it uses.
     after: RefCell<Vec<Rc<Flight>>>,
     outcome: Cell<Option<Outcome>>,
@@ -225,16 +229,43 @@ impl Flight {
             flight.look();
             flight.require_not_failed()?;
         }
-        let raw = sys::start(arrays)?;
+        notice();
+        let mut streams = Vec::new();
+        let raw = sys::start(arrays, &mut streams).map_err(|error| {
+            let error = error.into();
+            if !is_refused_memory(&error) {
+                fail_those_on(&streams, &error);
+            }
+            error
+        })?;
         let lazy = reached.lazy.iter();
         let with_others = lazy.filter(|state| !state.beside.borrow().is_empty());
-        Ok(Rc::new(Self {
+        let flight = Rc::new(Self {
             raw,
+            streams,
             after: RefCell::new(reached.flights.clone()),
             outcome: Cell::new(None),
             why: RefCell::default(),
             members: with_others.map(Rc::downgrade).collect(),
-        }))
+        });
+        OPEN.with_borrow_mut(|open| open.push(Rc::downgrade(&flight)));
+        Ok(flight)
+    }
+
+    fn is_open(&self) -> bool {
+        self.outcome.get().is_none()
+    }
+
+    fn is_on(&self, streams: &[RawStream]) -> bool {
+        self.streams.iter().any(|stream| streams.contains(stream))
+    }
+
+    fn fail(&self) {
+        self.outcome.set(Some(Outcome::Failed));
+        FAILURES.set(FAILURES.get() + 1);
+        for state in self.members.iter().filter_map(Weak::upgrade) {
+            state.lose_those_beside();
+        }
     }
 
     /// Takes notice if it is over. Whoever never waits would else keep every evaluation there was.
@@ -278,16 +309,18 @@ impl Flight {
         // All of them, failed or not: after this nothing of it runs.
         let earlier = earlier.fold(Ok(()), Result::and);
         let own = sys::finish(&self.raw).map_err(Error::from);
+        let failed_here = own.as_ref().err().cloned();
         let result = earlier.and(own);
         if let Err(error) = &result {
             if is_refusal(error) {
                 *self.after.borrow_mut() = before;
                 return result;
             }
-            self.outcome.set(Some(Outcome::Failed));
-            FAILURES.set(FAILURES.get() + 1);
-            for state in self.members.iter().filter_map(Weak::upgrade) {
-                state.lose_those_beside();
+            self.fail();
+            // The caller is told.
+            self.why.take();
+            if let Some(error) = failed_here {
+                fail_those_on(&self.streams, &error);
             }
         } else {
             self.outcome.set(Some(Outcome::Good));
@@ -299,6 +332,7 @@ impl Flight {
 /// Evaluates arrays and waits for them.
 pub(crate) fn evaluate(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> Result<()> {
     refuse_in_hook()?;
+    notice();
     let reached = Reached::from(outputs);
     let run = || {
         if reached.lazy.is_empty() {
@@ -328,6 +362,79 @@ pub(crate) fn start(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> Resu
         state.end(Progress::Started(flight.clone()));
     }
     Ok(())
+}
+
+/// Ends the evaluations that are over. To be called before what may take an error of a stream away: afterwards nobody
+/// can tell whether it was theirs.
+fn notice() {
+    let open: Vec<_> = OPEN.with_borrow(|open| open.iter().filter_map(Weak::upgrade).collect());
+    let mut busy: Vec<RawStream> = Vec::new();
+    for flight in &open {
+        // On a stream one after another.
+        if !flight.is_on(&busy) {
+            flight.look();
+            if flight.is_open() {
+                busy.extend(&flight.streams);
+            }
+        }
+    }
+    OPEN.with_borrow_mut(|open| {
+        let is_of_interest = |flight: &Flight| flight.is_open() || flight.why.borrow().is_some();
+        open.retain(|flight| {
+            flight
+                .upgrade()
+                .is_some_and(|flight| is_of_interest(&flight))
+        });
+    });
+}
+
+/// Waits until all that was started on a stream is over.
+pub(crate) fn synchronize(stream: RawStream) -> Result<()> {
+    refuse_in_hook()?;
+    notice();
+    if let Err(error) = sys::synchronize(stream) {
+        let error = error.into();
+        fail_those_on(&[stream], &error);
+        return Err(error);
+    }
+    // Its error may have been noticed before.
+    let open: Vec<_> = OPEN.with_borrow(|open| open.iter().filter_map(Weak::upgrade).collect());
+    let mut on_it = open.iter().filter(|flight| flight.is_on(&[stream]));
+    match on_it.find_map(|flight| flight.why.borrow().clone()) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// Fails the evaluations on these streams of which it is not known how they end.
+///
+/// MLX keeps one error a stream, throws it once, and then forgets it. So when it was thrown, what failed before it and
+/// had not been waited for looks like a success afterwards.
+pub(crate) fn fail_those_on(streams: &[RawStream], error: &Error) {
+    if is_refusal(error) {
+        return;
+    }
+    let open: Vec<_> = OPEN.with_borrow(|open| open.iter().filter_map(Weak::upgrade).collect());
+    for flight in open {
+        if flight.is_open() && flight.is_on(streams) {
+            flight.fail();
+            *flight.why.borrow_mut() = Some(error.clone());
+        }
+    }
+}
+
+/// Whether it is memory that the calling thread did not get. On a GPU no other thread allocates, so that it is no
+/// stream's error.
+fn is_refused_memory(error: &Error) -> bool {
+    let of_gpu = |flight: &Flight| {
+        let mut streams = flight.streams.iter();
+        streams.all(|stream| stream.device == DeviceKind::Gpu)
+    };
+    let open = |open: &Vec<Weak<Flight>>| {
+        let mut flights = open.iter().filter_map(Weak::upgrade);
+        flights.all(|flight| of_gpu(&flight))
+    };
+    matches!(error, Error::OutOfMemory { bytes } if *bytes > 0) && OPEN.with_borrow(open)
 }
 
 /// Whether MLX was not entered.

@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 
 use mlx_overlay_sys::{self as sys, RawStream};
 
-use crate::{Device, Result};
+use crate::{Device, Result, state};
 
 thread_local! {
     /// The stream that operations of this thread are built on; the preferred device's default one
@@ -103,10 +103,7 @@ impl Stream {
     ///
     /// [`crate::Error::InPolicyHook`] inside of a policy hook; MLX's, that of a failed kernel included.
     pub fn synchronize(&self) -> Result<()> {
-        if sys::in_policy_hook() {
-            return Err(crate::Error::InPolicyHook);
-        }
-        Ok(sys::synchronize(self.raw)?)
+        state::synchronize(self.raw)
     }
 
     pub(crate) fn raw(&self) -> RawStream {

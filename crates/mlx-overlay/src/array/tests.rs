@@ -144,3 +144,46 @@ fn deep_graphs_of_states_need_no_deep_stack() {
     };
     small.spawn(work).unwrap().join().unwrap();
 }
+
+/// MLX keeps one error a stream: two that fail leave one, and whoever is given it leaves none for the other.
+#[test]
+fn an_error_that_stands_for_two_fails_both() {
+    let a = array();
+    let wait_for_first: [fn(&Stream, &Array) -> Result<()>; 2] = [
+        |_, first| first.evaluate().map(drop),
+        |stream, _| stream.synchronize(),
+    ];
+    for wait in wait_for_first {
+        let stream = cpu();
+        let first = failing(&a, &stream);
+        let second = failing(&a, &stream);
+        // Long enough to be on its way when the error is given out.
+        let side = 256;
+        let last = stream.scope(|| {
+            let identity: Vec<f32> = (0..side * side)
+                .map(|i| if i % (side + 1) == 0 { 1.0 } else { 0.0 })
+                .collect();
+            let identity = Array::from_slice(&identity, &[side, side])?;
+            let mut last = matmul(&slow_like(&second, side)?, &identity)?;
+            for _ in 0..100 {
+                last = matmul(&last, &identity)?;
+            }
+            Ok::<_, Error>(last)
+        });
+        let last = last.unwrap();
+        crate::async_eval([&first]).unwrap();
+        crate::async_eval([&last]).unwrap();
+        assert!(wait(&stream, &first).is_err());
+        assert!(last.to_vec::<f32>().is_err());
+        assert_eq!(last.to_vec::<f32>().unwrap_err(), Error::Lost);
+        // What comes after has nothing to do with it.
+        let next = stream.scope(|| matmul(&a, &a)).unwrap();
+        assert_eq!(next.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
+    }
+}
+
+/// A square matrix that depends on an array.
+fn slow_like(array: &Array, side: usize) -> Result<Array> {
+    let first = crate::slice(array, &[0..1, 0..1])?;
+    add(&Array::zeros(&[side, side], crate::Dtype::F32)?, &first)
+}
