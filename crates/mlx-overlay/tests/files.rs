@@ -282,3 +282,49 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
         ["behind", "link", "second", "w.safetensors"]
     );
 }
+
+/// What could not be read again, or would be lost, is refused before anything is written.
+#[test]
+fn what_the_format_cannot_hold_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let a = array(&[1u8], &[1]);
+    let long = "x".repeat(100_000_001);
+    let refusals = [
+        save_safetensors(&path, [("__metadata__", &a)], NONE),
+        save_safetensors(&path, [("w", &a), ("w", &a)], NONE),
+        save_safetensors(&path, [("w", &a)], [("k", "1"), ("k", "2")]),
+        save_safetensors(&path, [("w", &a)], [("k", long.as_str())]),
+    ];
+    for (refusal, why) in refusals.into_iter().zip([
+        "can be called \"__metadata__\"",
+        "\"w\" is there twice",
+        "\"k\" is there twice",
+        "at most 100000000 can be read",
+    ]) {
+        let error = refusal.unwrap_err();
+        assert!(matches!(error, Error::File { .. }), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+/// Extents whose product overflows, but for the last, which is 0.
+#[test]
+fn an_empty_array_of_large_extents_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let most = (1 << 31) - 1;
+    let empty = array::<u8>(&[], &[most, most, most, 0]);
+    save_safetensors(&path, [("w", &empty)], NONE).unwrap();
+    let read = load_safetensors(&path).unwrap();
+    assert_eq!(read["w"].shape(), empty.shape());
+}
+
+/// Its size is said to be 0, and there are bytes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_of_no_size_is_refused() {
+    let error = SafetensorsFile::open("/proc/self/maps").unwrap_err();
+    assert!(matches!(error, Error::File { .. }), "{error}");
+}

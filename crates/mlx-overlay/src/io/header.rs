@@ -47,7 +47,7 @@ const NAMES: [(&str, Dtype); 14] = [
     ("F8_E8M0", Dtype::U8),
 ];
 
-const METADATA: &str = "__metadata__";
+pub(super) const METADATA: &str = "__metadata__";
 
 impl Entry {
     pub(super) fn dtype(&self) -> Option<Dtype> {
@@ -129,7 +129,8 @@ pub(super) fn text<'a>(
         let kind = NAMES.iter().find(|&&(_, other)| other == dtype);
         let (kind, _) = kind.expect("every type has a name");
         let start = offset;
-        offset += shape.iter().product::<usize>() * dtype.size();
+        let count = elements(shape).expect("the array is there");
+        offset += count * dtype.size();
         parts.push(format!(
             r#"{}:{{"dtype":"{kind}","shape":{shape:?},"data_offsets":[{start},{offset}]}}"#,
             quoted(name),

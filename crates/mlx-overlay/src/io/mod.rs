@@ -71,7 +71,7 @@ impl SafetensorsFile {
         file.read_exact(&mut length)
             .map_err(|_| no_such(&format!("{} bytes are too few", about.len())))?;
         let length_of_header = u64::from_le_bytes(length);
-        if length_of_header > LARGEST_HEADER.min(about.len() - 8) {
+        if length_of_header > LARGEST_HEADER.min(about.len().saturating_sub(8)) {
             let why = format!("it begins like one with a header of {length_of_header} bytes");
             return Err(no_such(&why));
         }
@@ -134,7 +134,8 @@ impl SafetensorsFile {
         }
         let offset = self.data + entry.offsets.start;
         let shape = extents(&entry.shape)?;
-        let raw = sys::from_file(self.file.as_raw_fd(), offset, &shape, dtype.raw());
+        // SAFETY: the file is open as long as this is.
+        let raw = unsafe { sys::from_file(self.file.as_raw_fd(), offset, &shape, dtype.raw()) };
         match raw.map_err(Error::from) {
             Ok(raw) => Array::known(raw),
             Err(Error::Mlx(problem)) => Err(self.error(format!("{name}: {problem}"))),
@@ -178,17 +179,25 @@ pub fn load_safetensors(path: impl AsRef<Path>) -> Result<BTreeMap<String, Array
 ///
 /// # Errors
 ///
-/// [`Error::File`] if it cannot be written; those of [`crate::eval()`].
+/// [`Error::File`] if it cannot be written, and for a name that is given twice, an array called `__metadata__` or names
+/// that are too long for the format; those of [`crate::eval()`].
 pub fn save_safetensors<'a>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (impl Into<String>, &'a Array)>,
     metadata: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let arrays: BTreeMap<String, &Array> = arrays
-        .into_iter()
-        .map(|(name, array)| (name.into(), array))
-        .collect();
+    let refused = |problem: String| Error::File {
+        path: path.to_owned(),
+        problem,
+    };
+    let arrays = by_name(arrays).map_err(refused)?;
+    let metadata = by_name(metadata.into_iter().map(|(key, value)| (key, value.into())));
+    let metadata: BTreeMap<String, String> = metadata.map_err(refused)?;
+    if arrays.contains_key(header::METADATA) {
+        let reserved = format!("no array can be called {:?}", header::METADATA);
+        return Err(refused(reserved));
+    }
     crate::eval(arrays.values().copied())?;
     let mut contents = Vec::with_capacity(arrays.len());
     for (name, array) in arrays {
@@ -196,14 +205,16 @@ pub fn save_safetensors<'a>(
     }
     // The widest first: each then lies at a multiple of its width.
     contents.sort_by_key(|(_, array)| std::cmp::Reverse(array.dtype().size()));
-    let metadata: BTreeMap<String, String> = metadata
-        .into_iter()
-        .map(|(key, value)| (key.into(), value.into()))
-        .collect();
     let abouts = contents
         .iter()
         .map(|(name, array)| (name.as_str(), array.dtype(), array.shape()));
     let header = header::text(&metadata, abouts);
+    if header.len() as u64 > LARGEST_HEADER {
+        return Err(refused(format!(
+            "its header would have {} bytes, and at most {LARGEST_HEADER} can be read",
+            header.len()
+        )));
+    }
     let write = |file: &mut File| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(header.as_bytes())?;
@@ -211,8 +222,20 @@ pub fn save_safetensors<'a>(
             .iter()
             .try_for_each(|(_, array)| file.write_all(array.as_bytes()))
     };
-    put::put(path, write).map_err(|problem| Error::File {
-        path: path.to_owned(),
-        problem: problem.to_string(),
-    })
+    put::put(path, write).map_err(|problem| refused(problem.to_string()))
+}
+
+/// What is named, each name once.
+fn by_name<T>(
+    named: impl IntoIterator<Item = (impl Into<String>, T)>,
+) -> std::result::Result<BTreeMap<String, T>, String> {
+    let mut all = BTreeMap::new();
+    for (name, value) in named {
+        let name = name.into();
+        if all.contains_key(&name) {
+            return Err(format!("{name:?} is there twice"));
+        }
+        all.insert(name, value);
+    }
+    Ok(all)
 }
