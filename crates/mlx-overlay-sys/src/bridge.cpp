@@ -50,10 +50,8 @@ std::size_t checked_bytes(const core::Shape& shape, core::Dtype dtype) {
 
 // A new array over memory that nobody has written yet.
 core::array allocate(core::Shape shape, core::Dtype dtype) {
+  check_bytes(shape, dtype);
   auto bytes = checked_bytes(shape, dtype);
-  if (bytes > core::get_memory_limit()) {
-    throw std::runtime_error(no_memory(bytes));
-  }
   auto data = core::allocator::malloc(bytes);
   if (bytes > 0 && data.buffer().raw_ptr() == nullptr) {
     throw std::runtime_error(no_memory(bytes));
@@ -121,11 +119,15 @@ core::QuantizationMode mode_of(const WeightFormat& format) {
   return static_cast<core::QuantizationMode>(format.mode);
 }
 
-std::unique_ptr<Array> wrap(core::array value) {
-  auto bytes = checked_bytes(value.shape(), value.dtype());
+void check_bytes(const core::Shape& shape, core::Dtype dtype) {
+  auto bytes = checked_bytes(shape, dtype);
   if (bytes > core::get_memory_limit()) {
     throw std::runtime_error(no_memory(bytes));
   }
+}
+
+std::unique_ptr<Array> wrap(core::array value) {
+  check_bytes(value.shape(), value.dtype());
   return std::make_unique<Array>(std::move(value));
 }
 

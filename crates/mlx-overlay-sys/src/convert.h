@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -19,11 +20,18 @@ mlx::core::Dtype to_mlx(ElementKind kind);
 mlx::core::Stream to_mlx(RawStream stream);
 RawStream from_mlx(mlx::core::Stream stream);
 
+inline mlx::core::Shape extents(rust::Slice<const std::int32_t> values) {
+  return {values.begin(), values.end()};
+}
+
 // The mode of a format that was checked.
 mlx::core::QuantizationMode mode_of(const WeightFormat& format);
 
 // The text of the error for want of so many bytes.
 std::string no_memory(std::size_t bytes);
+
+// Refuses what has so many bytes that it is larger than MLX's memory limit.
+void check_bytes(const mlx::core::Shape& shape, mlx::core::Dtype dtype);
 
 // Refuses what is larger than MLX's memory limit: its CPU allocator does not
 // report that it failed, and kernels would write through null.

@@ -1,5 +1,4 @@
-// Operations element by element; see lib.rs for what each function
-// does.
+// Operations element by element; see lib.rs for what each function does.
 
 #pragma once
 

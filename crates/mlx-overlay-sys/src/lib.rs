@@ -51,7 +51,8 @@
 //! stay on their thread, for [`Array`] is not `Send`. An evaluation succeeds only if the work on
 //! every stream that had part in it did (`src/evaluation.h`).
 //!
-//! One function is `unsafe`, [`settle`]: only its caller knows whether an earlier evaluation failed.
+//! Two functions are `unsafe`: [`settle`], for only its caller knows whether an earlier evaluation failed, and
+//! [`from_file`], which takes a raw descriptor.
 //! What the bridge does *not* promise, and `mlx-overlay` does: errors of types, and that what is
 //! computed after a failed evaluation has the values that it should.
 
@@ -448,7 +449,11 @@ mod bridge {
         /// Copies bytes into a new array. Their number must fit shape and kind.
         fn from_bytes(bytes: &[u8], shape: &[i32], kind: ElementKind) -> Result<UniquePtr<Array>>;
         /// Reads a new array, row-major, from an open file at this offset.
-        fn from_file(
+        ///
+        /// # Safety
+        ///
+        /// The descriptor is open, and stays so meanwhile.
+        unsafe fn from_file(
             file: i32,
             offset: u64,
             shape: &[i32],

@@ -97,6 +97,7 @@ bool on_main_thread() {
 // one first that never ends.
 void choose_main_thread() {
   if (on_main_thread()) {
+    core::is_main_thread();
     return;
   }
   // Shared: the waiter may be gone before it has been told.
@@ -145,6 +146,10 @@ void prepare_process() {
           ", the prefix says " MLX_OVERLAY_VERSION
           ": run `cargo xtask build` again");
     }
+    // First: what follows makes threads, which a child of fork() lacks.
+    if (::pthread_atfork(nullptr, nullptr, [] { forked = true; }) != 0) {
+      throw std::runtime_error("mlx-overlay: pthread_atfork failed");
+    }
     choose_main_thread();
     core::get_streams();
     make_devices();
@@ -155,9 +160,6 @@ void prepare_process() {
     };
     if (std::atexit(close) != 0) {
       throw std::runtime_error("mlx-overlay: atexit failed");
-    }
-    if (::pthread_atfork(nullptr, nullptr, [] { forked = true; }) != 0) {
-      throw std::runtime_error("mlx-overlay: pthread_atfork failed");
     }
   });
 }

@@ -1,5 +1,4 @@
-// What MLX's allocator holds; see lib.rs for what each function
-// does.
+// What MLX's allocator holds; see lib.rs for what each function does.
 
 #pragma once
 

@@ -24,6 +24,7 @@ std::optional<core::array> given(rust::Slice<const ArrayRef> some) {
 
 std::unique_ptr<Array>
 rms_norm(const Array& x, const Array& weight, float eps, RawStream stream) {
+  check_bytes(operand(x).shape(), core::float32);
   return wrap(
       core::fast::rms_norm(operand(x), operand(weight), eps, to_mlx(stream)));
 }
@@ -34,6 +35,7 @@ std::unique_ptr<Array> layer_norm(
     rust::Slice<const ArrayRef> bias,
     float eps,
     RawStream stream) {
+  check_bytes(operand(x).shape(), core::float32);
   return wrap(core::fast::layer_norm(
       operand(x), given(weight), given(bias), eps, to_mlx(stream)));
 }
@@ -75,6 +77,12 @@ std::unique_ptr<Array> attention(
     throw std::invalid_argument(
         "mlx-overlay: keys of " + std::to_string(k.shape(2)) +
         " positions, values of " + std::to_string(v.shape(2)));
+  }
+  // The CPU keeps all scores. A GPU may not; its allocator throws if need be.
+  if (stream.device == DeviceKind::Cpu && q.ndim() == 4 && k.ndim() == 4) {
+    check_bytes(
+        {q.shape(0), q.shape(1), q.shape(2), k.shape(2)},
+        core::result_type({q, k, v}));
   }
   return wrap(core::fast::scaled_dot_product_attention(
       q,

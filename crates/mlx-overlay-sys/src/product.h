@@ -1,5 +1,4 @@
-// Products; see lib.rs for what each function
-// does.
+// Products; see lib.rs for what each function does.
 
 #pragma once
 

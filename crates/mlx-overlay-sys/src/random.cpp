@@ -7,15 +7,7 @@
 
 namespace mlx_overlay {
 
-namespace {
-
 namespace core = mlx::core;
-
-core::Shape extents(rust::Slice<const std::int32_t> values) {
-  return core::Shape(values.begin(), values.end());
-}
-
-} // namespace
 
 std::unique_ptr<Array>
 random_split(const Array& key, std::int32_t count, RawStream stream) {
@@ -29,6 +21,8 @@ std::unique_ptr<Array> random_uniform(
     ElementKind kind,
     const Array& key,
     RawStream stream) {
+  // Drawn as u32 and computed as f32.
+  check_bytes(extents(shape), core::float32);
   return wrap(core::random::uniform(
       core::array(low),
       core::array(high),
@@ -40,6 +34,7 @@ std::unique_ptr<Array> random_uniform(
 
 std::unique_ptr<Array>
 random_categorical(const Array& logits, const Array& key, RawStream stream) {
+  check_bytes(operand(logits).shape(), core::float32);
   return wrap(core::random::categorical(
       operand(logits), -1, operand(key), to_mlx(stream)));
 }

@@ -13,15 +13,7 @@
 
 namespace mlx_overlay {
 
-namespace {
-
 namespace core = mlx::core;
-
-core::Shape extents(rust::Slice<const std::int32_t> values) {
-  return core::Shape(values.begin(), values.end());
-}
-
-} // namespace
 
 std::unique_ptr<Array> full(
     rust::Slice<const std::int32_t> shape,
