@@ -118,7 +118,17 @@ impl QuantizedMatrix {
         biases: impl Into<Option<Array>>,
         quantization: Quantization,
     ) -> Result<Self> {
-        let biases = biases.into();
+        Self::stacked(packed, scales, biases.into(), quantization, 1)
+    }
+
+    /// So many matrices behind one another. Each of them is indexed by itself.
+    fn stacked(
+        packed: Array,
+        scales: Array,
+        biases: Option<Array>,
+        quantization: Quantization,
+        matrices: usize,
+    ) -> Result<Self> {
         require_dtype("packed", &packed, Dtype::U32)?;
         if quantization.has_biases() != biases.is_some() {
             return Err(Error::Biases {
@@ -158,7 +168,7 @@ impl QuantizedMatrix {
                 format!("{:?}, as the scales have", scales.shape()),
             ));
         }
-        require_indexable(rows, columns, quantization)?;
+        require_indexable(rows / matrices, columns, quantization)?;
         Ok(Self {
             packed,
             scales,
@@ -270,12 +280,17 @@ impl EvaluatedMatrix {
     ///
     /// [`Error::ThreadEnding`] or [`Error::ProcessEnding`].
     pub fn to_matrix(&self) -> Result<QuantizedMatrix> {
+        self.to_matrices(1)
+    }
+
+    fn to_matrices(&self, count: usize) -> Result<QuantizedMatrix> {
         let biases = self.biases.as_ref().map(Evaluated::to_array).transpose()?;
-        QuantizedMatrix::from_parts(
+        QuantizedMatrix::stacked(
             self.packed.to_array()?,
             self.scales.to_array()?,
             biases,
             self.quantization,
+            count,
         )
     }
 }
@@ -339,7 +354,7 @@ pub fn dequantize(w: &QuantizedMatrix) -> Result<Array> {
 }
 
 /// The product of `x` (`[.., k]`) and the transpose of a quantized matrix (`[n, k]`): `[.., n]`, of
-/// the wider of the types of `x` and the scales if affine, of the type of `x` otherwise.
+/// the type to which those of `x` and the scales are [promoted](crate#types) if affine, of the type of `x` otherwise.
 ///
 /// # Errors
 ///

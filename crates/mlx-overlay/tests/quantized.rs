@@ -369,3 +369,19 @@ fn parts_that_do_not_fit_are_refused() {
         })
     ));
 }
+
+/// MLX indexes each matrix by itself: all of a real model's experts together have more elements.
+#[test]
+fn experts_together_may_have_more_elements_than_one_matrix() {
+    let (experts, rows, columns) = (256, 2048, 8192);
+    // Nothing is computed.
+    let packed = Array::zeros(&[experts, rows, columns / 32], Dtype::U32).unwrap();
+    let scales = Array::zeros(&[experts, rows, columns / 128], Dtype::Bf16).unwrap();
+    let one_bit = Quantization::affine(1, 128).unwrap();
+    let all =
+        mlx_overlay::QuantizedExperts::from_parts(packed, scales.clone(), scales, one_bit).unwrap();
+    assert_eq!(
+        (all.experts(), all.rows(), all.columns()),
+        (experts, rows, columns)
+    );
+}

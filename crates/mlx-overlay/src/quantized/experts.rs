@@ -40,7 +40,7 @@ impl QuantizedExperts {
             }
         };
         let rows = packed.shape()[1];
-        let all = QuantizedMatrix::from_parts(
+        let all = QuantizedMatrix::stacked(
             flat("packed", &packed, [experts, rows])?,
             flat("scales", &scales, [experts, rows])?,
             biases
@@ -48,6 +48,7 @@ impl QuantizedExperts {
                 .map(|biases| flat("biases", biases, [experts, rows]))
                 .transpose()?,
             quantization,
+            experts,
         )?;
         Ok(Self {
             parts: [packed, scales].into_iter().chain(biases).collect(),
@@ -115,11 +116,13 @@ impl EvaluatedExperts {
     ///
     /// [`Error::ThreadEnding`] or [`Error::ProcessEnding`].
     pub fn to_experts(&self) -> Result<QuantizedExperts> {
-        QuantizedExperts::from_matrix(self.all.to_matrix()?, self.experts)
+        QuantizedExperts::from_matrix(self.all.to_matrices(self.experts)?, self.experts)
     }
 }
 
-/// Quantizes the rows of matrices `w` of shape `[experts, n, k]`, as [`quantize()`] does those of one.
+/// Quantizes the rows of matrices `w` of shape `[experts, n, k]`, as [`quantize()`] does those of one. All together they
+/// have less than 2^31 elements; of parts that are quantized already ([`QuantizedExperts::from_parts`]) each matrix may
+/// have as many.
 ///
 /// # Errors
 ///
