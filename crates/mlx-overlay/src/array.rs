@@ -7,7 +7,7 @@ use mlx_overlay_sys::{self as sys, ArrayRef};
 use crate::element::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::evaluated::Evaluated;
-use crate::ops::{elements, extents};
+use crate::ops::{BYTES, elements, extents};
 use crate::state::{self, State};
 use crate::stream;
 
@@ -131,6 +131,15 @@ impl Array {
     fn filled(shape: &[usize], value: &[u8], dtype: Dtype) -> Result<Self> {
         if elements(shape) == Some(0) {
             return Self::copied(&[], shape, dtype);
+        }
+        if elements(shape)
+            .and_then(|count| count.checked_mul(value.len()))
+            .is_none()
+        {
+            return Err(Error::TooLarge {
+                what: BYTES,
+                shape: shape.to_vec(),
+            });
         }
         let value = sys::from_bytes(value, &[], dtype.raw())?;
         let raw = sys::full(&extents(shape)?, &value, stream::current()?)?;

@@ -45,7 +45,7 @@ pub enum Error {
     },
 
     /// An extent, or a product of extents, is larger than MLX's 32-bit integers.
-    #[error("the shape {shape:?} is too large: {what} must be below 2^31")]
+    #[error("the shape {shape:?} is too large: {what} must be below {}", if *what == crate::ops::BYTES { "2^64" } else { "2^31" })]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -124,6 +124,13 @@ pub enum Error {
         path: std::path::PathBuf,
         /// What is wrong with it.
         problem: String,
+    },
+
+    /// A position that MLX's 32-bit integers cannot hold.
+    #[error("position {position} is too large: it must be below 2^31")]
+    Position {
+        /// The position.
+        position: usize,
     },
 
     /// An index past the end of a dimension.

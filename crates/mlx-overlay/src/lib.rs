@@ -14,6 +14,13 @@
 //! # }
 //! ```
 //!
+//! # Types
+//!
+//! An operation on arrays of several types computes in the one to which MLX promotes them. Of two kinds the higher wins:
+//! floats over integers over bool, even where the integer is wider (`i64` and `f16` give `f16`). Of one kind the wider
+//! wins, but `f16` with `bf16` gives `f32`; an unsigned integer with a signed one of no more bits gives the signed
+//! type of twice its bits, and `u64` with a signed one `f32`. Token ids keep their value only in integers.
+//!
 //! # Laziness
 //!
 //! Operations build a graph; nothing runs until [`eval()`], [`async_eval()`], [`Array::evaluate`] or
@@ -51,6 +58,9 @@
 //! Whatever MLX throws arrives as [`Error::Mlx`] with MLX's text, and want of memory as [`Error::OutOfMemory`]. Shapes,
 //! types and lengths that would take MLX out of bounds are refused before they reach it; so are arrays without elements,
 //! by every function but those that only transpose. What NaN does is said where it is not what arithmetic says.
+//!
+//! Every function can fail with [`Error::ThreadEnding`], [`Error::ProcessEnding`] or [`Error::ProcessForked`]; their
+//! sections on errors do not all repeat it.
 //!
 //! A failed evaluation loses what it was to compute ([`Error::Lost`]) and what is built on that. Everything that an
 //! earlier evaluation computed stays, whether it was asked for or on the way: a server can keep the caches of its other

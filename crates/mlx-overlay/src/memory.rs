@@ -77,7 +77,7 @@ pub fn set_limit(bytes: usize) -> Result<usize> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`].
+/// As those of [`clear_cache`].
 pub fn set_cache_limit(bytes: usize) -> Result<usize> {
     Ok(sys::set_cache_limit(bytes)?)
 }
@@ -86,8 +86,9 @@ pub fn set_cache_limit(bytes: usize) -> Result<usize> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`]; MLX's without a GPU, where it waits for all
-/// streams: the error of work that nobody has waited for.
+/// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`]. In a build for the CPU alone MLX waits here for the
+/// streams of all threads and takes their errors: one can be that of another thread's work, which that thread may then
+/// not learn of. Call it there while no other thread has work that it has not waited for.
 pub fn clear_cache() -> Result<()> {
     Ok(sys::clear_cache()?)
 }

@@ -52,7 +52,9 @@ pub fn split(key: &Array, count: usize) -> Result<Array> {
     Array::computed(raw, &[key])
 }
 
-/// Numbers from `low` to below `high`, of a type of floating point.
+/// Numbers from `low` to `high`, of a type of floating point: below `high`, but that rounding can give `high` itself,
+/// above all in f16 and bf16. If `low` is above `high`, they lie between the two as well; bounds that are not finite give
+/// infinities or NaN.
 ///
 /// ```
 /// # use mlx_overlay::{Dtype, random};
@@ -90,7 +92,8 @@ pub fn uniform(shape: &[usize], low: f32, high: f32, dtype: Dtype, key: &Array) 
 /// For each row of logits (`[.., n]`) an index (u32) below `n`, with the probabilities of the row's softmax; the last
 /// dimension is gone. Divide the logits by a temperature before.
 ///
-/// An index whose logit is negative infinity is never drawn, unless all are. From a row with a NaN any number comes,
+/// An index whose logit is negative infinity is not drawn while there are others, but that for a single row MLX sums
+/// probabilities, and rounding can make it draw the last index: mask again what must not be. From a row with a NaN any number comes,
 /// even one of `n` or more.
 ///
 /// # Errors

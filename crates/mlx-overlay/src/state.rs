@@ -49,8 +49,6 @@ struct Flight {
     outcome: Cell<Option<Outcome>>,
     /// Why it failed, if nobody was told yet.
     why: RefCell<Option<Error>>,
-    /// Its arrays that came with others.
-    members: Vec<Weak<State>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -134,10 +132,17 @@ impl State {
         matches!(&*self.progress.borrow(), Progress::Lazy(_))
     }
 
+    fn beside(&self) -> Vec<Rc<State>> {
+        self.beside
+            .borrow()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
     /// Loses the results of the same operation that were not evaluated.
     fn lose_those_beside(&self) {
-        let beside = self.beside.borrow();
-        for other in beside.iter().filter_map(Weak::upgrade) {
+        for other in self.beside() {
             if other.is_lazy() {
                 other.lose();
             }
@@ -194,12 +199,6 @@ impl Reached {
                 }
                 Progress::Evaluated | Progress::Lost => continue,
             }
-            // MLX computes all results of an operation with the first that is asked for.
-            for other in state.beside.borrow().iter().filter_map(Weak::upgrade) {
-                if let Progress::Started(flight) = &*other.progress.borrow() {
-                    reached.wait_for(flight);
-                }
-            }
             reached.lazy.push(state);
         }
         reached
@@ -208,6 +207,18 @@ impl Reached {
     fn wait_for(&mut self, flight: &Rc<Flight>) {
         if !self.flights.iter().any(|other| Rc::ptr_eq(other, flight)) {
             self.flights.push(flight.clone());
+        }
+    }
+
+    /// MLX computes all results of an operation with the first that is asked for.
+    fn end(&self, progress: impl Fn() -> Progress) {
+        for state in &self.lazy {
+            state.end(progress());
+            for other in state.beside() {
+                if other.is_lazy() {
+                    other.end(progress());
+                }
+            }
         }
     }
 
@@ -238,15 +249,12 @@ impl Flight {
             }
             error
         })?;
-        let lazy = reached.lazy.iter();
-        let with_others = lazy.filter(|state| !state.beside.borrow().is_empty());
         let flight = Rc::new(Self {
             raw,
             streams,
             after: RefCell::new(reached.flights.clone()),
             outcome: Cell::new(None),
             why: RefCell::default(),
-            members: with_others.map(Rc::downgrade).collect(),
         });
         OPEN.with_borrow_mut(|open| open.push(Rc::downgrade(&flight)));
         Ok(flight)
@@ -263,9 +271,6 @@ impl Flight {
     fn fail(&self) {
         self.outcome.set(Some(Outcome::Failed));
         FAILURES.set(FAILURES.get() + 1);
-        for state in self.members.iter().filter_map(Weak::upgrade) {
-            state.lose_those_beside();
-        }
     }
 
     /// Takes notice if it is over. Whoever never waits would else keep every evaluation there was.
@@ -344,9 +349,7 @@ pub(crate) fn evaluate(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> R
         Flight::start(arrays, &reached)?.finish()
     };
     run().inspect_err(|error| reached.lose(error))?;
-    for state in &reached.lazy {
-        state.end(Progress::Evaluated);
-    }
+    reached.end(|| Progress::Evaluated);
     Ok(())
 }
 
@@ -358,9 +361,7 @@ pub(crate) fn start(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> Resu
         return Ok(());
     }
     let flight = Flight::start(arrays, &reached).inspect_err(|error| reached.lose(error))?;
-    for state in &reached.lazy {
-        state.end(Progress::Started(flight.clone()));
-    }
+    reached.end(|| Progress::Started(flight.clone()));
     Ok(())
 }
 

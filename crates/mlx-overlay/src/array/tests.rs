@@ -187,3 +187,21 @@ fn slow_like(array: &Array, side: usize) -> Result<Array> {
     let first = crate::slice(array, &[0..1, 0..1])?;
     add(&Array::zeros(&[side, side], crate::Dtype::F32)?, &first)
 }
+
+/// MLX computes all results of an operation with the first one.
+#[test]
+fn what_was_computed_beside_another_is_not_lost_later() {
+    for start in [
+        |a: &Array| crate::eval([a]),
+        |a: &Array| crate::async_eval([a]),
+    ] {
+        let w = Array::full(&[8, 64], 0.5f32).unwrap();
+        let quantization = crate::Quantization::affine(4, 64).unwrap();
+        let w = cpu().scope(|| crate::quantize(&w, quantization)).unwrap();
+        start(w.packed()).unwrap();
+        let failing = failing(&array(), &cpu());
+        assert!(crate::eval([w.scales(), &failing]).is_err());
+        w.scales().evaluate().unwrap();
+        w.packed().evaluate().unwrap();
+    }
+}

@@ -18,9 +18,9 @@ pub enum Mask<'a> {
     /// The last query sees all keys, each one before it one less. Under a policy a row of a block is computed over the
     /// keys that it sees, as a single row is.
     Causal,
-    /// This array is added to the scores: of floating point, not wider than the result, and of a shape that broadcasts
-    /// to `[batch, heads, rows, positions]`. One of bool says which keys are seen; a row that sees none is the mean of
-    /// all values. Under a policy a row of a block is computed over all keys with its own row of the mask.
+    /// This array is added to the scores: of floating point, of a type that is promoted to the result's, and of a shape that broadcasts
+    /// to `[batch, heads, rows, positions]`. One of bool says which keys are seen. What a row
+    /// that sees none becomes depends on the device and the shapes (0, the mean of all values or NaN): do not use it. Under a policy a row of a block is computed over all keys with its own row of the mask.
     Array(&'a Array),
 }
 
@@ -28,7 +28,8 @@ pub enum Mask<'a> {
 /// dims]`) and values (`[batch, kv_heads, positions, value_dims]`): `[batch, heads, rows, value_dims]`. `heads` is a
 /// multiple of `kv_heads`. `sinks` (`[heads]`) has a score for each head that takes part in the softmax and has no value.
 ///
-/// A NaN in a query, key or value that is seen makes that row NaN.
+/// A NaN in a query, key or value that is seen makes that row NaN. So may one in a value that is masked: kernels multiply
+/// it by 0.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Mask, attention};

@@ -6,7 +6,7 @@ use crate::array::references;
 use crate::ops::{
     extent, require_elements, require_float, require_floats, require_integer, shape_error,
 };
-use crate::{Array, Dtype, Result, stream};
+use crate::{Array, Dtype, Error, Result, stream};
 
 /// A rotary position embedding that rotates the two halves of the last dimension against each
 /// other. [`RopeOptions`] has more.
@@ -72,7 +72,8 @@ pub enum Frequencies<'a> {
 pub enum Positions<'a> {
     /// All at this position.
     From(usize),
-    /// Each at its own: an array of integers (`[batch]`, the first dimension of `x`), on the device.
+    /// Each at its own: an array of integers (`[batch]`, the first dimension of `x`), on the device. Those of
+    /// more than 31 bits wrap around.
     Each(&'a Array),
 }
 
@@ -94,7 +95,8 @@ pub enum Positions<'a> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Dtype`], [`crate::Error::Empty`], [`crate::Error::Shape`] or [`crate::Error::TooLarge`]; MLX's.
+/// [`crate::Error::Dtype`], [`crate::Error::Empty`], [`crate::Error::Shape`], [`crate::Error::TooLarge`] or
+/// [`crate::Error::Position`]; MLX's.
 pub fn rope_with(x: &Array, options: &RopeOptions<'_>, positions: Positions<'_>) -> Result<Array> {
     require_float("x", x)?;
     require_elements("x", x)?;
@@ -122,7 +124,7 @@ pub fn rope_with(x: &Array, options: &RopeOptions<'_>, positions: Positions<'_>)
     };
     let offsets = match positions {
         Positions::From(offset) => {
-            let offset = extent(offset, &[offset])?;
+            let offset = i32::try_from(offset).map_err(|_| Error::Position { position: offset })?;
             Array::from_slice(&[offset], &[])?
         }
         Positions::Each(offsets) => {

@@ -1,11 +1,11 @@
-//! Operations element by element. Shapes broadcast, and the wider type wins.
+//! Operations element by element. Shapes broadcast, and types are promoted ([`crate`]).
 
 use mlx_overlay_sys::{self as sys, Comparison};
 
 use super::{require_dtype, require_elements, require_floats};
 use crate::{Array, Dtype, Result, stream};
 
-/// The sum, element by element; shapes broadcast, and the wider type wins. Integers wrap around.
+/// The sum, element by element; shapes broadcast, and [types are promoted](crate#types). Integers wrap around.
 ///
 /// ```
 /// # use mlx_overlay::{Array, add};
@@ -27,7 +27,7 @@ pub fn add(a: &Array, b: &Array) -> Result<Array> {
     Array::computed(raw, &[a, b])
 }
 
-/// The product, element by element; shapes broadcast, and the wider type wins. Integers wrap around.
+/// The product, element by element; shapes broadcast, and [types are promoted](crate#types). Integers wrap around.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ macro_rules! comparisons {
     ($($name:ident $how:ident $about:literal;)*) => {$(
         #[doc = $about]
         ///
-        /// Shapes broadcast, and elements are compared as the wider type: bool. A NaN is equal to nothing, itself
+        /// Shapes broadcast, and elements are compared as [the type to which theirs are promoted](crate#types): bool. A NaN is equal to nothing, itself
         /// included, and neither less nor greater.
         ///
         /// # Errors
@@ -92,7 +92,8 @@ fn compare(a: &Array, b: &Array, how: Comparison) -> Result<Array> {
     Array::computed(raw, &[a, b])
 }
 
-/// Elements of `a` where the condition (bool) holds, else of `b`; shapes broadcast, and the wider type of the two wins.
+/// Elements of `a` where the condition (bool) holds, else of `b`; shapes broadcast, and [the types of the two
+/// are promoted](crate#types).
 ///
 /// ```
 /// # use mlx_overlay::{Array, where_};

@@ -28,6 +28,9 @@ pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
         .try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }
 
+/// What is too large where bytes cannot be counted.
+pub(crate) const BYTES: &str = "the number of bytes";
+
 pub(crate) fn extent(value: usize, shape: &[usize]) -> Result<i32> {
     i32::try_from(value).map_err(|_| Error::TooLarge {
         what: "each extent",

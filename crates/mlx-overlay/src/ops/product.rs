@@ -1,6 +1,6 @@
 //! Products of dense matrices.
 
-use mlx_overlay_sys::{self as sys, ArrayRef};
+use mlx_overlay_sys::{self as sys, ArrayRef, DeviceKind};
 
 use super::{
     broadcast, elements, require_dtype, require_elements, require_float, require_floats,
@@ -9,7 +9,8 @@ use super::{
 use crate::array::references;
 use crate::{Array, Dtype, Error, Result, stream};
 
-/// The matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), of the wider of their types.
+/// The matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), of [the type to which theirs are
+/// promoted](crate#types).
 /// Leading dimensions broadcast; a vector counts as a row on the left and as a column on the right.
 ///
 /// # Errors
@@ -23,7 +24,7 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 }
 
 /// `alpha` times the matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), plus `beta` times `c`, whose shape
-/// broadcasts to `[.., m, n]`: a linear layer with a bias. Of the widest of their types.
+/// broadcasts to `[.., m, n]`: a linear layer with a bias. [Types are promoted](crate#types).
 ///
 /// # Errors
 ///
@@ -65,7 +66,8 @@ pub fn addmm(c: &Array, a: &Array, b: &Array, alpha: f32, beta: f32) -> Result<A
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`], [`Error::Empty`], [`Error::Shape`] or [`Error::TooLarge`]; MLX's.
+/// [`Error::Dtype`], on the CPU also for f16 and bf16, of which MLX has no such product there; [`Error::Empty`],
+/// [`Error::Shape`] or [`Error::TooLarge`]; MLX's.
 pub fn gather_matmul(
     a: &Array,
     b: &Array,
@@ -85,13 +87,18 @@ pub fn gather_matmul(
     }
     let picked = Picked::new(a, a_indices, b_indices)?;
     picked.require_indexable(a, n)?;
+    let on = stream::current()?;
+    if on.device == DeviceKind::Cpu && a.dtype() == b.dtype() {
+        // It would fail when it is evaluated.
+        require_dtype("a", a, Dtype::F32)?;
+    }
     let raw = sys::gather_matmul(
         a.raw()?,
         b.raw()?,
         &picked.left()?,
         b_indices.raw()?,
         sorted,
-        stream::current()?,
+        on,
     )?;
     Array::computed(raw, &picked.inputs(&[a, b]))
 }
