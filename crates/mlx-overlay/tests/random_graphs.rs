@@ -1,4 +1,4 @@
-//! Random graphs on several threads against plain Rust, with failures in between.
+//! Random graphs on several threads against plain Rust, with refusals in between.
 //!
 //! Short by default. A long run, with another start each time, in which each thread prints the seed of what fails:
 //!
