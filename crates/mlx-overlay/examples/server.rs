@@ -182,8 +182,8 @@ fn finish_step(sequences: &mut [Sequence], logits: &Array) -> Result<()> {
             sequence.next =
                 Array::from_slice(&sequence.request.prompt[sequence.position..][..1], &[1])?;
         } else {
-            let only = [row..row + 1];
-            sequence.next = slice(&chosen, &only)?;
+            let only = row..row + 1;
+            sequence.next = slice(&chosen, std::slice::from_ref(&only))?;
             sequence.answer.tokens.push(tokens[row]);
         }
         let row = &logits[row * VOCABULARY..][..VOCABULARY];
