@@ -29,6 +29,15 @@ pub fn add(a: &Array, b: &Array) -> Result<Array> {
 
 /// The product, element by element; shapes broadcast, and [types are promoted](crate#types). Integers wrap around.
 ///
+/// ```
+/// # use mlx_overlay::{Array, multiply};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let a = Array::from_slice(&[1.0f32, 2.0], &[2])?;
+/// assert_eq!(multiply(&a, &a)?.to_vec::<f32>()?, [1.0, 4.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// [`crate::Error::Empty`]; MLX's, if the shapes do not broadcast.
