@@ -101,15 +101,20 @@ impl Gguf {
             "{} is no regular file: name a GGUF file",
             path.display()
         );
-        Self::parse(path, fs_err::read(path)?).with_context(|| {
+        Self::parse(path, fs_err::read(path)?)
+    }
+
+    /// Reads the bytes of a file.
+    pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Self> {
+        Self::parse_bytes(path, bytes).with_context(|| {
             format!(
-                "{} cannot be read as GGUF: name another file, or fetch it again",
+                "{} cannot be read as GGUF (name another file, or fetch it again)",
                 path.display()
             )
         })
     }
 
-    fn parse(path: &Path, bytes: Vec<u8>) -> Result<Self> {
+    fn parse_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self> {
         let mut reader = Reader {
             bytes: &bytes,
             at: 0,

@@ -109,6 +109,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         let session = Session {
             model: &model,
             stream,
+            check: stream.index() == exact.index(),
             cache: cache.clone(),
             said: prompt.clone(),
             next: last,
@@ -153,6 +154,8 @@ fn run(args: &Args) -> Result<ExitCode> {
 struct Session<'a> {
     model: &'a Model,
     stream: &'a Stream,
+    /// Whether rows of a block must have the bits that they have alone.
+    check: bool,
     /// What the model has seen: `said`, but for `next`.
     cache: Cache,
     said: Vec<u32>,
@@ -217,6 +220,10 @@ impl Session<'_> {
             let logits = model.logits(&model.forward(block, cache)?)?;
             Ok((argmax(&logits)?, logits))
         })?;
+        if self.check {
+            // Nothing has run yet: it names what would not keep its bits.
+            self.stream.check_operations([&choices, &logits])?;
+        }
         eval([&choices, &logits])?;
         let logits = logits.to_vec::<f16>()?;
         ensure!(

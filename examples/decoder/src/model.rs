@@ -9,7 +9,7 @@ use mlx_overlay::{
 };
 
 use crate::gguf::Gguf;
-use crate::weights::{Packed, halves, vector};
+use crate::weights::{Packed, interleaved, vector};
 
 /// The dimensions of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -160,8 +160,8 @@ impl Weights {
             for (part, shape) in MATRICES.iter().zip(config.shapes()) {
                 matrices.push(match *part {
                     "attn_q" | "attn_k" => {
-                        let order = halves(shape[0], config.head_dim);
-                        Packed::with_rows(file, &name(part), shape, &order)?
+                        let place = |row| interleaved(row, config.head_dim);
+                        Packed::with_rows(file, &name(part), shape, place)?
                     }
                     _ => Packed::of(file, &name(part), shape)?,
                 });

@@ -33,14 +33,18 @@ pub struct Packed {
 impl Packed {
     /// Repacks a matrix of this shape.
     pub fn of(file: &Gguf, name: &str, shape: [usize; 2]) -> Result<Self> {
-        let identity: Vec<usize> = (0..shape[0]).collect();
-        Self::with_rows(file, name, shape, &identity)
+        Self::with_rows(file, name, shape, |row| row)
     }
 
-    /// Repacks a matrix of this shape whose row `i` is row `order[i]` of the file's.
-    pub fn with_rows(file: &Gguf, name: &str, shape: [usize; 2], order: &[usize]) -> Result<Self> {
+    /// Repacks a matrix of this shape whose row `i` is row `place(i)` of the file's.
+    pub fn with_rows(
+        file: &Gguf,
+        name: &str,
+        shape: [usize; 2],
+        place: impl Fn(usize) -> usize,
+    ) -> Result<Self> {
         let tensor = shaped(file, name, &shape)?;
-        repack(&tensor, shape, order)
+        repack(&tensor, shape, place)
             .with_context(|| format!("{}: tensor `{name}`", file.path().display()))
     }
 
@@ -58,7 +62,11 @@ impl Packed {
     }
 }
 
-fn repack(tensor: &Tensor<'_>, shape: [usize; 2], order: &[usize]) -> Result<Packed> {
+fn repack(
+    tensor: &Tensor<'_>,
+    shape: [usize; 2],
+    place: impl Fn(usize) -> usize,
+) -> Result<Packed> {
     let bits = match tensor.kind {
         Kind::Q4_1 => 4,
         Kind::Q8_0 => 8,
@@ -73,8 +81,8 @@ fn repack(tensor: &Tensor<'_>, shape: [usize; 2], order: &[usize]) -> Result<Pac
         scales: Vec::new(),
         biases: Vec::new(),
     };
-    for &row in order {
-        let row = &tensor.bytes[row * row_bytes..][..row_bytes];
+    for row in 0..shape[0] {
+        let row = &tensor.bytes[place(row) * row_bytes..][..row_bytes];
         for block in row.chunks_exact(block_bytes) {
             let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
             let scale = half(0);
@@ -108,18 +116,14 @@ fn q8_0(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| byte ^ 0x80).collect()
 }
 
-/// For each row of queries or keys, the row of the file where it is.
+/// Where a row of queries or keys is in the file.
 ///
 /// llama.cpp rotates neighbours against each other, so its files have the two halves of a head interleaved. MLX, like
 /// the model's authors, rotates the halves against each other.
-pub fn halves(rows: usize, head_dim: usize) -> Vec<usize> {
-    (0..rows)
-        .map(|row| {
-            let (head, i) = (row / head_dim, row % head_dim);
-            let (half, pair) = (i / (head_dim / 2), i % (head_dim / 2));
-            head * head_dim + 2 * pair + half
-        })
-        .collect()
+pub fn interleaved(row: usize, head_dim: usize) -> usize {
+    let (head, i) = (row / head_dim, row % head_dim);
+    let (half, pair) = (i / (head_dim / 2), i % (head_dim / 2));
+    head * head_dim + 2 * pair + half
 }
 
 /// A vector of norm weights, as float16: the weights are the model's bfloat16, kept as float32.
@@ -136,7 +140,7 @@ pub fn vector(file: &Gguf, name: &str, length: usize) -> Result<Vec<f16>> {
     for float in floats.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])) {
         let half = f16::from_f32(float);
         ensure!(
-            half.is_finite(),
+            half.to_f32() == float,
             "{}: `{name}` has {float}, which is no float16",
             file.path().display()
         );
