@@ -31,9 +31,14 @@ pub fn write(folder: &Path, weights: &Weights, text: &Text) -> Result<()> {
         folder.display()
     );
     let mut name = folder.file_name().context("name a folder")?.to_owned();
-    name.push(format!(".partial-{}", std::process::id()));
+    name.push(".partial");
     let partial = folder.with_file_name(name);
-    fs_err::create_dir(&partial)?;
+    fs_err::create_dir(&partial).with_context(|| {
+        format!(
+            "{} takes the files first: if it is there and no other run writes it, remove it",
+            partial.display()
+        )
+    })?;
     let written =
         write_files(&partial, weights, text).and_then(|()| Ok(fs_err::rename(&partial, folder)?));
     if written.is_err() {

@@ -236,10 +236,12 @@ impl Gguf {
 
     /// A list of texts.
     pub fn texts(&self, key: &str) -> Result<Vec<&str>> {
-        let as_text = |value| match value {
-            &Value::Text(ref text) => Some(text.as_str()),
-            _ => None,
-        };
+        fn as_text(value: &Value) -> Option<&str> {
+            match value {
+                Value::Text(text) => Some(text),
+                _ => None,
+            }
+        }
         match self.required(key)? {
             Value::List(list) => list.iter().map(as_text).collect(),
             _ => None,

@@ -311,7 +311,7 @@ impl Cache {
     pub fn new(config: &Config, capacity: usize) -> Result<Self> {
         ensure!(
             capacity <= config.context,
-            "{capacity} positions are more than the {} that the model was trained for",
+            "prompt and answer have {capacity} tokens, and the model was trained for {}: ask for fewer (--tokens)",
             config.context
         );
         let shape = [1, config.kv_heads, capacity, config.head_dim];

@@ -106,8 +106,8 @@ fn a_file_that_is_cut_short_anywhere_is_refused() {
     read_all(&bytes).unwrap();
     // The last tensor ends before the padding does.
     let end = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
-    // All of the header, and some of the data.
-    let lengths = (0..9000).chain((9000..end).step_by(97));
+    // Densest where lengths and counts are.
+    let lengths = (0..2000).chain((2000..end).step_by(13));
     for length in lengths {
         refused(parse(&bytes[..length]));
     }
@@ -119,7 +119,7 @@ fn damage_anywhere_is_an_error_or_other_weights_and_never_a_panic() {
     let mut refusals = 0;
     let mut damaged = bytes.clone();
     // Most of it in the header, whose lengths and names matter.
-    let places = (0..9000).step_by(3).chain((9000..bytes.len()).step_by(97));
+    let places = (0..9000).step_by(5).chain((9000..bytes.len()).step_by(97));
     for (at, mask) in places.zip([0x01, 0x80, 0xff].into_iter().cycle()) {
         damaged[at] ^= mask;
         if let Err(error) = parse(&damaged).and_then(|file| Weights::read(&file)) {

