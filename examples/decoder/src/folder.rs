@@ -33,12 +33,12 @@ pub fn write(folder: &Path, weights: &Weights, text: &Text) -> Result<()> {
     let mut name = folder.file_name().context("name a folder")?.to_owned();
     name.push(".partial");
     let partial = folder.with_file_name(name);
-    fs_err::create_dir(&partial).with_context(|| {
-        format!(
-            "{} takes the files first: if it is there and no other run writes it, remove it",
-            partial.display()
-        )
-    })?;
+    ensure!(
+        fs_err::symlink_metadata(&partial).is_err(),
+        "{} is there, where the files go first: if no other run writes it, remove it",
+        partial.display()
+    );
+    fs_err::create_dir(&partial)?;
     let written =
         write_files(&partial, weights, text).and_then(|()| Ok(fs_err::rename(&partial, folder)?));
     if written.is_err() {

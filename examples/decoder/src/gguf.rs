@@ -95,7 +95,8 @@ impl Kind {
 impl Gguf {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self> {
-        let found = fs_err::metadata(path)?;
+        let found =
+            std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         ensure!(
             found.is_file(),
             "{} is no regular file: name a GGUF file",

@@ -526,6 +526,12 @@ fn the_folder_holds_every_tensor_once() {
     let error = folder::write(&to, &weights, &words).unwrap_err();
     assert!(error.to_string().contains("is there already"), "{error}");
     folder::write(&parent.path().join("none/model"), &weights, &words).unwrap_err();
+    // What a killed run left is not taken for another folder's.
+    let left = parent.path().join("other.partial");
+    std::fs::create_dir(&left).unwrap();
+    let error = folder::write(&parent.path().join("other"), &weights, &words).unwrap_err();
+    assert!(error.to_string().contains("remove it"), "{error}");
+    std::fs::remove_dir(&left).unwrap();
     assert_eq!(
         std::fs::read_dir(parent.path()).unwrap().count(),
         before,
