@@ -29,7 +29,17 @@ pub enum Value {
     /// UTF-8.
     Text(String),
     /// Values of one type.
-    List(Vec<Value>),
+    List(List),
+}
+
+/// Where a list is in the file. It stays there: as values of their own, elements of a byte would take 32 times as much.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct List {
+    /// The type of its elements, by GGUF's number.
+    kind: u32,
+    count: usize,
+    start: usize,
+    end: usize,
 }
 
 /// How the elements of a tensor are stored.
@@ -136,13 +146,13 @@ impl Gguf {
         let mut metadata = BTreeMap::new();
         for _ in 0..value_count {
             let key = reader.text("a key")?;
-            let kind = reader.u32(&key)?;
-            let value = reader.value(kind, &key, 0)?;
+            let kind = reader.u32(key)?;
+            let value = reader.value(kind, key, 0)?;
             ensure!(
-                !metadata.contains_key(&key),
+                !metadata.contains_key(key),
                 "its metadata has `{key}` twice"
             );
-            metadata.insert(key, value);
+            metadata.insert(key.to_owned(), value);
         }
         let mut listed = Vec::new();
         for _ in 0..tensor_count {
@@ -155,6 +165,7 @@ impl Gguf {
         };
         let data = reader.at.next_multiple_of(alignment);
         let mut tensors = BTreeMap::new();
+        let mut places = Vec::new();
         for (name, mut entry) in listed {
             let end = data
                 .checked_add(entry.start)
@@ -166,7 +177,21 @@ impl Gguf {
             );
             entry.start += data;
             ensure!(!tensors.contains_key(&name), "it has `{name}` twice");
+            if entry.length > 0 {
+                places.push((entry.start, entry.start + entry.length, name.clone()));
+            }
             tensors.insert(name, entry);
+        }
+        // Tensors that share bytes would make weights without end of a small file.
+        places.sort();
+        for pair in places.windows(2) {
+            let [(_, end, first), (start, _, second)] = pair else {
+                continue;
+            };
+            ensure!(
+                end <= start,
+                "its tensors `{first}` and `{second}` share bytes"
+            );
         }
         Ok(Self {
             path: path.to_owned(),
@@ -237,30 +262,32 @@ impl Gguf {
 
     /// A list of texts.
     pub fn texts(&self, key: &str) -> Result<Vec<&str>> {
-        fn as_text(value: &Value) -> Option<&str> {
-            match value {
-                Value::Text(text) => Some(text),
-                _ => None,
-            }
-        }
-        match self.required(key)? {
-            Value::List(list) => list.iter().map(as_text).collect(),
-            _ => None,
-        }
-        .ok_or_else(|| self.wrong(key, "a list of texts"))
+        let expected = "a list of texts";
+        let list = self.list(key, expected)?;
+        ensure!(list.kind == TEXT, self.wrong(key, expected));
+        let mut reader = Reader {
+            bytes: &self.bytes[..list.end],
+            at: list.start,
+        };
+        (0..list.count).map(|_| reader.text(key)).collect()
     }
 
     /// A list of numbers.
-    pub fn integers(&self, key: &str) -> Result<Vec<i128>> {
-        let as_number = |value: &Value| match value {
-            Value::Integer(number) => Some(*number),
-            _ => None,
+    pub fn integers(&self, key: &str) -> Result<impl ExactSizeIterator<Item = i128>> {
+        let expected = "a list of numbers";
+        let list = self.list(key, expected)?;
+        let (Some(size), true) = (size_of_kind(list.kind), is_integer(list.kind)) else {
+            return Err(self.wrong(key, expected));
         };
+        let numbers = self.bytes[list.start..list.end].chunks_exact(size);
+        Ok(numbers.map(move |bytes| integer(list.kind, bytes)))
+    }
+
+    fn list(&self, key: &str, expected: &str) -> Result<List> {
         match self.required(key)? {
-            Value::List(list) => list.iter().map(as_number).collect(),
-            _ => None,
+            Value::List(list) => Ok(*list),
+            _ => Err(self.wrong(key, expected)),
         }
-        .ok_or_else(|| self.wrong(key, "a list of numbers"))
     }
 
     fn required(&self, key: &str) -> Result<&Value> {
@@ -275,6 +302,35 @@ impl Gguf {
 
 /// Lists of lists are permitted; a list of a million others inside each other is an attack.
 const DEEPEST: usize = 4;
+
+/// GGUF's numbers of types that are no numbers.
+const BOOL: u32 = 7;
+const TEXT: u32 = 8;
+const LIST: u32 = 9;
+
+/// Bytes of a value, if all of its type have as many.
+fn size_of_kind(kind: u32) -> Option<usize> {
+    match kind {
+        0 | 1 | BOOL => Some(1),
+        2 | 3 => Some(2),
+        4..=6 => Some(4),
+        10..=12 => Some(8),
+        _ => None,
+    }
+}
+
+fn is_integer(kind: u32) -> bool {
+    matches!(kind, 0..=5 | 10 | 11)
+}
+
+/// A little-endian integer of a type that [`is_integer`].
+fn integer(kind: u32, bytes: &[u8]) -> i128 {
+    let signed = matches!(kind, 1 | 3 | 5 | 11);
+    let negative = signed && bytes.last().is_some_and(|byte| byte >> 7 == 1);
+    let mut wide = [if negative { 0xff } else { 0 }; 16];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    i128::from_le_bytes(wide)
+}
 
 struct Reader<'a> {
     bytes: &'a [u8],
@@ -309,63 +365,80 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    fn text(&mut self, what: &str) -> Result<String> {
-        let length = self.u64(what)?;
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
+    fn count(&mut self, what: &str) -> Result<usize> {
+        // More than there are bytes: the reader ends there.
+        Ok(usize::try_from(self.u64(what)?).unwrap_or(usize::MAX))
+    }
+
+    fn text(&mut self, what: &str) -> Result<&'a str> {
+        let length = self.count(what)?;
         let start = self.at;
         let text = std::str::from_utf8(self.take(length, what)?);
-        Ok(text
-            .with_context(|| format!("{what}, at byte {start}, is no UTF-8"))?
-            .to_owned())
+        text.with_context(|| format!("{what}, at byte {start}, is no UTF-8"))
     }
 
     fn value(&mut self, kind: u32, key: &str, depth: usize) -> Result<Value> {
+        if is_integer(kind) {
+            let size = size_of_kind(kind).context("integers have a size")?;
+            return Ok(Value::Integer(integer(kind, self.take(size, key)?)));
+        }
         Ok(match kind {
-            0 => Value::Integer(u8::from_le_bytes(self.array(key)?).into()),
-            1 => Value::Integer(i8::from_le_bytes(self.array(key)?).into()),
-            2 => Value::Integer(u16::from_le_bytes(self.array(key)?).into()),
-            3 => Value::Integer(i16::from_le_bytes(self.array(key)?).into()),
-            4 => Value::Integer(self.u32(key)?.into()),
-            5 => Value::Integer(i32::from_le_bytes(self.array(key)?).into()),
             6 => Value::Float(f32::from_le_bytes(self.array(key)?).into()),
-            7 => match self.array(key)? {
+            BOOL => match self.array(key)? {
                 [0] => Value::Bool(false),
                 [1] => Value::Bool(true),
                 [other] => bail!("`{key}` is neither true nor false, but {other}"),
             },
-            8 => Value::Text(self.text(key)?),
-            9 => {
-                ensure!(depth < DEEPEST, "`{key}` has lists {depth} deep");
-                let kind = self.u32(key)?;
-                let count = self.u64(key)?;
-                // Room is made as elements are found: the count may be wrong.
-                let mut list = Vec::new();
-                for _ in 0..count {
-                    list.push(self.value(kind, key, depth + 1)?);
-                }
-                Value::List(list)
-            }
-            10 => Value::Integer(self.u64(key)?.into()),
-            11 => Value::Integer(i64::from_le_bytes(self.array(key)?).into()),
+            TEXT => Value::Text(self.text(key)?.to_owned()),
+            LIST => Value::List(self.list(key, depth)?),
             12 => Value::Float(f64::from_le_bytes(self.array(key)?)),
             _ => bail!("`{key}` is of type {kind}, which does not exist"),
+        })
+    }
+
+    /// Passes a list, and looks at each element.
+    fn list(&mut self, key: &str, depth: usize) -> Result<List> {
+        ensure!(depth < DEEPEST, "`{key}` has lists {depth} deep");
+        let kind = self.u32(key)?;
+        let count = self.count(key)?;
+        let start = self.at;
+        match (kind, size_of_kind(kind)) {
+            (TEXT, _) => {
+                for _ in 0..count {
+                    self.text(key)?;
+                }
+            }
+            (kind, Some(size)) if kind != BOOL => {
+                self.take(count.saturating_mul(size), key)?;
+            }
+            _ => {
+                for _ in 0..count {
+                    self.value(kind, key, depth + 1)?;
+                }
+            }
+        }
+        Ok(List {
+            kind,
+            count,
+            start,
+            end: self.at,
         })
     }
 
     /// A line of the table of tensors; its start still counts from where the data begins.
     fn entry(&mut self) -> Result<(String, Entry)> {
         let name = self.text("the name of a tensor")?;
-        let dimensions = self.u32(&name)?;
+        let dimensions = self.u32(name)?;
         ensure!(
             (1..=4).contains(&dimensions),
             "`{name}` has {dimensions} dimensions"
         );
         let mut shape = Vec::new();
         for _ in 0..dimensions {
-            shape.push(usize::try_from(self.u64(&name)?)?);
+            shape.push(usize::try_from(self.u64(name)?)?);
         }
-        let kind = Kind::of(self.u32(&name)?);
-        let start = usize::try_from(self.u64(&name)?)?;
+        let kind = Kind::of(self.u32(name)?);
+        let start = usize::try_from(self.u64(name)?)?;
         let (elements, size) = kind.block();
         let blocks = shape.iter().try_fold(1usize, |n, &e| n.checked_mul(e));
         let length = blocks.and_then(|n| (n / elements).checked_mul(size));
@@ -381,6 +454,6 @@ impl<'a> Reader<'a> {
             start,
             length,
         };
-        Ok((name, entry))
+        Ok((name.to_owned(), entry))
     }
 }

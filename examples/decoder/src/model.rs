@@ -68,7 +68,10 @@ impl Config {
             rope_base: file.float("llama.rope.freq_base")?,
         };
         ensure!(
-            config.heads.checked_mul(config.head_dim) == Some(hidden)
+            // What is not zero here bounds the products below: a tensor has `hidden` columns.
+            config.heads > 0
+                && config.head_dim > 0
+                && config.heads.checked_mul(config.head_dim) == Some(hidden)
                 && config.head_dim.is_multiple_of(2)
                 && config.kv_heads > 0
                 && config.heads.is_multiple_of(config.kv_heads),

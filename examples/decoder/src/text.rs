@@ -69,8 +69,8 @@ impl Text {
             words.into(),
         ])));
         tokenizer.with_decoder(Some(words));
-        let special = tokens.iter().zip(&kinds);
-        let special = special.filter(|(_, kind)| **kind == CONTROL);
+        let special = tokens.iter().zip(kinds);
+        let special = special.filter(|(_, kind)| *kind == CONTROL);
         tokenizer
             .add_special_tokens(special.map(|(token, _)| AddedToken::from(*token, true)))
             .map_err(|error| anyhow!("{path}: its special tokens: {error}"))?;

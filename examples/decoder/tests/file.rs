@@ -11,7 +11,7 @@ use decoder::gguf::{Gguf, Kind, Value};
 use decoder::model::{Config, Weights};
 use decoder::text::Text;
 use decoder::weights::{Packed, interleaved};
-use mlx_overlay::{Device, Stream, dequantize, f16};
+use mlx_overlay::{dequantize, f16};
 use support::{F32, INTEGER, LIST, Noise, Q4_1, Q8_0, Shape, TEXT, Writer, model, text};
 
 const PATH: &str = "folder/small.gguf";
@@ -65,6 +65,7 @@ fn values_and_tensors_are_read() {
     file.integer("number", 7);
     file.text("text", "ä");
     file.list("texts", TEXT, &[text("a"), text("")]);
+    file.list("bytes", 1, &[vec![255], vec![127], vec![0]]);
     file.list("numbers", INTEGER, &[vec![1, 0, 0, 0], vec![2, 0, 0, 0]]);
     let floats = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let floats: Vec<u8> = floats
@@ -89,13 +90,19 @@ fn values_and_tensors_are_read() {
     assert_eq!(read.integer("number").unwrap(), 7);
     assert_eq!(read.text("text").unwrap(), "ä");
     assert_eq!(read.texts("texts").unwrap(), ["a", ""]);
-    assert_eq!(read.integers("numbers").unwrap(), [1, 2]);
+    assert!(read.integers("numbers").unwrap().eq([1, 2]));
+    assert!(read.integers("bytes").unwrap().eq([-1, 127, 0]));
+    assert_eq!(read.integers("bytes").unwrap().len(), 3);
     let matrix = read.tensor("matrix").unwrap();
     assert_eq!((matrix.shape, matrix.kind), (&[2, 3][..], Kind::F32));
     assert_eq!(matrix.bytes, floats);
 
     assert!(refused(read.text("number")).contains("is not a text"));
     assert!(refused(read.texts("numbers")).contains("is not a list of texts"));
+    for key in ["texts", "f32"] {
+        let error = read.integers(key).map(Iterator::count);
+        assert!(refused(error).contains("is not a list of numbers"));
+    }
     assert!(refused(read.float("absent")).contains("no `absent`"));
     assert!(refused(read.tensor("absent")).contains("no tensor `absent`"));
 }
@@ -203,6 +210,51 @@ fn each_kind_of_damage_has_its_own_words() {
     );
 }
 
+/// Else a small file could name the same bytes again and again, and each time weights would be made of them.
+#[test]
+fn tensors_that_share_bytes_are_refused() {
+    let mut file = Writer::default();
+    for name in ["first", "second"] {
+        file.tensor(name, &[8], F32, vec![0; 32]);
+    }
+    // What is not read has no known size.
+    file.tensor("third", &[8], 12, Vec::new());
+    let mut bytes = file.bytes();
+    parse(&bytes).unwrap();
+    let start = [text("second"), vec![1, 0, 0, 0], vec![8], vec![0; 7 + 4]].concat();
+    let at = bytes.windows(start.len()).position(|part| part == start);
+    let at = at.unwrap() + start.len();
+    assert_eq!(bytes[at], 32);
+    for start in [0, 4, 31] {
+        bytes[at] = start;
+        let error = refused(parse(&bytes));
+        assert!(
+            error.contains("`first` and `second` share bytes"),
+            "{error}"
+        );
+    }
+}
+
+/// A list of bytes, of empty texts or of empty lists is much longer as values of their own than in the file.
+#[test]
+fn lists_take_no_room_beside_the_file() {
+    let empty_list = [LIST.to_le_bytes().as_slice(), &[0; 8]].concat();
+    for (kind, item) in [
+        (0, vec![1]),
+        (7, vec![1]),
+        (TEXT, text("")),
+        (LIST, empty_list),
+    ] {
+        let mut file = Writer::default();
+        file.list("list", kind, &vec![item; 100_000]);
+        let read = parse(&file.bytes()).unwrap();
+        // All that there is of it: what it is a list of, and where it is.
+        let held = format!("{:?}", read.value("list").unwrap());
+        assert!(held.contains("count: 100000"), "{held:.200}");
+        assert!(held.len() < 200, "{held:.200}");
+    }
+}
+
 #[test]
 fn what_is_not_computed_is_refused_by_name() {
     let says = |change: &dyn Fn(&mut Writer), part: &str| {
@@ -247,6 +299,22 @@ fn what_is_not_computed_is_refused_by_name() {
         &|file| file.integer("llama.attention.head_count_kv", 0),
         "heads",
     );
+    // A product that no 64 bits hold, of heads that there are not.
+    let no_heads = |file: &mut Writer| {
+        for key in ["embedding_length", "attention.head_count"] {
+            file.integer(&format!("llama.{key}"), 0);
+        }
+        for key in ["attention.head_count_kv", "rope.dimension_count"] {
+            file.long(&format!("llama.{key}"), 1 << 40);
+        }
+    };
+    says(&no_heads, "heads do not fit");
+    let narrow_heads = |file: &mut Writer| {
+        for key in ["embedding_length", "rope.dimension_count"] {
+            file.integer(&format!("llama.{key}"), 0);
+        }
+    };
+    says(&narrow_heads, "heads do not fit");
     says(
         &|file| file.integer("llama.feed_forward_length", 64),
         "shape [32, 32]",
@@ -412,11 +480,11 @@ fn mlx_unpacks_the_same_weights() {
     for block in q8_0.chunks_exact_mut(34) {
         block[..2].copy_from_slice(&f16::from_f32(0.125).to_le_bytes());
     }
-    let cpu = Stream::default_of(Device::Cpu).unwrap();
     for (kind, bytes) in [(Q4_1, q4_1), (Q8_0, q8_0)] {
         let packed = packed(kind, [2, 64], bytes.clone(), |row| row);
         let matrix = packed.matrix().unwrap();
-        let found = cpu.scope(|| dequantize(&matrix)?.to_vec::<f16>()).unwrap();
+        // On the device that the build has: the weights are such that each of them makes the same bits.
+        let found = dequantize(&matrix).unwrap().to_vec::<f16>().unwrap();
         let found: Vec<f32> = found.into_iter().map(f32::from).collect();
         assert_eq!(found, by_gguf(kind, &bytes));
     }

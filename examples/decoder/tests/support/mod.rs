@@ -10,6 +10,7 @@ pub(crate) const INTEGER: u32 = 4;
 pub(crate) const FLOAT: u32 = 6;
 pub(crate) const TEXT: u32 = 8;
 pub(crate) const LIST: u32 = 9;
+pub(crate) const LONG: u32 = 10;
 pub(crate) const F32: u32 = 0;
 pub(crate) const Q4_1: u32 = 3;
 pub(crate) const Q8_0: u32 = 8;
@@ -37,6 +38,10 @@ impl Writer {
 
     pub(crate) fn integer(&mut self, key: &str, value: u32) {
         self.value(key, INTEGER, value.to_le_bytes().to_vec());
+    }
+
+    pub(crate) fn long(&mut self, key: &str, value: u64) {
+        self.value(key, LONG, value.to_le_bytes().to_vec());
     }
 
     pub(crate) fn float(&mut self, key: &str, value: f32) {
