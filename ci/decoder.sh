@@ -5,7 +5,8 @@
 #        ci/decoder.sh mlx-load   the decoder's weights against those that MLX's own reader of GGUF makes
 #        ci/decoder.sh probe      mlx-lab probe on all of the model
 #
-# Needs a finished `cargo xtask build`; mlx-lm also needs what ci/python-env.sh does.
+# Needs a finished `cargo xtask build`, or its prefix in MLX_OVERLAY_PREFIX. mlx-lm needs one of
+# `cargo xtask build --cpu`, for MLX's Python, and what ci/python-env.sh does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,8 +20,11 @@ if [[ $mode == test ]]; then
     DECODER_MODEL=$model exec cargo test --package decoder --test decoding smollm2
 fi
 
+# By the decoder as it is now, not as it was at the last run.
 folder=target/decoder/SmolLM2-135M-Instruct
-[[ -d $folder ]] || cargo run --quiet --package decoder -- "$model" --write-folder "$folder"
+rm -rf "$folder"
+cargo run --quiet --package decoder -- "$model" --write-folder "$folder"
+prefix=$(readlink -f "${MLX_OVERLAY_PREFIX:-target/mlx/current}")
 if [[ $mode == probe ]]; then
     exec cargo run --quiet --package mlx-lab -- probe --model "$folder"
 fi
@@ -28,15 +32,15 @@ if [[ $mode == mlx-load ]]; then
     # The wheel for the CPU reads GGUF; this repository's builds do not.
     env=target/decoder/python-cpu
     [[ -x $env/bin/python ]] || "${PYTHON:-python3}" -m venv "$env"
-    "$env/bin/pip" install --quiet --disable-pip-version-check "mlx[cpu]==0.32.4" numpy
+    version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml")
+    "$env/bin/pip" install --quiet --disable-pip-version-check "mlx[cpu]==$version" numpy==2.4.6
     exec "$env/bin/python" examples/decoder/with_mlx_load.py "$model" "$folder"
 fi
 
 question="Name the days of the week, and say how many days a week has."
-env=$(ci/python-env.sh "$(readlink -f "${MLX_OVERLAY_PREFIX:-target/mlx/current}")" "$PWD/target/decoder/python")
-pip() { "$env/bin/pip" install --quiet --disable-pip-version-check "$@"; }
-pip --no-deps --require-hashes --requirement examples/mlx-lm/requirements.txt
-pip transformers==5.24.0 jinja2 protobuf pyyaml sentencepiece
+env=$(ci/python-env.sh "$prefix" "$PWD/target/decoder/python")
+"$env/bin/pip" install --quiet --disable-pip-version-check --no-deps --require-hashes \
+    --requirement examples/mlx-lm/requirements.txt --requirement examples/decoder/requirements.txt
 ids() { grep -E '^(prompt|answer): \['; }
 PYTHONDONTWRITEBYTECODE=1 "$env/bin/python" examples/decoder/with_mlx_lm.py "$folder" "$question" 48 | ids >"$folder.mlx-lm"
 cargo run --quiet --package decoder -- "$model" "$question" --tokens 48 --plain --ids | ids >"$folder.decoder"

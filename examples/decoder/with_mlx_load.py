@@ -1,13 +1,15 @@
 """Compares the folder that the decoder wrote with what MLX's own reader of GGUF makes of the file (ci/decoder.sh)."""
 
+import json
 import sys
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 
 mx.set_default_device(mx.cpu)
 file, folder = mx.load(sys.argv[1]), mx.load(f"{sys.argv[2]}/model.safetensors")
-HEAD = 64
+HEAD = json.loads(Path(sys.argv[2], "config.json").read_text())["head_dim"]
 PARTS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
