@@ -272,11 +272,13 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
     let ours = tracked(
         root,
         &[
+            "crates/*.c",
             "crates/*.h",
             "crates/*.hpp",
             "crates/*.cpp",
             "crates/*.cc",
             "examples/*.cpp",
+            "ci/*.c",
             "ci/*.h",
             "ci/*.cpp",
         ],
@@ -320,7 +322,7 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
         Step::new("example", example("4"))
             .then(example("8"))
             .needs("build"),
-        Step::new("packages", command("ci/packages.sh")),
+        Step::new("packages", command("ci/packages.sh").arg("--no-verify")),
         // Last: it hides the builds for a while.
         Step::new("downstream", command("ci/downstream.sh")).needs("build"),
     ]);
