@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # One job of hosted CI (.github/workflows/ci.yml). Each runs on a fresh machine and on your own.
-# usage: ci/hosted.sh sim|cpu|metal|deny|msrv|docs|packages|conclusion
+# usage: ci/hosted.sh sim|cpu|metal|deny|msrv|docs|packages|semver|conclusion
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
 sim)
     # The default back-end on Linux, and the repository's own CI.
-    exec .ci/run
+    .ci/run
+    # Needs crates that the workspace does not have: mlx-rs cannot be in its graph.
+    sudo apt-get install --yes libclang-dev
+    ACCEPT=0.32.2 ci/mlx-rs.sh examples/mlx-rs run --locked
     ;;
 cpu)
     cargo xtask quickstart --backend cpu --install-deps
@@ -47,6 +50,11 @@ docs)
     ;;
 packages)
     ci/packages.sh
+    ;;
+semver)
+    cargo install --locked --debug --version 0.51.0 cargo-semver-checks
+    # On a schedule there is no commit before.
+    ci/semver.sh "${BASELINE:-HEAD^}"
     ;;
 conclusion)
     # Skipped and cancelled jobs are not passed ones.
