@@ -4,7 +4,8 @@
 #
 # mlx-sys's build script links Apple's frameworks. Here mlx-c is built on the installed prefix instead, and cargo is
 # told to take that in place of what the script would say (`[target.<triple>.<links>]` in cargo's configuration).
-# ACCEPT=VERSION takes an mlx-rs that is written for that other version of MLX. MLX_OVERLAY_PREFIX names the prefix; without it, the last build. Needs libclang, for bindgen.
+# ACCEPT=VERSION takes an mlx-rs that is written for that other version of MLX. MLX_OVERLAY_PREFIX names the prefix;
+# without it, the last build. Needs libclang, for bindgen.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -93,4 +94,5 @@ print("rustc-link-lib =", json.dumps([f"static={name}" for name in static] + sta
 print("rustc-env =", f"{{ OUT_DIR = {json.dumps(work + '/out')} }}")
 PY
 cd "$project"
-exec cargo --config "$work/config.toml" "$@"
+# Behind the command: `cargo clippy` hands it on there.
+exec cargo "$1" --config "$work/config.toml" "${@:2}"

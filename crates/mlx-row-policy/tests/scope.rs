@@ -40,7 +40,9 @@ fn scopes() -> Result<(), Failed> {
     })??;
     assert_eq!(default(Device::Gpu)?, before);
 
-    let panic = catch_unwind(AssertUnwindSafe(|| outer.scope(|| resume_unwind(Box::new("in a scope")))));
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        outer.scope(|| resume_unwind(Box::new("in a scope")))
+    }));
     assert!(panic.is_err());
     assert_eq!(default(Device::Gpu)?, before);
 

@@ -253,6 +253,11 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
         if full {
             let fixes = command("ci/upstream-fixes.sh");
             steps.push(Step::new("fixes for upstream", fixes).needs("build"));
+            // Needs libclang, and packages that are not in this workspace's lock.
+            let mlx_rs = command("ci/mlx-rs.sh")
+                .args(["examples/mlx-rs", "run", "--locked"])
+                .env("ACCEPT", "0.32.2");
+            steps.push(Step::new("mlx-rs", mlx_rs).needs("build"));
         }
         steps.push(
             Step::new(
