@@ -260,7 +260,7 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
 }
 
 fn python(overlay: &Overlay) -> Result<Settings> {
-    if overlay.stamp.backend == Backend::Metal {
+    if overlay.host.os == Os::MacOs || overlay.stamp.backend == Backend::Metal {
         return python_of_source(overlay);
     }
     require_cpu(overlay, Consumer::Python)?;
@@ -295,6 +295,9 @@ fn python_of_source(overlay: &Overlay) -> Result<Settings> {
         // Kernels and library are compared by it.
         format!("-D{FINGERPRINT}={final_tree}"),
     ];
+    if overlay.stamp.backend != Backend::Metal {
+        arguments.push("-DMLX_BUILD_METAL=OFF".to_owned());
+    }
     for (variable, folder) in input_folders(overlay.stamp.backend, overlay.input)? {
         arguments.push(format!("-D{variable}={folder}"));
     }
