@@ -170,59 +170,47 @@ typedef struct mlx_vector_stream_ {
   void* ctx;
 } mlx_vector_stream;
 
-OPTIONAL(int, ABSENT, mlx_get_streams, (mlx_vector_stream * streams), (streams))
-OPTIONAL(size_t, 0, mlx_vector_stream_size, (mlx_vector_stream v), (v))
-OPTIONAL(
-    int,
-    ABSENT,
-    mlx_vector_stream_get,
-    (mlx_stream * stream, mlx_vector_stream v, size_t i),
-    (stream, v, i))
-OPTIONAL(int, ABSENT, mlx_vector_stream_free, (mlx_vector_stream v), (v))
-OPTIONAL(int, ABSENT, mlx_stream_free, (mlx_stream s), (s))
-OPTIONAL(
-    int,
-    ABSENT,
-    mlx_stream_get_index,
-    (int* index, mlx_stream s),
-    (index, s))
-OPTIONAL(
-    int,
-    ABSENT,
-    mlx_stream_get_device,
-    (mlx_device * device, mlx_stream s),
-    (device, s))
-OPTIONAL(
-    int,
-    ABSENT,
-    mlx_get_default_stream,
-    (mlx_stream * s, mlx_device device),
-    (s, device))
-OPTIONAL(int, ABSENT, mlx_set_default_stream, (mlx_stream s), (s))
-OPTIONAL(int, ABSENT, mlx_device_free, (mlx_device device), (device))
-OPTIONAL(bool, false, mlx_device_equal, (mlx_device a, mlx_device b), (a, b))
-OPTIONAL(int, ABSENT, mlx_get_default_device, (mlx_device * device), (device))
+#define OF_MLX_C(X)                                                       \
+  X(int, mlx_get_streams, (mlx_vector_stream*))                           \
+  X(size_t, mlx_vector_stream_size, (mlx_vector_stream))                  \
+  X(int, mlx_vector_stream_get, (mlx_stream*, mlx_vector_stream, size_t)) \
+  X(int, mlx_vector_stream_free, (mlx_vector_stream))                     \
+  X(int, mlx_stream_free, (mlx_stream))                                   \
+  X(int, mlx_stream_get_index, (int*, mlx_stream))                        \
+  X(int, mlx_stream_get_device, (mlx_device*, mlx_stream))                \
+  X(int, mlx_get_default_stream, (mlx_stream*, mlx_device))               \
+  X(int, mlx_set_default_stream, (mlx_stream))                            \
+  X(int, mlx_get_default_device, (mlx_device*))                           \
+  X(int, mlx_device_free, (mlx_device))                                   \
+  X(bool, mlx_device_equal, (mlx_device, mlx_device))
+#define DECLARE(type, name, parameters) \
+  extern type name parameters __attribute__((weak));
+#define NOTE_ABSENT(type, name, parameters) \
+  if (!name) {                              \
+    note_absent(#name);                     \
+  }
+OF_MLX_C(DECLARE)
 
 // The stream of that index among all that MLX has made; an empty one if there
 // is none.
 static int find_stream(int32_t index, mlx_stream* found) {
   mlx_vector_stream streams = {NULL};
   mlx_stream stream = {NULL};
-  int status = opt_mlx_get_streams(&streams);
-  const size_t count = status == 0 ? opt_mlx_vector_stream_size(streams) : 0;
+  int status = mlx_get_streams(&streams);
+  const size_t count = status == 0 ? mlx_vector_stream_size(streams) : 0;
   for (size_t i = 0; status == 0 && !found->ctx && i < count; i++) {
     int other = -1;
-    status = opt_mlx_vector_stream_get(&stream, streams, i);
+    status = mlx_vector_stream_get(&stream, streams, i);
     if (status == 0) {
-      status = opt_mlx_stream_get_index(&other, stream);
+      status = mlx_stream_get_index(&other, stream);
     }
     if (status == 0 && other == index) {
       *found = stream;
       stream.ctx = NULL;
     }
   }
-  opt_mlx_stream_free(stream);
-  opt_mlx_vector_stream_free(streams);
+  mlx_stream_free(stream);
+  mlx_vector_stream_free(streams);
   return status;
 }
 
@@ -231,6 +219,10 @@ enum { ENTERED = 0, OTHER_DEVICE = 1, NOT_FOUND = 2, FAILED = 3 };
 // Makes a stream MLX's default one of its device on this thread. The one before
 // is then in `previous`, for `leave`.
 int EXPORTED(enter)(int32_t index, void** previous) {
+  OF_MLX_C(NOTE_ABSENT)
+  if (absent) {
+    return FAILED;
+  }
   mlx_stream stream = {NULL};
   mlx_stream former = {NULL};
   mlx_device device = {NULL};
@@ -238,23 +230,23 @@ int EXPORTED(enter)(int32_t index, void** previous) {
   int status = find_stream(index, &stream);
   int outcome = status != 0 ? FAILED : stream.ctx ? ENTERED : NOT_FOUND;
   if (outcome == ENTERED) {
-    status = opt_mlx_stream_get_device(&device, stream);
-    status = status ? status : opt_mlx_get_default_device(&preferred);
-    status = status ? status : opt_mlx_get_default_stream(&former, device);
-    outcome = status != 0                         ? FAILED
-        : opt_mlx_device_equal(device, preferred) ? ENTERED
-                                                  : OTHER_DEVICE;
+    status = mlx_stream_get_device(&device, stream);
+    status = status ? status : mlx_get_default_device(&preferred);
+    status = status ? status : mlx_get_default_stream(&former, device);
+    outcome = status != 0                     ? FAILED
+        : mlx_device_equal(device, preferred) ? ENTERED
+                                              : OTHER_DEVICE;
   }
-  if (outcome == ENTERED && opt_mlx_set_default_stream(stream) != 0) {
+  if (outcome == ENTERED && mlx_set_default_stream(stream) != 0) {
     outcome = FAILED;
   }
-  opt_mlx_device_free(device);
-  opt_mlx_device_free(preferred);
-  opt_mlx_stream_free(stream);
+  mlx_device_free(device);
+  mlx_device_free(preferred);
+  mlx_stream_free(stream);
   if (outcome == ENTERED) {
     *previous = former.ctx;
   } else {
-    opt_mlx_stream_free(former);
+    mlx_stream_free(former);
   }
   return outcome;
 }
@@ -262,8 +254,8 @@ int EXPORTED(enter)(int32_t index, void** previous) {
 // Ends what `enter` began.
 void EXPORTED(leave)(void* previous) {
   const mlx_stream former = {previous};
-  opt_mlx_set_default_stream(former);
-  opt_mlx_stream_free(former);
+  mlx_set_default_stream(former);
+  mlx_stream_free(former);
 }
 
 #endif
