@@ -16,8 +16,8 @@ shift 2
 python=${PYTHON:-python3} objcopy=${OBJCOPY:-llvm-objcopy-19}
 made_by="make one with: cargo xtask build --cpu"
 [[ -f $prefix/mlx-overlay.toml ]] || fail "$prefix has no mlx-overlay.toml, so it is no prefix of a build; $made_by"
-"$python" -c 'import sys, pip; assert sys.version_info >= (3, 11)' 2>/dev/null ||
-    fail "$python is not Python 3.11 or later with pip; name one in PYTHON"
+"$python" -c 'import ensurepip, sys; assert sys.version_info >= (3, 11)' 2>/dev/null ||
+    fail "$python is not Python 3.11 or later with venv (apt-get install python3-venv); name another in PYTHON"
 command -v "$objcopy" >/dev/null ||
     fail "$objcopy is not on PATH; install llvm-19 (apt-get install llvm-19), or name another in OBJCOPY"
 stamp() { "$python" - "$prefix/mlx-overlay.toml" "$1" <<'PY'; }
@@ -41,7 +41,12 @@ work=$(mktemp -d "$out/wheel.XXXXXX")
 trap 'rm -rf "$work"; rmdir "$out" 2>/dev/null || true' EXIT
 
 version=$(stamp version)
-"$python" -m pip --disable-pip-version-check download --quiet --no-deps --only-binary :all: --dest "$work" \
+pip=("$python" -m pip)
+if ! "$python" -c 'import pip' 2>/dev/null; then
+    "$python" -m venv "$work/venv"
+    pip=("$work/venv/bin/pip")
+fi
+"${pip[@]}" --disable-pip-version-check download --quiet --no-deps --only-binary :all: --dest "$work" \
     "mlx==$version" >"$work/log" 2>&1 ||
     fail "pip fetched no mlx==$version for $tag: $(grep -i '^error' "$work/log" | tail -n 1)
 PyPI has to be reachable once, or PIP_FIND_LINKS to name a folder with that wheel"
