@@ -4,7 +4,10 @@
 
 import copy
 import itertools
+import json
 import os
+import stat
+import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -138,3 +141,41 @@ def device():
         "mlx_lm": mlx_lm_version(),
         "tree": os.environ.get("MLX_OVERLAY_TREE", ""),
     }
+
+
+class Results:
+    """A file with a line of JSON for each comparison. What it held before goes when the first one is written."""
+
+    def __init__(self, path):
+        self.path, self.written = path, False
+        try:
+            self.file = path and os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        except OSError as error:
+            sys.exit(f"error: cannot write the results: {error}")
+
+    def write(self, **line):
+        if not self.path:
+            return
+        data = (json.dumps(line) + "\n").encode()
+        try:
+            if not self.written and stat.S_ISREG(os.fstat(self.file).st_mode):
+                os.ftruncate(self.file, 0)
+            self.written = True
+            while data:
+                data = data[os.write(self.file, data) :]
+        except OSError as error:
+            sys.exit(f"error: cannot write the results to {self.path}: {error}")
+
+
+def exit_with(main):
+    """Runs a program to its end; where its output goes may end before."""
+    try:
+        code = main()
+        sys.stdout.flush()
+        sys.exit(code)
+    except RuntimeError as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        # Who reads has seen enough, or the disk is full. Python would fail again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141 if isinstance(error, BrokenPipeError) else f"error: {error}")

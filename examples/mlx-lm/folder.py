@@ -49,11 +49,9 @@ def context(config):
     return None
 
 
-def vocabulary(config):
-    for part in (config, config.get("text_config") or {}):
-        if isinstance(part.get("vocab_size"), int):
-            return part["vocab_size"]
-    return 256
+def vocabulary(model):
+    """The number of tokens: the width of the logits, as config.json may leave it to mlx-lm. Nothing is computed."""
+    return model(mx.array([[0]]), cache=new_caches(model)).shape[-1]
 
 
 def tokens_of(path, text):
@@ -83,13 +81,19 @@ def after_prompt(model, tokens):
     return caches
 
 
-def can_lengthen(caches):
-    """Whether `lengthened` knows what these caches hold."""
+def can_fill(caches):
+    """Whether `of_length` knows what these caches hold."""
     return all(
         isinstance(cache.keys, mx.array) and isinstance(cache.values, mx.array) and cache.offset > 0
         for cache in parts(caches)
         if hasattr(cache, "update_and_fetch")
     )
+
+
+def grown(before, after):
+    """How many caches of keys and values a model has added to."""
+    pairs = zip(parts(before), parts(after))
+    return sum(hasattr(old, "update_and_fetch") and old.offset != new.offset for old, new in pairs)
 
 
 def parts(caches):
@@ -105,13 +109,13 @@ def window(caches):
     return min(sizes, default=None)
 
 
-def lengthened(model, caches, length):
-    """Caches as if the prompt had `length` tokens: keys and values are those of the prompt, over and over. Recurrent
-    states stay those of the prompt."""
+def of_length(model, caches, length):
+    """Caches as if the prompt had `length` tokens: keys and values are the first of the prompt, over and over if it is
+    shorter. Recurrent states stay those of the prompt."""
     fresh = new_caches(model)
     for old, new in zip(parts(caches), parts(fresh)):
         if hasattr(old, "update_and_fetch"):
-            again = mx.arange(length) % old.offset
+            again = mx.arange(length) % min(old.offset, old.keys.shape[-2])
             new.update_and_fetch(old.keys[..., again, :], old.values[..., again, :])
         else:
             new.state = old.state

@@ -10,7 +10,6 @@ left in the caches.
 
 import argparse
 import itertools
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from compare import Setting, cell, compare, device
+from compare import Results, Setting, cell, compare, device, exit_with
 from limits import LIMITS
 from row_policy import parse, row_policy
 from tiny_models import MODELS, VOCABULARY, WINDOW, build, caches_after
@@ -180,17 +179,15 @@ def main():
     args = arguments()
     start = time.monotonic()
     facts = device()
+    output = Results(args.json)
     try:
-        output = args.json.open("w", encoding="utf-8") if args.json else None
         if args.report:
             args.report.touch()
     except OSError as error:
         sys.exit(f"error: cannot write the results: {error}")
 
     def emit(result, limit=None):
-        line = {**facts, **asdict(result), "equal": result.equal, **({"limit": limit} if limit else {})}
-        if output:
-            print(json.dumps(line), file=output, flush=True)
+        output.write(**facts, **asdict(result), equal=result.equal, **({"limit": limit} if limit else {}))
         case = f"{result.model} {result.dtype} {result.weights} prefix {result.prefix} block {result.block}"
         print(f"{limit + ': ' if limit else ''}{case} {result.policy}: {cell(result)} ({result.seconds} s)", flush=True)
         if result.first:
@@ -217,4 +214,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

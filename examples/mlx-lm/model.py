@@ -5,15 +5,14 @@ reference. Each policy then computes the first M of them as a block, and one mor
 in the caches. The same again at the numbers of keys where MLX computes attention by other kernels. If a row differs,
 the first module and operation that computes it otherwise is named.
 
-Exit codes: 0 every policy but `default` keeps all bits, 1 a row differs or an error, 2 wrong usage.
+Exit codes: 0 every policy but `default` keeps all bits, 1 a row differs or an error, 2 wrong usage, 3 nothing that was
+compared differs, but something was not compared.
 """
 
 import argparse
 import copy
-import json
-import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 try:
@@ -22,7 +21,7 @@ except ImportError as error:
     sys.exit(f"error: this Python has no MLX ({error}); examples/mlx-lm/README.md says how to make a patched one")
 
 # `compare` comes before what imports mlx.nn: it records operations.
-from compare import Setting, cell, compare, device  # isort: skip
+from compare import Results, Setting, cell, compare, device, exit_with  # isort: skip
 
 import numpy as np
 
@@ -77,12 +76,12 @@ def arguments(argv):
     return args
 
 
-def prompt_of(args, config):
+def prompt_of(args, vocabulary):
     """The tokens of the prompt, and what they are."""
     if args.tokens:
         tokens, what = args.tokens, "the tokens that were given"
     elif args.prompt is None and args.prompt_file is None and not folder.has_tokenizer(args.folder):
-        tokens = np.random.default_rng(5).integers(0, folder.vocabulary(config), 24).tolist()
+        tokens = np.random.default_rng(5).integers(0, vocabulary, 24).tolist()
         what = "random tokens, as there is no tokenizer.json or no package tokenizers"
     else:
         text, what = folder.TEXT if args.prompt is None else args.prompt, "text"
@@ -94,9 +93,10 @@ def prompt_of(args, config):
         tokens = folder.tokens_of(args.folder, text)
     if len(tokens) < 2:
         sys.exit(f"error: the prompt has {len(tokens)} tokens; expected two or more")
-    most = folder.vocabulary(config)
-    if min(tokens) < 0 or max(tokens) >= most:
-        sys.exit(f"error: the prompt has the token {max(tokens)}; expected tokens from 0 to {most - 1}, the vocabulary")
+    unknown = [token for token in tokens if not 0 <= token < vocabulary]
+    if unknown:
+        expected = f"expected tokens from 0 to {vocabulary - 1}, the vocabulary"
+        sys.exit(f"error: the prompt has the token {unknown[0]}; {expected}")
     return tokens, what
 
 
@@ -109,9 +109,21 @@ def continued(model, caches, token, count):
     return np.array(tokens), str(logits.dtype).removeprefix("mlx.core.")
 
 
+@dataclass
+class LeftOut:
+    """What is not compared."""
+
+    what: str
+    why: str
+    length: bool = True  # one number of keys
+
+    def __str__(self):
+        return f"{self.what}: {self.why}"
+
+
 def starts(prompt, caches, shapes, limit, most):
-    """The numbers of tokens before the blocks, each with its reason, and a line for each that is left out."""
-    kept, left_out, changes = [(len(prompt) - 1, "the prompt")], [], {}
+    """The numbers of tokens before the blocks, each with its reason, and the numbers of keys that are left out."""
+    kept, left_out, changes = {len(prompt) - 1: "the prompt"}, [], {}
     for shape in shapes:
         for length in lengths.changes(shape, limit):
             changes.setdefault(length, []).append(str(shape))
@@ -119,45 +131,71 @@ def starts(prompt, caches, shapes, limit, most):
     for length, of in sorted(changes.items()):
         # The first row of a block sees one key less than this, the others as many or more.
         prefix, end, reason = length - 2, length - 1 + MOST, f"{length} keys, attention of {', '.join(of)}"
-        if prefix < len(prompt):
-            left_out.append(f"{reason}: the prompt is longer")
+        if prefix in kept:
+            kept[prefix] += f"; {reason}"
         elif most and end > most:
-            left_out.append(f"{reason}: the model has {most} positions")
+            left_out.append(LeftOut(reason, f"the model has {most} positions"))
         elif window and end > window:
-            left_out.append(f"{reason}: a ring cache of {window} positions wraps (README.md, Limits)")
-        elif not folder.can_lengthen(caches):
-            left_out.append(f"{reason}: a cache of this model cannot be filled; take a prompt of {prefix + 1} tokens")
+            left_out.append(LeftOut(reason, f"a ring cache of {window} positions wraps (README.md, Limits)"))
+        elif not folder.can_fill(caches):
+            why = f"a cache of this model cannot be filled; take a prompt of {prefix + 1} tokens"
+            left_out.append(LeftOut(reason, why))
         else:
-            kept.append((prefix, reason))
+            kept[prefix] = reason
     return kept, left_out
+
+
+def unfused(calls, updates):
+    """What is left out if a step updates more caches of keys than it calls MLX's fused attention."""
+    if calls >= updates:
+        return []
+    of = f"of {updates} layers, {updates - calls} have" if calls else "this model has"
+    why = f"{of} attention of its own, not MLX's fused one, and where that changes its kernels is not looked for"
+    what = "numbers of keys other than these" if calls else "numbers of keys other than the prompt's"
+    return [LeftOut(what, why, length=False)]
+
+
+def joined(words):
+    """One, two and three."""
+    *most, last = map(str, words)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def verdict(policies, blocks, limit, compared, left_out):
+    """What may be said of policies under which no row differs."""
+    of = compared + len(left_out) if all(part.length for part in left_out) else "an unknown number of"
+    text = (
+        f"Every bit of the logits is that of single tokens under {joined(policies)} at {compared} of {of} lengths "
+        f"up to {limit} keys, in blocks of {joined(blocks)}."
+    )
+    return f"{text} Not compared: {'; '.join(part.what for part in left_out)}." if left_out else text
 
 
 def main(argv=None):
     args = arguments(argv)
-    try:
-        output = args.json.open("w", encoding="utf-8") if args.json else None
-    except OSError as error:
-        sys.exit(f"error: cannot write the results: {error}")
     model, config = folder.load(args.folder)
     facts = device()
     simulated = facts["device"].startswith("Simulated")
     wanted = args.block or ([2, 5, MOST] if simulated else list(range(2, MOST + 1)))
     limit = args.up_to or (1100 if simulated else 16400)
-    prompt, what = prompt_of(args, config)
+    prompt, what = prompt_of(args, folder.vocabulary(model))
     most = folder.context(config)
     if most and len(prompt) + MOST > most:
         sys.exit(
             f"error: the prompt has {len(prompt)} tokens and the longest block {MOST} more, and "
             f"{args.folder}/config.json says {most} positions; expected a prompt of up to {most - MOST} tokens"
         )
+    output = Results(args.json)
     print(", ".join(f"{name} {value}" for name, value in facts.items() if value))
     print(f"{args.folder}: {config.get('model_type')}; prompt: {what}, {len(prompt)} tokens", flush=True)
 
     with row_policy("default"):
         caches = folder.after_prompt(model, prompt[:-1])
-        with lengths.shapes_seen() as shapes:
-            tokens, dtype = continued(model, copy.deepcopy(caches), prompt[-1], MOST + 1)
+        after = copy.deepcopy(caches)
+        with lengths.attention_seen() as shapes:
+            tokens, dtype = continued(model, after, prompt[-1], MOST + 1)
         cases, left_out = starts(prompt, caches, shapes, limit, most)
+        left_out += unfused(shapes.total() // MOST, folder.grown(caches, after))
     window = folder.window(caches)
     if window and len(prompt) + MOST > window:
         print(
@@ -168,17 +206,16 @@ def main(argv=None):
     weights = "quantized" if config.get("quantization") or config.get("quantization_config") else "dense"
 
     wrong, differs = [], set()
-    for prefix, reason in cases:
+    for prefix, reason in cases.items():
         print(f"\n{prefix} tokens before the block: {reason}", flush=True)
         with row_policy("default"):
-            before = caches if reason == "the prompt" else folder.lengthened(model, caches, prefix)
+            before = caches if prefix == len(prompt) - 1 else folder.of_length(model, caches, prefix)
         setting = Setting(str(args.folder), dtype, weights, prefix)
         for result in compare(setting, model, before, wanted, args.policy, tokens):
             print(f"  block of {result.block}, {result.policy}: {cell(result)} ({result.seconds} s)", flush=True)
             if result.first:
                 print(f"    first: {result.first}", flush=True)
-            if output:
-                print(json.dumps({**facts, **asdict(result), "equal": result.equal}), file=output, flush=True)
+            output.write(**facts, **asdict(result), equal=result.equal)
             if not result.equal:
                 differs.add(result.policy)
                 if result.policy != "default":
@@ -186,20 +223,15 @@ def main(argv=None):
     print()
     kept = [policy for policy in args.policy if policy != "default" and policy not in differs]
     if kept:
-        print(f"Every bit of the logits is that of single tokens under {' and '.join(kept)}.")
+        print(verdict(kept, wanted, limit, len(cases), left_out))
     if "default" in args.policy and "default" not in differs:
         print("Under default no row differs either, so this says little about the policies.")
     for line in wrong:
         print(f"error: rows differ from single tokens: {line}", file=sys.stderr)
-    return 1 if wrong else 0
+    if wrong:
+        return 1
+    return 3 if left_out else 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RuntimeError as error:
-        sys.exit(f"error: {error}")
-    except BrokenPipeError:
-        # Who reads has seen enough. Python would fail again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    exit_with(main)

@@ -36,6 +36,11 @@ _METHODS = """
 """.split()
 _PROPERTIES = ["T", "mT"]
 _GATHERS = {"mx.gather_mm", "mx.gather_qmm", "mx.gather_qqmm"}
+# What computes by the policy: its results are compared even if its operands are constants.
+_PRODUCTS = _GATHERS | {
+    *("array.__matmul__", "array.__imatmul__", "mx.addmm", "mx.einsum", "mx.inner", "mx.matmul", "mx.qqmm"),
+    *("mx.quantized_matmul", "mx.tensordot", "mx.fast.gated_delta_update", "mx.fast.scaled_dot_product_attention"),
+}
 
 # What the model itself is called, which has no path.
 ROOT = "the model"
@@ -134,9 +139,9 @@ def _digest(bits):
 
 
 def _host(array):
-    """The bits of an array on the host."""
+    """The bits of an array on the host. Those of a bfloat16 are in a float16: a float is no position."""
     if array.dtype == mx.bfloat16:
-        array = _view(array, mx.uint16)
+        return np.array(_view(array, mx.uint16)).view(np.float16)
     return np.array(array)
 
 
@@ -148,7 +153,7 @@ class Call:
     outputs: dict
     plain: dict  # arguments that are not arrays
     kernels: list
-    picks: dict  # of a gather: (row of x, expert): result
+    picks: dict  # of a gather: (row of x, expert): its results, as the same pick may be there more than once
 
 
 @dataclass
@@ -176,7 +181,8 @@ class _Pass:
         self.running = set()
         self.counts = Counter()
         self.paused = False
-        # Parameters and what is made of parameters alone: a name instead of their bits, which would be slow.
+        # Parameters and what is made of parameters alone: a name instead of their bits, which would be slow. Not
+        # products, which a policy changes.
         self.constants = {}
         for name, module in model.named_modules():
             for place, leaf in _leaves(dict(module)):
@@ -287,9 +293,11 @@ class _Pass:
         if not made:
             return result
         _eval(list(made.values()))
-        if leaf and all(id(array) in self.constants for array in given.values()):
+        operation = label.rsplit(": ", 1)[-1]
+        fixed = operation not in _PRODUCTS and not operation.startswith("compiled ")
+        if leaf and fixed and all(id(array) in self.constants for array in given.values()):
             key = (
-                f"{label.rsplit(': ')[-1]} {sorted(plain.items())} {[self.constants[id(a)][1] for a in given.values()]}"
+                f"{operation} {sorted(plain.items())} {[self.constants[id(a)][1] for a in given.values()]}"
             )
             for place, array in made.items():
                 self.constants[id(array)] = (array, f"{key} {place}")
@@ -378,8 +386,8 @@ class Block(_Pass):
         carried = value.shape == alone[0] and not isinstance(first, str) and first is not None and digest == first[1]
         return row > 0 and carried and alone[1] in self.steps[row - 1].produced
 
-    def differs(self, value, calls, place, row):
-        """Whether a row's result is known not to be that of its step."""
+    def differs(self, value, calls, place, row, constant):
+        """Whether a row's result is known not to be that of its step. `constant`: it was made of constants alone."""
         alone = calls[row].outputs.get(place)
         if alone is None or isinstance(value, str) or isinstance(alone, str):
             return False
@@ -388,7 +396,7 @@ class Block(_Pass):
         if part is None:
             return False
         digest = _digest(value[part])
-        if value.shape == alone[0]:
+        if value.shape == alone[0] and not constant:
             # One result for all rows is a state after the last of them, or that of a loop over the rows.
             return row == rows - 1 and all(digest != call.outputs[place][1] for call in calls if place in call.outputs)
         return digest != alone[1]
@@ -402,16 +410,19 @@ class Block(_Pass):
             picks = _picks(given, made, kwargs)
             for row, call in enumerate(calls):
                 equal = bool(call.picks) and call.picks.keys() <= picks.keys()
-                if any(picks.get(pick) not in (None, result) for pick, result in call.picks.items()):
+                # Rows with the same pick share its results: each has its own among them, and they have no other.
+                known = {pick: set().union(*(other.picks.get(pick, ()) for other in calls)) for pick in call.picks}
+                if any(not call.picks[pick] <= picks[pick] <= known[pick] for pick in known.keys() & picks.keys()):
                     self.note(key, row, equal, call, now)
             return
+        constant = all(isinstance(value, str) for value in inputs.values())
         all_equal = not stateful or self.same_start
         for row, call in enumerate(calls):
             shared = inputs.keys() & call.inputs.keys()
             equal = bool(shared) and all(self.equal_input(inputs[place], calls, place, row) for place in shared)
             # What has a state has seen the rows before this one.
             all_equal = equal and (all_equal or not stateful)
-            if any(self.differs(value, calls, place, row) for place, value in outputs.items()):
+            if any(self.differs(value, calls, place, row, constant) for place, value in outputs.items()):
                 self.note(key, row, all_equal, call, now)
 
     def note(self, key, row, certain, alone, block):
@@ -449,7 +460,7 @@ def _is_gather(key):
 
 
 def _picks(given, made, kwargs):
-    """Of a gather: what each pick multiplies (a row of x and an expert), and the result. They say the same whatever
+    """Of a gather: what each pick multiplies (a row of x and an expert), and the results. They say the same whatever
     the order of the picks and the shapes around them."""
     x, (out,) = _host(given["0"]), map(_host, made.values())
     experts, rows = kwargs.get("rhs_indices"), kwargs.get("lhs_indices")
@@ -461,7 +472,10 @@ def _picks(given, made, kwargs):
     else:
         x = np.broadcast_to(x[..., 0, :], (*experts.shape, x.shape[-1]))
     x, out = x.reshape(experts.size, -1), out.reshape(experts.size, -1)
-    return {(_digest(x[i]), int(expert)): _digest(out[i]) for i, expert in enumerate(experts.flat)}
+    picks = {}
+    for i, expert in enumerate(experts.flat):
+        picks.setdefault((_digest(x[i]), int(expert)), set()).add(_digest(out[i]))
+    return picks
 
 
 def first_difference(model, tokens, caches, block, alone, together):

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import os
 import itertools
 import json
 import sys
@@ -19,12 +20,13 @@ import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
+import folder
 import lengths
 import record
 import model as script
 from record import first_difference
 from row_policy import ATTENTION, GATHER_MM, OPERATIONS, attention_alone, row_policy
-from tiny_models import MODELS, VOCABULARY, build, caches_after, gemma4, gpt_oss, mlx_lm
+from tiny_models import MODELS, VOCABULARY, build, caches_after, gemma4, gpt_oss, mlx_lm, mlx_lm_version
 
 SEED = 5
 
@@ -36,9 +38,9 @@ def smaller(module, arguments, **changes):
 SMALL = smaller(*MODELS["llama-3.2-1b"])
 
 
-def write(path, **changes):
+def write(path, model=SMALL, **changes):
     """A model folder as mlx-lm writes it, of 4 bits; `changes` are of config.json alone."""
-    kind, arguments = SMALL
+    kind, arguments = model
     model = build(kind, arguments, mx.float32, "q4", SEED)
     config = {"model_type": kind, **arguments, "quantization": {"group_size": 64, "bits": 4}, **changes}
     path.mkdir()
@@ -61,14 +63,16 @@ def run(*arguments):
     return code, text.getvalue()
 
 
-def first(model, block, policy="exact", prefix=8, length=None, operations=None):
-    """What is named for a block, or None if every row keeps its bits. `operations`: the others follow `default`."""
+def first(model, block, policies=("exact",), prefix=8, operations=None):
+    """What is named for a block, or None if every row keeps its bits: the same under each policy. `operations`: the
+    others follow `default`."""
     with row_policy("default"):
         caches = caches_after(model, prefix, SEED)
     tokens = np.random.default_rng(SEED + 1).integers(0, VOCABULARY, block + 1)
     setting = Setting("tiny", "float32", "q4", prefix)
-    (result,) = compare(setting, model, caches, [block], [policy], tokens, operations=operations)
-    return result.first
+    found = {result.first for result in compare(setting, model, caches, [block], policies, tokens, operations=operations)}
+    assert len(found) == 1, f"policies differ: {found}"
+    return found.pop()
 
 
 def expect(found, *parts):
@@ -91,9 +95,77 @@ def a_folder_under_default_and_exact(root):
         "first: model.layers.0.self_attn.q_proj: mx.quantized_matmul, row 0",
         "alone affine_qmv, in the block affine_qmv_wide",
         "block of 5, exact: equal",
-        "Every bit of the logits is that of single tokens under exact.",
+        "Every bit of the logits is that of single tokens under exact at 1 of 1 lengths up to 100 keys, in blocks of 5.",
     )
-    assert text.count("first:") == 1, text
+    assert text.count("first:") == 1 and "ot compared" not in text, text
+
+
+def what_is_left_out(root):
+    """A verdict says at which lengths it holds, and the exit code that there are others."""
+    options = "--tokens", "3,1,4,1,5", "--block", "2", "--policy", "exact"
+    verdict = "Every bit of the logits is that of single tokens under exact at 1 of"
+    ring = smaller("gpt_oss", gpt_oss(window=128), num_local_experts=4)
+    reason = "1024 keys, attention of 4/2 heads of 64 with sinks"
+    code, text = run(write(root / "ring", ring), *options, "--up-to", "1030")
+    assert code == 3, f"{code}: {text}"
+    expect(
+        text,
+        f"not compared: {reason}: a ring cache of 128 positions wraps",
+        f"{verdict} 2 lengths up to 1030 keys, in blocks of 2. Not compared: {reason}.",
+    )
+    own = smaller("gemma2", SMALL[1], head_dim=64)
+    code, text = run(write(root / "own", own), *options)
+    assert code == 3, f"{code}: {text}"
+    expect(
+        text,
+        "not compared: numbers of keys other than the prompt's: this model has attention of its own",
+        f"{verdict} an unknown number of lengths up to 1100 keys, in blocks of 2. Not compared: numbers of keys other",
+    )
+    expect(str(script.unfused(1, 2)[0]), "numbers of keys other than these: of 2 layers, 1 have attention of its own")
+    assert not script.unfused(2, 2) and not script.unfused(0, 0)
+
+
+def lengths_around_a_prompt(root):
+    """Caches are filled up to a length, or cut to it; the prompt's own length is not taken twice."""
+    model = build(*SMALL, mx.float32, "q4", SEED)
+    with row_policy("default"):
+        caches = caches_after(model, 12, SEED)
+    (shape,) = shapes_of(model)
+    for prompt, expected in [(12, [11, 1022]), (1023, [1022]), (1024, [1023, 1022]), (1500, [1499, 1022])]:
+        kept, left_out = script.starts([0] * prompt, caches, [shape], 1100, None)
+        assert list(kept) == expected and not left_out, f"{prompt} tokens: {kept}, {left_out}"
+    kept, left_out = script.starts([0] * 12, caches, [shape], 1100, 1000)
+    assert list(kept) == [11] and len(left_out) == 1, f"{kept}, {left_out}"
+    for length in (5, 30):
+        made = folder.of_length(model, caches, length)
+        for old, new in zip(caches, made):
+            keys = np.array(old.keys)[..., np.arange(length) % 12, :]
+            assert new.offset == length and (np.array(new.keys)[..., :length, :] == keys).all(), length
+    assert folder.grown(made, made) == 0 and folder.grown(caches, made) == 2
+
+
+def a_vocabulary_of_the_model(root):
+    """config.json may leave it to mlx-lm: gemma-3's has 262,208 tokens. Nothing of this model is computed."""
+    source = mlx_lm("models.gemma3")
+    text = {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 6, "intermediate_size": 64}
+    arguments = {"model_type": "gemma3", "text_config": {**text, "vocab_size": 262144}}
+    assert folder.vocabulary(source.Model(source.ModelArgs.from_dict(arguments))) == 262208
+
+
+def results_of_earlier_runs(root):
+    """They go when there are others, and a full disk is an error."""
+    path, results = write(root / "small"), root / "results"
+    results.write_text("earlier\n" * 1000)
+    for arguments in ([root / "none"], [path, "--tokens", "1,256"], [path, "--prompt", "text"]):
+        assert run(*arguments, "--json", results)[0] == 1
+        assert results.read_text() == "earlier\n" * 1000, arguments
+    options = path, "--tokens", "1,2", "--block", "2", "--policy", "exact", "--up-to", "100", "--json"
+    assert run(*options, results)[0] == 0
+    (line,) = map(json.loads, results.read_text().splitlines())
+    assert line["equal"] and line["block"] == 2, line
+    if os.path.exists("/dev/full"):
+        found = run(*options, "/dev/full")
+        assert found[0] == 1 and "error: cannot write the results to /dev/full: " in found[1], found
 
 
 def nothing_under_exact(root):
@@ -162,7 +234,7 @@ def lengths_of_every_class(root):
 
 def attention_across_a_change(root):
     model = build(*SMALL, mx.float32, "q4", SEED)
-    (shape,) = lengths_of(model)
+    (shape,) = shapes_of(model)
     rules = attention_alone(4, 2, 64, False, mx.device_info()["architecture"][-1], 1100)
     every = [keys for keys in range(2, 1101) if rules[keys - 1] != rules[keys - 2]]
     assert lengths.changes(shape, 1100) == every == [1024], f"{lengths.changes(shape, 1100)}, {every}"
@@ -174,8 +246,8 @@ def attention_across_a_change(root):
     )
 
 
-def lengths_of(model):
-    with lengths.shapes_seen() as shapes:
+def shapes_of(model):
+    with lengths.attention_seen() as shapes:
         mx.eval(model(mx.array([[1]])))
     return shapes
 
@@ -187,6 +259,38 @@ def sorted_picks(root):
     expect(first(model, 8, operations=others), "model.layers.0.mlp.switch_mlp.up_proj: mx.gather_mm, row 0")
 
 
+class Same(nn.Module):
+    """Gives experts the same row for each token, so that picks are equal."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __call__(self, x, indices):
+        return self.inner(mx.ones_like(x), indices)
+
+
+def equal_picks(root):
+    """One of the picks of an expert is computed otherwise, and the last is not."""
+    model = build(*smaller(*MODELS["qwen3-30b-a3b"], num_experts=16), mx.float32, "dense", SEED)
+    experts = model.model.layers[0].mlp
+    experts.switch_mlp = Same(experts.switch_mlp)
+    gather = mx.gather_mm
+    others = OPERATIONS - {GATHER_MM}
+
+    def faulty(x, w, **options):
+        y = gather(x, w, **options)
+        if options.get("sorted_indices"):
+            y[0] *= 1.001
+        return y
+
+    mx.gather_mm = record._wrapped(faulty, "mx.gather_mm")
+    try:
+        expect(first(model, 8), "model.layers.0.mlp.switch_mlp.inner.up_proj: mx.gather_mm, row")
+    finally:
+        mx.gather_mm = gather
+
+
 def a_wrapped_ring(root):
     model = build(*smaller("gpt_oss", gpt_oss(window=32), num_local_experts=4), mx.float32, "q4", SEED)
     expect(first(model, 2, prefix=40), "model.layers.1.self_attn: RotatingKVCache.update_and_fetch, row 0")
@@ -195,12 +299,12 @@ def a_wrapped_ring(root):
 # Faults that are planted. Rows of more than one are made otherwise; alone nothing changes.
 
 
-def planted(place, fault):
-    """A small model with a fault in a module. Both policies must be named for it: `exact` is not to blame."""
-    model = build(*SMALL, mx.float32, "q4", SEED)
+def planted(place, fault, dtype=mx.float32):
+    """What is named in a small model with a fault in a module: the same under both policies, as none is to blame."""
+    model = build(*SMALL, dtype, "q4", SEED)
     owner, name = place(model)
     setattr(owner, name, fault(getattr(owner, name)))
-    return model
+    return first(model, 3, ("exact", "narrow"))
 
 
 class Fault(nn.Module):
@@ -222,6 +326,27 @@ class ThroughNumpy(Fault):
         y = np.array(self.inner(x))
         y[:, 1:] += 1e-3
         return mx.array(y) * 2
+
+
+class OtherScale(Fault):
+    """As before; what a row is multiplied by has one axis and other bits, and it is no position."""
+
+    def __call__(self, x):
+        y = self.inner(x)
+        scale = np.full(y.shape[-1], 1 if x.shape[1] == 1 else 1.5, np.float32)
+        return y * mx.array(scale, dtype=y.dtype)
+
+
+class Learned(Fault):
+    """A product of parameters alone."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        rng = np.random.default_rng(SEED)
+        self.rows = mx.array(rng.standard_normal((5, 512)).astype(np.float32))
+
+    def __call__(self, x):
+        return self.inner(x) + self.inner(self.rows)[0]
 
 
 class InPlace(Fault):
@@ -280,14 +405,27 @@ class OtherRows(Fault):
 def a_module(root):
     layer = lambda model: (model.model.layers[1].mlp, "down_proj")
     expect(
-        first(planted(layer, AnotherSum), 3),
+        planted(layer, AnotherSum),
         "model.layers.1.mlp.down_proj (AnotherSum), row 0; only in the block: array.__mul__",
     )
-    expect(first(planted(layer, ThroughNumpy), 3), "model.layers.1.mlp.down_proj (ThroughNumpy), row 1")
-    expect(first(planted(layer, OtherRows), 3), "model.layers.1.mlp.down_proj")
+    expect(planted(layer, ThroughNumpy), "model.layers.1.mlp.down_proj (ThroughNumpy), row 1")
+    expect(planted(layer, OtherScale, mx.bfloat16), "model.layers.1.mlp.down_proj (OtherScale), row 0")
+    expect(planted(layer, OtherRows), "model.layers.1.mlp.down_proj: mx.concatenate, row 1")
     expect(
-        first(planted(layer, InPlace), 3),
+        planted(layer, InPlace),
         "model.layers.1.mlp.down_proj (InPlace), row 2; only in the block: array.__setitem__",
+    )
+
+
+def a_product_of_parameters(root):
+    """It follows the policy as any product does: here by other kernels than MLX's own for five rows."""
+    model = build(*SMALL, mx.float32, "q4", SEED)
+    layer = model.model.layers[1].mlp
+    layer.down_proj = Learned(layer.down_proj)
+    expect(
+        first(model, 3),
+        "model.layers.1.mlp.down_proj.inner: mx.quantized_matmul, row 0",
+        "alone affine_qmv_wide, in the block affine_qmv",
     )
 
 
@@ -310,8 +448,8 @@ def a_rotation(root):
 
 def a_kernel_and_a_compiled_function(root):
     norm = lambda model: (model.model.layers[0], "post_attention_layernorm")
-    expect(first(planted(norm, OwnKernel), 3), "model.layers.0.post_attention_layernorm: metal kernel planted, row 0")
-    expect(first(planted(norm, Compiled), 3), "model.layers.0.post_attention_layernorm: compiled planted, row 0")
+    expect(planted(norm, OwnKernel), "model.layers.0.post_attention_layernorm: metal kernel planted, row 0")
+    expect(planted(norm, Compiled), "model.layers.0.post_attention_layernorm: compiled planted, row 0")
 
 
 def a_cache(root):
@@ -328,7 +466,7 @@ def a_cache(root):
     cache.update_and_fetch = changed
     try:
         model = build(*SMALL, mx.float32, "q4", SEED)
-        expect(first(model, 3), "model.layers.0.self_attn: KVCache.update_and_fetch")
+        expect(first(model, 3), "model.layers.0.self_attn: KVCache.update_and_fetch, in the step after the block, row 3")
     finally:
         cache.update_and_fetch = update
 
@@ -348,14 +486,15 @@ def messages(root):
         ([none], 1, f"error: there is no folder {none}: expected a model folder"),
         (["mlx-community/Qwen3-0.6B-4bit"], 1, "hf download mlx-community/Qwen3-0.6B-4bit --local-dir Qwen3-0.6B-4bit"),
         ([empty], 1, f"error: {empty} has no config.json"),
-        ([unknown], 1, f"error: mlx-lm 0.32.2 cannot load {unknown}"),
+        ([unknown], 1, f"error: mlx-lm {mlx_lm_version()} cannot load {unknown}"),
         ([path, "--tokens", "1,2,3,4,5"], 1, "expected a prompt of up to 4 tokens"),
         ([path, "--tokens", "1,256"], 1, "has the token 256; expected tokens from 0 to 255"),
+        ([path, "--tokens", "1,-5,2"], 1, "has the token -5; expected tokens from 0 to 255"),
         ([path, "--tokens", "1"], 1, "the prompt has 1 tokens; expected two or more"),
         ([path, "--prompt", "text"], 1, f"{path} has no tokenizer.json"),
         ([path, "--block", "1-4"], 2, "a block has 2 to 16 tokens; found 1-4"),
         ([path, "--policy", "streamed"], 2, 'which is now "exact"'),
-        ([path, "--json", root], 1, "error: cannot write the results"),
+        ([path, "--tokens", "1,2", "--json", root], 1, "error: cannot write the results"),
     ]:
         found = run(*arguments)
         assert found[0] == code and text in found[1], f"{arguments}: expected {code}, {text!r}; found {found}"
@@ -363,13 +502,19 @@ def messages(root):
 
 TESTS = [
     a_folder_under_default_and_exact,
+    what_is_left_out,
+    lengths_around_a_prompt,
+    a_vocabulary_of_the_model,
+    results_of_earlier_runs,
     nothing_under_exact,
     rows_are_lined_up,
     lengths_of_every_class,
     attention_across_a_change,
     sorted_picks,
+    equal_picks,
     a_wrapped_ring,
     a_module,
+    a_product_of_parameters,
     a_rotation,
     a_kernel_and_a_compiled_function,
     a_cache,
@@ -378,8 +523,12 @@ TESTS = [
 
 
 def main():
-    failed = 0
-    for test in TESTS:
+    failed, tests = 0, {test.__name__: test for test in TESTS}
+    unknown = set(sys.argv[1:]) - tests.keys()
+    if unknown:
+        print(f"error: no test {', '.join(sorted(unknown))}; there are {', '.join(tests)}", file=sys.stderr)
+        return 2
+    for test in map(tests.get, sys.argv[1:] or tests):
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as root:
             try:
