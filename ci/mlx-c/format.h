@@ -1,10 +1,8 @@
 // mlx-c uses std::format for messages, with no format but "{}". GCC has it from
-// 13 on.
+// 13 on. Not __cpp_lib_format: libc++ has std::format without that macro.
 #pragma once
 
-#include <version>
-
-#ifndef __cpp_lib_format
+#if !__has_include(<format>)
 #include <sstream>
 #include <string>
 #include <string_view>
