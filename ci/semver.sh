@@ -2,7 +2,8 @@
 # Compares the interfaces of the published crates with the last release's, or before there is one with another commit's.
 # usage: ci/semver.sh [COMMIT]   (HEAD^)
 #
-# A break needs another version. Before the first release it needs a line in CHANGELOG.md that begins with **Breaking.
+# A break needs another version. Before the first release it needs a new line in CHANGELOG.md that begins with
+# `- **Breaking` and names the crate in backquotes.
 # Needs cargo-semver-checks; MLX need not be built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,14 +19,20 @@ git rev-parse --quiet --verify "$base^{commit}" >/dev/null || {
 packages=()
 for package in $(ci/packages.sh list); do
     # A crate that is new has nothing to break.
-    if git cat-file -e "$base:crates/$package/Cargo.toml" 2>/dev/null; then packages+=("--package=$package"); fi
+    if git cat-file -e "$base:crates/$package/Cargo.toml" 2>/dev/null; then packages+=("$package"); fi
 done
 [[ ${#packages[@]} -gt 0 ]] || { echo "$base has none of the published crates"; exit; }
 echo "interfaces compared with $base"
-if DOCS_RS=1 cargo semver-checks --baseline-rev "$base" "${packages[@]}"; then exit; fi
-if [[ -z $released ]] && git diff "$base" -- CHANGELOG.md | grep -q '^+- \*\*Breaking'; then
-    echo "not released yet, and CHANGELOG.md names what breaks"
-    exit
-fi
-echo "error: what a published crate offers has changed: give it another version, or before the first release name the change as **Breaking in CHANGELOG.md" >&2
-exit 1
+named=
+if [[ -z $released ]]; then named=$(git diff "$base" -- CHANGELOG.md | sed -n '/^+- \*\*Breaking/p'); fi
+status=0
+for package in "${packages[@]}"; do
+    if DOCS_RS=1 cargo semver-checks --baseline-rev "$base" --package "$package"; then continue; fi
+    if [[ $named == *"\`$package\`"* ]]; then
+        echo "$package is not released yet, and CHANGELOG.md names what breaks"
+        continue
+    fi
+    echo "error: what $package offers has changed: give it another version, or before the first release a line in CHANGELOG.md that begins with \"- **Breaking\" and has \`$package\`" >&2
+    status=1
+done
+exit $status
