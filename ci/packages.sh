@@ -3,7 +3,7 @@
 # and compares each with crates.io's limit.
 # usage: ci/packages.sh [--no-verify | list]
 #
-# --no-verify leaves the compiling out; `list` prints the crates. MLX need not be built.
+# --no-verify leaves the compiling out; `list` prints the crates. MLX need not be built. Needs cargo 1.90.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,10 +27,17 @@ list)
     ;;
 esac
 
+version=$(cargo --version | sed 's/^cargo \([0-9.]*\).*/\1/')
+IFS=. read -r major minor _ <<<"$version"
+[[ $major -gt 1 || $minor -ge 90 ]] || {
+    echo "error: this is cargo $version, and 1.90 is the first to publish a workspace: rustup update stable, or RUSTUP_TOOLCHAIN=<a later one>" >&2
+    exit 1
+}
+
 limit=$((10 * 1024 * 1024))
 out=$PWD/target/packages
 rm -rf "$out/package"
-DOCS_RS=1 cargo publish --quiet --workspace --dry-run --allow-dirty --target-dir "$out" "${verify[@]}"
+DOCS_RS=1 cargo publish --quiet --workspace --dry-run --allow-dirty --target-dir "$out" ${verify[@]+"${verify[@]}"}
 status=0
 for package in "${packages[@]}"; do
     file=$(find "$out/package" -name "$package-[0-9]*.crate" -print -quit)
@@ -40,7 +47,7 @@ for package in "${packages[@]}"; do
         echo "error: $file is above crates.io's $limit bytes" >&2
         status=1
     fi
-    manifest=$(tar -xzOf "$file" --wildcards '*/Cargo.toml')
+    manifest=$(tar -xzOf "$file" "$(basename "$file" .crate)/Cargo.toml")
     for field in description license repository documentation readme keywords categories; do
         grep -q "^$field = " <<<"$manifest" || {
             echo "error: $package has no $field" >&2
@@ -50,5 +57,5 @@ for package in "${packages[@]}"; do
 done
 # The build script compares with the lock: without it the package is useless.
 file=$(find "$out/package" -name 'mlx-overlay-sys-[0-9]*.crate' -print -quit)
-grep -q '^final_tree' <<<"$(tar -xzOf "$file" --wildcards '*/mlx.lock')"
+grep -q '^final_tree' <<<"$(tar -xzOf "$file" "$(basename "$file" .crate)/mlx.lock")"
 exit $status
