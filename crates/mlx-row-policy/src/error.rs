@@ -44,7 +44,14 @@ pub enum Error {
         function: &'static str,
     },
 
-    /// mlx-c failed, and told its error handler why.
+    /// mlx-c knows no stream of that index.
+    #[error("mlx-c knows no stream {index}: does it use another MLX than the one that made it?")]
+    NoStream {
+        /// The stream's index.
+        index: i32,
+    },
+
+    /// mlx-c failed, and told its error handler why. Its own handler ends the process; mlx-rs sets another.
     #[error("mlx-c failed to change the default stream; its error handler was told why")]
     MlxC,
 

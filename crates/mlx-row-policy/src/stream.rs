@@ -94,8 +94,9 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherDevice`] if another device is MLX's default one, [`Error::NoMlxC`] without mlx-c; `work` is not
-    /// run then.
+    /// [`Error::OtherDevice`] if another device is MLX's default one, [`Error::NoMlxC`] without mlx-c,
+    /// [`Error::NoStream`] if it knows no such stream, [`Error::MlxC`] if it fails; `work` is not run then. Where mlx-c
+    /// fails and nobody has set an error handler (mlx-rs does), mlx-c's own prints why and ends the process.
     #[cfg(feature = "mlx-c")]
     pub fn scope<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let _restore = Scope::enter(self.index)?;
@@ -120,6 +121,7 @@ impl Scope {
         match outcome {
             0 => Ok(Self { previous }),
             1 => Err(Error::OtherDevice { index }),
+            2 => Err(Error::NoStream { index }),
             _ => Err(Error::MlxC),
         }
     }
