@@ -1,8 +1,11 @@
-// mlx-c uses std::format for messages, with no format but "{}". GCC has it from
-// 13 on. Not __cpp_lib_format: libc++ has std::format without that macro.
+// mlx-c uses std::format for messages, with no format but "{}", and does not
+// include it. GCC has it from 13 on. Not __cpp_lib_format: libc++ has
+// std::format without that macro.
 #pragma once
 
-#if !__has_include(<format>)
+#if __has_include(<format>)
+#include <format>
+#else
 #include <sstream>
 #include <string>
 #include <string_view>
