@@ -36,6 +36,7 @@ def smaller(module, arguments, **changes):
 
 
 SMALL = smaller(*MODELS["llama-3.2-1b"])
+EXPERTS = smaller(*MODELS["qwen3-30b-a3b"], num_experts=16, num_hidden_layers=1)
 
 
 def write(path, model=SMALL, **changes):
@@ -159,7 +160,7 @@ def results_of_earlier_runs(root):
     for arguments in ([root / "none"], [path, "--tokens", "1,256"], [path, "--prompt", "text"]):
         assert run(*arguments, "--json", results)[0] == 1
         assert results.read_text() == "earlier\n" * 1000, arguments
-    options = path, "--tokens", "1,2", "--block", "2", "--policy", "exact", "--up-to", "100", "--json"
+    options = path, "--tokens", "1,2", "--block", "2", "--policy", "exact", "--up-to", "16", "--json"
     assert run(*options, results)[0] == 0
     (line,) = map(json.loads, results.read_text().splitlines())
     assert line["equal"] and line["block"] == 2, line
@@ -254,7 +255,7 @@ def shapes_of(model):
 
 def sorted_picks(root):
     """mlx-lm sorts 64 picks, and not 8: they are lined up by what they multiply."""
-    model = build(*smaller(*MODELS["qwen3-30b-a3b"], num_experts=16), mx.float32, "dense", SEED)
+    model = build(*EXPERTS, mx.float32, "dense", SEED)
     others = OPERATIONS - {GATHER_MM}
     expect(first(model, 8, operations=others), "model.layers.0.mlp.switch_mlp.up_proj: mx.gather_mm, row 0")
 
@@ -272,7 +273,7 @@ class Same(nn.Module):
 
 def equal_picks(root):
     """One of the picks of an expert is computed otherwise, and the last is not."""
-    model = build(*smaller(*MODELS["qwen3-30b-a3b"], num_experts=16), mx.float32, "dense", SEED)
+    model = build(*EXPERTS, mx.float32, "dense", SEED)
     experts = model.model.layers[0].mlp
     experts.switch_mlp = Same(experts.switch_mlp)
     gather = mx.gather_mm
