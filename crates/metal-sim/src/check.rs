@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::compile::{Compiler, Options, missing};
 use crate::library::Library;
 use crate::parse::Source;
-use crate::{Error, cache, lower, shim};
+use crate::{Error, cache, lower};
 
 impl Compiler {
     /// Compiles kernels with Metal's address spaces as spaces of their own and
@@ -42,7 +42,7 @@ impl Compiler {
         if clean.is_file() {
             return Ok(Vec::new());
         }
-        let shim = shim::folder(cache)?;
+        let shim = self.toolchain.shim()?;
         let prelude = self.precompiled_shim()?;
         let scratch = cache::scratch(cache)?;
         let file = scratch.path().join("kernel.cpp");

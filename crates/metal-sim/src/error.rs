@@ -51,6 +51,17 @@ pub enum Error {
         /// Program names that were tried.
         tried: String,
     },
+    /// The folder for compiled kernels cannot be used.
+    #[error(
+        "kernels cannot be kept in {folder}: {reason}. Set MTL_SIM_CACHE to a folder that you own and that no other \
+         user can write"
+    )]
+    Cache {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The compiler refused something.
     #[error("{what}\n{diagnostics}")]
     Compile {

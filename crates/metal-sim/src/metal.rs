@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
+use crate::Error;
+use crate::cache::{self, Entry};
 use crate::library::Library;
 use crate::parse::Source;
 use crate::toolchain::Toolchain;
-use crate::{Error, cache};
 
 /// What one call is to do.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -254,15 +255,9 @@ pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Er
         library.merge(part);
     }
     let bytes = library.to_bytes();
-    let cache = toolchain.cache();
-    let target = cache.join(format!(
-        "tree-{}.metallib",
-        cache::short_hex(Sha256::new_with_prefix(&bytes))
-    ));
-    if !target.is_file() {
-        cache::publish_file(cache, &target, |made| Ok(fs_err::write(made, bytes)?))?;
-    }
-    Ok(target)
+    let key = cache::short_hex(Sha256::new_with_prefix(&bytes));
+    Entry::new(toolchain.cache(), "tree", &key, "metallib")
+        .find_or_make(|made| Ok(fs_err::write(made, bytes)?))
 }
 
 /// The kernel functions, templates or not, that a header of an MLX tree defines, with what it includes: what a kernel
@@ -318,17 +313,13 @@ pub fn library_from_text(toolchain: &Toolchain, source: &str) -> Result<PathBuf,
     hash.update([0]);
     hash.update(crate::shim::digest());
     hash.update(crate::toolchain::metal_version());
-    let cache = toolchain.cache();
-    let target = cache.join(format!("jit-{}.metallib", cache::short_hex(hash)));
-    if !target.is_file() {
+    let key = cache::short_hex(hash);
+    Entry::new(toolchain.cache(), "jit", &key, "metallib").find_or_make(|made| {
         let none: [&str; 0] = [];
         let expanded = toolchain.preprocess("source text", &none, Some(source))?;
         let library = Library::from_source("JIT", &expanded.text)?;
-        cache::publish_file(cache, &target, |made| {
-            Ok(fs_err::write(made, library.to_bytes())?)
-        })?;
-    }
-    Ok(target)
+        Ok(fs_err::write(made, library.to_bytes())?)
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
-use crate::{Error, shim};
+use crate::{Error, cache, shim};
 
 /// How the two operations of `llvm.fmuladd` are carried out. Apple's front end
 /// emits it for each product and sum of one expression and leaves the choice
@@ -50,6 +50,7 @@ pub struct Toolchain {
     /// The compiler's file, size and time: another one makes other kernels.
     identity: String,
     cache: PathBuf,
+    shim: Option<PathBuf>,
     extra_flags: Vec<String>,
 }
 
@@ -66,10 +67,12 @@ impl Toolchain {
 
     /// Finds a compiler: `MTL_SIM_CXX`, else the best clang on the path.
     /// `MTL_SIM_CXXFLAGS` adds flags to every kernel (sanitizers, debugging).
+    /// `cache` becomes a folder that only its owner can write.
     ///
     /// # Errors
-    /// [`Error::NoCompiler`] where there is none.
+    /// [`Error::NoCompiler`] where there is none, [`Error::Cache`] where another user could write what is kept.
     pub fn find(cache: PathBuf) -> Result<Self, Error> {
+        let cache = cache::prepare(&cache)?;
         let wanted = env::var("MTL_SIM_CXX").ok().filter(|name| !name.is_empty());
         let names: Vec<&str> = match &wanted {
             Some(name) => vec![name],
@@ -102,8 +105,26 @@ impl Toolchain {
             compiler,
             identity,
             cache,
+            shim: None,
             extra_flags,
         })
+    }
+
+    /// The same with the headers of a folder in the place of the shim, for tests of the shim. Its cache must be one of
+    /// its own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_shim(mut self, folder: PathBuf) -> Self {
+        self.shim = Some(folder);
+        self
+    }
+
+    /// The folder of the shim's headers.
+    pub(crate) fn shim(&self) -> Result<PathBuf, Error> {
+        match &self.shim {
+            Some(folder) => Ok(folder.clone()),
+            None => shim::folder(&self.cache),
+        }
     }
 
     /// The same with more flags for every kernel, such as those of a sanitizer.
@@ -176,7 +197,7 @@ impl Toolchain {
         arguments: &[S],
         source: Option<&str>,
     ) -> Result<Preprocessed, Error> {
-        let stubs = shim::folder(&self.cache)?.join("stubs");
+        let stubs = self.shim()?.join("stubs");
         let mut command = Command::new(&self.compiler);
         command
             .args(["-E", "-x", "c++", "-std=c++17", "-nostdinc", "-undef", "-w"])

@@ -286,6 +286,22 @@ void use_after_free(Gpu& gpu) {
       "freed");
 }
 
+// A library is loaded only if no other user can have written it, and if it is
+// the kernel that was asked for.
+void libraries_that_are_not_loaded(Gpu& gpu) {
+  auto pool = new_pool();
+  auto reason = [&](const std::string& name) -> std::string {
+    auto function = NS::TransferPtr(gpu.library->newFunction(string(name)));
+    NS::Error* error = nullptr;
+    CHECK(!gpu.device->newComputePipelineState(function.get(), &error));
+    return error->localizedDescription()->utf8String();
+  };
+  CHECK_TEXT(
+      reason("writable"),
+      "kernel_writable.so is not loaded: other users can write it");
+  CHECK_TEXT(reason("wrong"), "holds the kernel fill, expected wrong");
+}
+
 // A fault keeps later commands and signals of its command buffer from
 // happening; the next command buffer runs.
 void a_fault_ends_its_command_buffer(Gpu& gpu) {
@@ -318,5 +334,6 @@ int main() {
   switched_off_arguments(gpu);
   threadgroup_memory(gpu);
   use_after_free(gpu);
+  libraries_that_are_not_loaded(gpu);
   a_fault_ends_its_command_buffer(gpu);
 }

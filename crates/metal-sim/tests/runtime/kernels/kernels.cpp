@@ -145,6 +145,7 @@ struct spin {
 };
 
 struct huge : fill {};
+struct writable : fill {};
 
 using Kernel = TEST_KERNEL;
 
