@@ -202,6 +202,28 @@ bool Region::untouched(std::size_t offset) const {
       !(shadow && shadow[offset]);
 }
 
+void Region::take_as_written() {
+  if (kind_ == Kind::Foreign || has_hole) {
+    return;
+  }
+  const auto known = written.load(std::memory_order_acquire);
+  auto end = length_;
+  while (end > known && untouched(end - 1)) {
+    end--;
+    // Eight bytes at once, as long as all of them are poison.
+    while (end % 8 == 0 && end >= known + 8 && !stores_.load()) {
+      auto lane = poison(id_, end / 8 - 1);
+      if (std::memcmp(data_ + end - 8, &lane, 8) != 0) {
+        break;
+      }
+      end -= 8;
+    }
+  }
+  if (end > known) {
+    written = end;
+  }
+}
+
 bool Region::untouched_from(std::size_t from) const {
   for (auto i = from; i < length_; i++) {
     if (!untouched(i)) {

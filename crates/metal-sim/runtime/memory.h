@@ -50,6 +50,10 @@ class Region : public std::enable_shared_from_this<Region> {
   std::optional<std::size_t>
   unwritten(std::size_t from, std::size_t to, std::size_t element) const;
 
+  // Counts as written what lies before the last byte that somebody wrote,
+  // unless a kernel left a hole in the region.
+  void take_as_written();
+
   // Whether nothing from `from` to the end was written.
   bool untouched_from(std::size_t from) const;
 
@@ -62,6 +66,8 @@ class Region : public std::enable_shared_from_this<Region> {
 
   // What lies before this offset counts as written: there is no way back.
   std::atomic<std::size_t> written{0};
+  // Set once a kernel's output was found unwritten in part.
+  std::atomic<bool> has_hole{false};
   // Set once a kernel has had the region as an output.
   std::atomic<bool> output{false};
 

@@ -74,6 +74,27 @@ void data_that_look_unwritten(Gpu& gpu) {
   CHECK_TEXT(text, "forget", "unwritten at byte 148 of 400");
 }
 
+// A buffer that was an output and then held the host's data, which a kernel
+// read, serves a smaller output: behind it lie the host's data.
+void data_behind_a_smaller_output(Gpu& gpu) {
+  const std::size_t floats = 3 * 16384 / sizeof(float);
+  auto data = gpu.bytes(3 * 16384);
+  auto unwritten = Gpu::floats(data)[floats - 100];
+  CHECK(finish(fill(gpu, "fill", data, floats - 200)) == "");
+  std::fill_n(Gpu::floats(data), floats, 1.0f);
+  std::memcpy(Gpu::floats(data) + floats - 100, &unwritten, sizeof(unwritten));
+  auto out = gpu.buffer(floats);
+  auto reading = gpu.command_buffer();
+  Encoder(reading)
+      .pipeline(gpu.pipeline("add_one"))
+      .bind(0, data)
+      .bind(1, out)
+      .threads(floats)
+      .end();
+  CHECK(finish(reading) == "");
+  CHECK(finish(fill(gpu, "fill", data, floats - 300)) == "");
+}
+
 void two_dispatches_write_one_output(Gpu& gpu) {
   auto out = gpu.buffer(100);
   auto fill = gpu.pipeline("fill");
@@ -326,6 +347,7 @@ int main() {
   Gpu gpu;
   unwritten_output(gpu);
   data_that_look_unwritten(gpu);
+  data_behind_a_smaller_output(gpu);
   two_dispatches_write_one_output(gpu);
   allocator_rounding_is_no_output(gpu);
   the_least_allocation_is_no_output(gpu);
