@@ -75,6 +75,9 @@ typedef enum mtlsim_fault_code {
   MTLSIM_FAULT_THREADS = 9, // more threads than the kernel or the engine takes
   MTLSIM_FAULT_CONST_WRITE =
       10, // instrumented kernels: a store through a const or constant argument
+  MTLSIM_FAULT_DIVISION = 11, // of integers, without a result
+  MTLSIM_FAULT_ENDLESS = 12, // the threadgroup took too long
+  MTLSIM_FAULT_UNDEFINED = 13, // what the language leaves undefined
 } mtlsim_fault_code;
 
 // What one threadgroup did. The caller zeroes it; a kernel adds to the
@@ -141,7 +144,7 @@ typedef struct mtlsim_kernel {
   uint32_t (*static_threadgroup_bytes)(void);
   // Runs the threadgroup at `position`. Returns the fault code, also put into
   // the report with its message; a threadgroup that faults is abandoned.
-  // The thread should have a handler for SIGSEGV and SIGBUS that calls
+  // The thread should have a handler for signals that calls
   // mtlsim_engine_abandon.
   int (*run)(
       const mtlsim_dispatch* dispatch,

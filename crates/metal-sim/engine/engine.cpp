@@ -3,6 +3,7 @@
 #include "context.h"
 #include "lane_abi.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -620,8 +621,64 @@ void mtlsim_engine_destroy(mtlsim_engine* e) {
   delete e;
 }
 
-void mtlsim_engine_abandon(mtlsim_engine* engine, const void* address) {
-  trap(&engine->lanes, address);
+void mtlsim_engine_abandon(
+    mtlsim_engine* engine,
+    int signal,
+    [[maybe_unused]] int code,
+    const void* address) {
+  auto& e = *engine;
+  auto fault = [&](mtlsim_fault_code fault, const char* text) {
+    write_fault(e, fault, -1, 0, text);
+  };
+#ifdef SI_KERNEL
+  // The processor tells no address.
+  if (signal == SIGSEGV && code == SI_KERNEL && !address)
+    fault(
+        MTLSIM_FAULT_OUT_OF_RANGE,
+        "access to an address that is not aligned for its type, or that no memory can have");
+#endif
+  if (signal == SIGFPE)
+    // Kernels look for zero themselves.
+    fault(
+        MTLSIM_FAULT_DIVISION,
+        "integer division whose quotient its type does not hold: by zero, or of the least number by -1");
+  else if (signal == SIGILL || signal == SIGTRAP)
+    fault(
+        MTLSIM_FAULT_UNDEFINED,
+        "the kernel came to a place that nothing leads to, such as the end of a function that must return a value");
+  else
+    explain(e, address);
+  stop(e, current_context(e));
+}
+
+void mtlsim_engine_give_up(mtlsim_engine* engine, double seconds) {
+  auto& e = *engine;
+  char text[400];
+  const mtlsim_site* site = nullptr;
+  for (uint32_t lane = 0; lane < e.lanes.lane_count && !site; ++lane)
+    site = e.waits_at[lane];
+  int length = snprintf(
+      text,
+      sizeof text,
+      "the threadgroup has run for %.3g s without an end (MTL_SIM_WATCHDOG)",
+      seconds);
+  if (site)
+    snprintf(
+        text + length,
+        sizeof text - size_t(length),
+        "; other lanes wait at %s, %s:%u",
+        site->call,
+        site->file,
+        site->line);
+  write_fault(e, MTLSIM_FAULT_ENDLESS, -1, 0, text);
+  stop(e, current_context(e));
+}
+
+int mtlsim_engine_in_lane(
+    const mtlsim_engine* engine,
+    const void* stack_pointer) {
+  auto at = static_cast<const unsigned char*>(stack_pointer);
+  return at >= engine->lanes.stacks && at < engine->lanes.stacks_end;
 }
 
 int mtlsim_reduction_from_name(const char* name) {

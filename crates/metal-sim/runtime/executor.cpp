@@ -89,6 +89,19 @@ mtlsim_dispatch arguments_of(const Dispatch& dispatch) {
   return arguments;
 }
 
+// Whether a lane had started.
+bool names_lane(const mtlsim_report& report) {
+  switch (report.fault) {
+    case MTLSIM_FAULT_SHORT_ARGUMENT:
+    case MTLSIM_FAULT_CONSTANT_TYPE:
+    case MTLSIM_FAULT_THREADGROUP_MEMORY:
+    case MTLSIM_FAULT_THREADS:
+      return false;
+    default:
+      return true;
+  }
+}
+
 struct Job {
   Job(const Dispatch& dispatch, std::optional<std::uint64_t> seed)
       : dispatch(dispatch), arguments(arguments_of(dispatch)) {
@@ -145,7 +158,9 @@ struct Job {
     Fault fault;
     fault.text = dispatch.state().name + ", threadgroup (" +
         std::to_string(at[0]) + ", " + std::to_string(at[1]) + ", " +
-        std::to_string(at[2]) + "): " + report.message;
+        std::to_string(at[2]) + ")" +
+        (names_lane(report) ? ", lane " + std::to_string(report.lane) : "") +
+        ": " + report.message;
     if (address) {
       fault.code = MTL::CommandBufferErrorPageFault;
       if (was_freed(reinterpret_cast<std::uintptr_t>(address))) {

@@ -31,6 +31,7 @@ struct Options {
   bool run{true};
   std::optional<std::uint64_t> shuffle;
   bool meter{false};
+  std::uint32_t watchdog{60};
 };
 
 // Freezes the settings at the first call. Throws std::invalid_argument, which

@@ -25,6 +25,7 @@ const SHIM: &[(&str, &str)] = files![
     "msl/mtlsim/prelude.h",
     "msl/mtlsim/simd.h",
     "msl/mtlsim/types.h",
+    "msl/mtlsim/undefined.h",
 ];
 
 /// Names of the system headers that Metal sources include. They are empty

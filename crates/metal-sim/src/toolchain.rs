@@ -163,6 +163,10 @@ impl Toolchain {
             // clang 19's gives wrong sums of six rows at 6 bits (qmv_streamed, K
             // of 544); a lane's code has little to gain from it.
             "-fno-slp-vectorize",
+            // A loop without an end stays one, for the watchdog to find.
+            "-fno-finite-loops",
+            "-fsanitize=integer-divide-by-zero",
+            "-fno-sanitize-recover=integer-divide-by-zero",
             // Half and bfloat expressions round where Apple's do.
             "-Xclang",
             "-ffloat16-excess-precision=none",

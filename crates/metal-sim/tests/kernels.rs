@@ -54,6 +54,52 @@ fn threadgroup_variables_are_shared_and_barriers_order_them() {
 }
 
 #[test]
+fn a_division_by_zero_is_a_fault_that_names_its_line() {
+    let run = |by: &str| {
+        let source = format!(
+            "# 1 \"mlx/k.metal\"
+            [[kernel]] void k(device int* x, device int* y, uint i [[thread_position_in_grid]]) {{
+                x[i] = x[i] {by} y[i];
+            }}"
+        );
+        let divisors: Vec<i32> = (0..64).map(|i| if i == 40 { 0 } else { i + 1 }).collect();
+        kernel(&source)
+            .buffer(0, &[i32::MIN; 64])
+            .buffer(1, &divisors)
+            .with("groups 2 1 1 group 32 1 1")
+            .go()
+    };
+    for by in ["/", "%"] {
+        let fault = run(by).fault.unwrap();
+        assert_eq!(
+            (fault.code, fault.message.as_str()),
+            (11, "integer division by zero at mlx/k.metal:2")
+        );
+    }
+    // The least integer by -1 has no place: the processor finds it.
+    if cfg!(target_arch = "x86_64") {
+        let fault = kernel("[[kernel]] void k(device int* x) { x[0] = x[0] / x[1]; }")
+            .buffer(0, &[i32::MIN, -1])
+            .go()
+            .fault
+            .unwrap();
+        assert_eq!(fault.code, 11);
+        assert!(fault.message.contains("by -1"), "{}", fault.message);
+    }
+}
+
+/// Otherwise clang takes an endless loop without effects for one that is never reached.
+#[test]
+fn an_endless_loop_stays_one() {
+    let run = kernel("[[kernel]] void k(device int* x) { x[0] = 1; while (true) {} }")
+        .buffer(0, &[0])
+        .with("limit 1");
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.go()));
+    let message = *outcome.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.starts_with("None"), "ended: {message}");
+}
+
+#[test]
 fn a_missing_barrier_shows_under_the_other_schedule() {
     let run = || {
         kernel(

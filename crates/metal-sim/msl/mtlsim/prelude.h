@@ -11,6 +11,7 @@
 #else
 #include "kernel.h"
 #include "meter.h"
+#include "undefined.h"
 #endif
 #ifdef MTLSIM_METER
 #pragma clang attribute pop

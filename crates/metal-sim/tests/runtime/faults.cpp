@@ -6,6 +6,10 @@
 
 #include <metal_sim.h>
 
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+
 namespace {
 
 // A correct dispatch of `name`, as the one that a fault is planted into.
@@ -307,6 +311,40 @@ void use_after_free(Gpu& gpu) {
       "freed");
 }
 
+// What would end the process ends the threadgroup.
+void deaths(Gpu& gpu) {
+  auto run = [&](const std::string& name, float value) {
+    auto out = gpu.buffer(32);
+    auto buffer = gpu.command_buffer();
+    Encoder(buffer)
+        .pipeline(gpu.pipeline(name))
+        .bind(0, out)
+        .value(1, value)
+        .threads(32)
+        .end();
+    return finish(buffer);
+  };
+#if defined(__x86_64__)
+  for (float divisor : {0, -1}) {
+    CHECK_TEXT(
+        run("divide", divisor),
+        "divide, threadgroup (0, 0, 0), lane 5: integer division");
+  }
+#endif
+  CHECK_TEXT(
+      run("trapped", 1),
+      "trapped, threadgroup (0, 0, 0), lane 5: the kernel came to a place");
+  // ThreadSanitizer hands on signals from elsewhere when a thread waits.
+#if !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
+  auto text = run("endless", 1);
+  CHECK_TEXT(
+      text,
+      "endless, threadgroup (0, 0, 0), lane 5",
+      "has run for 1 s without an end");
+#endif
+  CHECK(run("fill", 1) == "");
+}
+
 // A library is loaded only if no other user can have written it, and if it is
 // the kernel that was asked for.
 void libraries_that_are_not_loaded(Gpu& gpu) {
@@ -356,6 +394,7 @@ int main() {
   switched_off_arguments(gpu);
   threadgroup_memory(gpu);
   use_after_free(gpu);
+  deaths(gpu);
   libraries_that_are_not_loaded(gpu);
   a_fault_ends_its_command_buffer(gpu);
 }

@@ -92,13 +92,13 @@ void describe(const mtlsim_kernel& k) {
 
 thread_local mtlsim_engine* current = nullptr;
 
-void handle(int, siginfo_t* info, void*) {
+void handle(int signal, siginfo_t* info, void*) {
   if (current)
-    mtlsim_engine_abandon(current, info->si_addr);
+    mtlsim_engine_abandon(current, signal, info->si_code, info->si_addr);
   _exit(3);
 }
 
-// Bad addresses in a kernel of this thread become faults of its threadgroup.
+// Bad addresses, divisions and traps in a kernel of this thread become faults of its threadgroup.
 class Handler {
  public:
   explicit Handler(mtlsim_engine* engine) {
@@ -110,8 +110,8 @@ class Handler {
     struct sigaction action {};
     action.sa_sigaction = handle;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    sigaction(SIGSEGV, &action, nullptr);
-    sigaction(SIGBUS, &action, nullptr);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP})
+      sigaction(signal, &action, nullptr);
   }
   ~Handler() {
     current = nullptr;
