@@ -16,6 +16,7 @@ use crate::Usage;
 use crate::build;
 use crate::build::backend::{folder_variable, input_folders};
 use crate::host::{Host, Os};
+use crate::proc::quote;
 use crate::progress::Line;
 
 /// Print the settings with which another project's bindings use the patched MLX
@@ -213,7 +214,8 @@ fn cmake(overlay: &Overlay) -> Result<Settings> {
     settings.set("MLX_DIR", package(overlay));
     let file = write_sources(overlay)?;
     settings.comment("FetchContent_MakeAvailable(mlx) builds the patched source instead, with");
-    settings.comment(&format!("  cmake -DCMAKE_PROJECT_INCLUDE={file} …"));
+    let include = quote(format!("-DCMAKE_PROJECT_INCLUDE={file}"));
+    settings.comment(&format!("  cmake {include} …"));
     Ok(settings)
 }
 
@@ -222,7 +224,8 @@ fn mlx_c(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
     let mut settings = Settings::default();
     settings.set("MLX_DIR", package(overlay));
     settings.comment(&format!(
-        "cmake -S {project} -B build -DMLX_C_USE_SYSTEM_MLX=ON && cmake --build build"
+        "cmake -S {} -B build -DMLX_C_USE_SYSTEM_MLX=ON && cmake --build build",
+        quote(project.as_str())
     ));
     Ok(settings)
 }
