@@ -89,9 +89,16 @@ struct mtlsim_engine {
   uint32_t guarded = 0; // stacks whose guard page is in place
   unsigned char* local = nullptr; // threadgroup memory, ending at a guard page
   size_t local_bytes = 0;
+  unsigned char* tracked = nullptr; // what is kept of stacks and local memory
 };
 
 namespace {
+
+// What a tracking engine keeps: of the stacks, of threadgroup memory, and how
+// threadgroup memory was used.
+size_t tracked_bytes(const mtlsim_engine& e) {
+  return 2 * e.reserved_bytes + (2 + 2 * sizeof(uint64_t)) * e.local_bytes;
+}
 
 constexpr uint32_t bit(uint32_t lane) {
   return 1u << (lane % MTLSIM_SIMD_WIDTH);
@@ -519,6 +526,14 @@ MTLSIM_UNTRACKED int run(
   lanes->threadgroup_bytes = threadgroup_bytes;
   memset(lanes->threadgroup_memory, 0xff, rounded);
 
+  if (e.tracked) {
+    memset(lanes->history, 0, 2 * sizeof(uint64_t) * rounded);
+    memset(lanes->local_shadow, 0xff, rounded);
+    memset(lanes->local_origins, 0, rounded);
+    memset(lanes->passed, 0, sizeof lanes->passed);
+    memset(lanes->simd_passed, 0, sizeof lanes->simd_passed);
+  }
+
   guard_stacks(e, lane_count);
   lanes->lane_count = e.live = lane_count;
   e.simdgroups = (lane_count + MTLSIM_SIMD_WIDTH - 1) / MTLSIM_SIMD_WIDTH;
@@ -596,6 +611,24 @@ mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options) {
     mtlsim_engine_destroy(e);
     return nullptr;
   }
+  if (e->options.track) {
+    e->tracked = static_cast<unsigned char*>(
+        reserve(tracked_bytes(*e), PROT_READ | PROT_WRITE));
+    if (!e->tracked) {
+      mtlsim_engine_destroy(e);
+      return nullptr;
+    }
+    auto* at = e->tracked;
+    auto take = [&](size_t bytes) {
+      at += bytes;
+      return at - bytes;
+    };
+    l.stack_shadow = take(e->reserved_bytes);
+    l.stack_origins = reinterpret_cast<uint32_t*>(take(e->reserved_bytes));
+    l.local_shadow = take(e->local_bytes);
+    l.local_origins = reinterpret_cast<uint32_t*>(take(e->local_bytes));
+    l.history = reinterpret_cast<uint64_t*>(take(0));
+  }
   l.zeros_bytes = kZeros;
   l.reduction = e->options.reduction;
   l.stacks = e->reserved;
@@ -614,6 +647,8 @@ void mtlsim_engine_destroy(mtlsim_engine* e) {
     munmap(e->reserved, e->reserved_bytes);
   if (e->local)
     munmap(e->local, e->local_bytes + e->page);
+  if (e->tracked)
+    munmap(e->tracked, tracked_bytes(*e));
   if (e->lanes.unbound)
     munmap(e->lanes.unbound, mtlsim_lanes::kUnboundBytes * MTLSIM_BUFFER_SLOTS);
   if (e->lanes.zeros)
@@ -645,7 +680,7 @@ void mtlsim_engine_abandon(
   else if (signal == SIGILL || signal == SIGTRAP)
     fault(
         MTLSIM_FAULT_UNDEFINED,
-        "the kernel came to a place that nothing leads to, such as the end of a function that must return a value");
+        "the kernel came to a place that nothing leads to: the end of a function that must return a value, or, if checked, past the bounds of a local array");
   else
     explain(e, address);
   stop(e, current_context(e));

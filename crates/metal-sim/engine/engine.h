@@ -31,6 +31,7 @@ typedef struct mtlsim_engine_options {
   uint32_t threadgroup_limit; // bytes of threadgroup memory that a threadgroup
                               // may have; 0: 32768
   uint32_t stack_bytes; // of one lane; 0: 256 KiB (reserved, not touched)
+  uint32_t track; // 1: for checked and tracked kernels (lane_abi.h)
 } mtlsim_engine_options;
 
 // Null where memory cannot be reserved.

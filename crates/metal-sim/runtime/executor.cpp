@@ -58,11 +58,26 @@ mtlsim_engine* Engines::make() {
   wanted.schedule = o.shuffle && *o.shuffle % 2 ? MTLSIM_SCHEDULE_REVERSE
                                                 : MTLSIM_SCHEDULE_FORWARD;
   wanted.threadgroup_limit = o.threadgroup_memory;
+  if (o.check != Check::Nothing) {
+    wanted.track = 1;
+    // Room for the gaps between arrays: what the arrays need is checked before.
+    wanted.threadgroup_limit = 2 * o.threadgroup_memory;
+  }
   auto* engine = mtlsim_engine_create(&wanted);
   if (!engine) {
     misuse("no memory for the lanes of a threadgroup");
   }
   return engine;
+}
+
+int unwritten(
+    const void* owner,
+    std::uint32_t index,
+    std::uint64_t offset,
+    std::uint64_t bytes) {
+  auto& binding = static_cast<const Dispatch*>(owner)->bindings[index];
+  auto from = binding.offset + offset;
+  return binding.region->unwritten(from, from + bytes, bytes).has_value();
 }
 
 mtlsim_dispatch arguments_of(const Dispatch& dispatch) {
@@ -74,6 +89,16 @@ mtlsim_dispatch arguments_of(const Dispatch& dispatch) {
     if (options().meter && binding.kind == Binding::Kind::Buffer) {
       arguments.written[i] = binding.region->stores() + binding.offset;
     }
+    if (options().check == Check::Access &&
+        binding.kind == Binding::Kind::Buffer) {
+      binding.region->forget_history();
+      arguments.history[i] =
+          binding.region->history() + Region::cells * binding.offset;
+    }
+  }
+  if (options().unwritten) {
+    arguments.unwritten = unwritten;
+    arguments.owner = &dispatch;
   }
   for (std::size_t i = 0; i < 3; i++) {
     arguments.threadgroups[i] = dispatch.threadgroups[i];

@@ -146,6 +146,14 @@ const std::map<std::string, Setting, std::less<>>& settings() {
         [](auto& o, auto v) { return parse(v, o.shuffle.emplace()); }}},
       {"MTL_SIM_METER",
        {"0 or 1", [](auto& o, auto v) { return parse_bool(v, o.meter); }}},
+      {"MTL_SIM_CHECK",
+       {"0, access or init",
+        [](auto& o, auto v) {
+          o.check = v == "access" ? Check::Access
+              : v == "init"       ? Check::Init
+                                  : Check::Nothing;
+          return v == "0" || o.check != Check::Nothing;
+        }}},
       {"MTL_SIM_WATCHDOG",
        {"a number of seconds, 0 for no limit",
         [](auto& o, auto v) { return parse(v, o.watchdog); }}},

@@ -98,6 +98,17 @@ const mtlsim_kernel* load_kernel(const std::string& path, std::string& error) {
   return kernel;
 }
 
+const char* variant() {
+  switch (options().check) {
+    case Check::Access:
+      return "checked";
+    case Check::Init:
+      return "tracked";
+    default:
+      return options().meter ? "metered" : "plain";
+  }
+}
+
 } // namespace
 
 PipelineObject::PipelineObject(
@@ -132,7 +143,7 @@ MTL::ComputePipelineState* make_pipeline(
        "--name",
        wanted.name,
        "--variant",
-       options().meter ? "metered" : "plain"});
+       variant()});
   if (answer.status != 0) {
     set_error(error, 3, answer.message);
     return nullptr;

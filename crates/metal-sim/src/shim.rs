@@ -23,7 +23,9 @@ const SHIM: &[(&str, &str)] = files![
     "msl/mtlsim/matrix.h",
     "msl/mtlsim/meter.h",
     "msl/mtlsim/prelude.h",
+    "msl/mtlsim/races.h",
     "msl/mtlsim/simd.h",
+    "msl/mtlsim/track.h",
     "msl/mtlsim/types.h",
     "msl/mtlsim/undefined.h",
 ];

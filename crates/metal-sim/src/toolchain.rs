@@ -30,6 +30,10 @@ pub enum Variant {
     Plain,
     /// To count the bytes that it loads and stores, and to check each access.
     Metered,
+    /// The same, and to find races, misaligned accesses, arrays out of bounds and reads of inactive lanes.
+    Checked,
+    /// To find what depends on values that nobody wrote.
+    Tracked,
 }
 
 impl Contraction {
@@ -39,8 +43,12 @@ impl Contraction {
 
 impl Variant {
     /// Names on the command line.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("plain", Self::Plain), ("metered", Self::Metered)];
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("plain", Self::Plain),
+        ("metered", Self::Metered),
+        ("checked", Self::Checked),
+        ("tracked", Self::Tracked),
+    ];
 }
 
 /// A clang that can build kernels, and the cache that it builds into.
@@ -182,8 +190,17 @@ impl Toolchain {
             // results must not depend on the machine.
             flags.push("-march=x86-64-v3");
         }
-        if variant == Variant::Metered {
-            flags.extend(METER_FLAGS);
+        match variant {
+            Variant::Plain => {}
+            Variant::Metered => {
+                flags.extend(METER_FLAGS);
+                flags.extend(["-mllvm", "-asan-instrument-atomics=true"]);
+            }
+            Variant::Checked => {
+                flags.extend(METER_FLAGS);
+                flags.extend(CHECK_FLAGS);
+            }
+            Variant::Tracked => flags.extend(TRACK_FLAGS),
         }
         let mut flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
         flags.extend(self.extra_flags.iter().cloned());
@@ -255,7 +272,7 @@ impl Toolchain {
 
 /// Instrumentation of the metered variant: each access calls the meter
 /// (msl/mtlsim/meter.h), block copies included; none is merged with another.
-const METER_FLAGS: [&str; 17] = [
+const METER_FLAGS: [&str; 15] = [
     "-DMTLSIM_METER",
     "-fsanitize=kernel-address",
     "-mllvm",
@@ -270,8 +287,26 @@ const METER_FLAGS: [&str; 17] = [
     "-asan-stack=false",
     "-mllvm",
     "-asan-globals=false",
+    "-fno-vectorize",
+];
+
+/// What the checked variant has besides: atomics tell of themselves, and what C++ leaves undefined is looked for.
+const CHECK_FLAGS: [&str; 6] = [
+    "-DMTLSIM_CHECKED",
     "-mllvm",
-    "-asan-instrument-atomics=true",
+    "-asan-instrument-atomics=false",
+    "-fsanitize=alignment,array-bounds,local-bounds,unreachable,return",
+    "-fno-sanitize-recover=alignment,array-bounds",
+    "-fsanitize-trap=local-bounds",
+];
+
+/// Instrumentation of the tracked variant (msl/mtlsim/track.h). An optimiser would make some number of what nobody
+/// wrote.
+const TRACK_FLAGS: [&str; 5] = [
+    "-O0",
+    "-DMTLSIM_TRACKED",
+    "-fsanitize=kernel-memory",
+    "-fno-sanitize-memory-param-retval",
     "-fno-vectorize",
 ];
 

@@ -31,35 +31,61 @@ using atomic_bool = atomic<bool>;
 using atomic_ulong = atomic<ulong>;
 using atomic_float = atomic<float>;
 
+} // namespace metal
+
+// Checked kernels: not a part of what is instrumented.
+#ifdef MTLSIM_CHECKED
+#define MTLSIM_ATOMIC [[gnu::noinline]] inline
+#else
+#define MTLSIM_ATOMIC METAL_FUNC
+#endif
+
+namespace mtlsim {
+#ifdef MTLSIM_CHECKED
+void atomic_use(const volatile void* address, uint64_t size, bool store);
+void fence();
+#else
+[[gnu::always_inline]] inline void
+atomic_use(const volatile void*, uint64_t, bool) {}
+[[gnu::always_inline]] inline void fence() {}
+#endif
+} // namespace mtlsim
+
+namespace metal {
+
 template <class T>
-METAL_FUNC T atomic_load_explicit(const volatile atomic<T>* a, memory_order) {
+MTLSIM_ATOMIC T atomic_load_explicit(const volatile atomic<T>* a, memory_order) {
+  mtlsim::atomic_use(a, sizeof(T), false);
   T v;
   __atomic_load(const_cast<const T*>(&a->value), &v, __ATOMIC_RELAXED);
   return v;
 }
 template <class T>
-METAL_FUNC void atomic_store_explicit(
+MTLSIM_ATOMIC void atomic_store_explicit(
     volatile atomic<T>* a,
     std::type_identity_t<T> v,
     memory_order) {
+  mtlsim::atomic_use(a, sizeof(T), true);
   __atomic_store(const_cast<T*>(&a->value), &v, __ATOMIC_RELAXED);
 }
 template <class T>
-METAL_FUNC T atomic_exchange_explicit(
+MTLSIM_ATOMIC T atomic_exchange_explicit(
     volatile atomic<T>* a,
     std::type_identity_t<T> v,
     memory_order) {
+  mtlsim::atomic_use(a, sizeof(T), true);
   T old;
   __atomic_exchange(const_cast<T*>(&a->value), &v, &old, __ATOMIC_RELAXED);
   return old;
 }
 template <class T>
-METAL_FUNC bool atomic_compare_exchange_weak_explicit(
+MTLSIM_ATOMIC bool atomic_compare_exchange_weak_explicit(
     volatile atomic<T>* a,
     T* expected,
     std::type_identity_t<T> v,
     memory_order,
     memory_order) {
+  mtlsim::atomic_use(a, sizeof(T), true);
   return __atomic_compare_exchange(
       const_cast<T*>(&a->value),
       expected,
@@ -73,7 +99,7 @@ METAL_FUNC bool atomic_compare_exchange_weak_explicit(
 
 namespace mtlsim {
 template <class T, class F>
-METAL_FUNC T atomic_update(volatile metal::atomic<T>* a, F next) {
+MTLSIM_ATOMIC T atomic_update(volatile metal::atomic<T>* a, F next) {
   T old = metal::atomic_load_explicit(a, metal::memory_order_relaxed);
   while (!metal::atomic_compare_exchange_weak_explicit(
       a,
@@ -88,7 +114,7 @@ METAL_FUNC T atomic_update(volatile metal::atomic<T>* a, F next) {
 
 #define MTLSIM_FETCH(name, expression)                                       \
   template <class T>                                                         \
-  METAL_FUNC T atomic_fetch_##name##_explicit(                               \
+  MTLSIM_ATOMIC T atomic_fetch_##name##_explicit(                               \
       volatile atomic<T>* a, std::type_identity_t<T> v, memory_order) {      \
     return mtlsim::atomic_update(a, [=](T old) -> T { return expression; }); \
   }
@@ -105,7 +131,9 @@ METAL_FUNC void atomic_thread_fence(
     mem_flags,
     memory_order = memory_order_seq_cst,
     thread_scope = thread_scope_device) {
+  mtlsim::fence();
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 } // namespace metal
 #undef MTLSIM_FETCH
+#undef MTLSIM_ATOMIC

@@ -9,6 +9,25 @@
 
 namespace mtlsim {
 
+// What a lane gets from one that takes no part: Metal does not say. Of tracked
+// kernels these are parts of the caller, as its values are followed.
+#ifdef MTLSIM_TRACKED
+#define MTLSIM_FOLLOWED [[gnu::always_inline]] inline
+#else
+#define MTLSIM_FOLLOWED
+#endif
+template <class T>
+MTLSIM_FOLLOWED void no_value(
+    [[maybe_unused]] T& x,
+    [[maybe_unused]] uint32_t from,
+    [[maybe_unused]] const mtlsim_site& site) {
+#if defined(MTLSIM_CHECKED)
+  inactive(from, site);
+#elif defined(MTLSIM_TRACKED)
+  poison(&x, sizeof x);
+#endif
+}
+
 // Values of the lanes that take part, combined in the engine's order. Lanes
 // that have returned are left out of the tree.
 template <class T, class F>
@@ -87,23 +106,32 @@ T simd_scan(T x, F op, bool inclusive, T start, const mtlsim_site& site) {
 
 // Reads another lane's value; a lane that is not there gives one's own.
 template <mtlsim_scope Scope, class T, class F>
-T gather(T x, F source, const mtlsim_site& site) {
+MTLSIM_FOLLOWED T gather(T x, F source, const mtlsim_site& site) {
   Exchange<T, Scope> all(x, site);
   uint32_t from = source(all.lane());
-  return all.has(from) ? all.at(from) : x;
+  if (all.has(from))
+    return all.at(from);
+  // Past the end shuffle_up and shuffle_down leave the value as it is.
+  if (from < all.kWidth || !is_shift(site.call))
+    no_value(x, from, site);
+  return x;
 }
 
 template <class T, class F>
-T gather_filled(T x, T fill, F source, const mtlsim_site& site) {
+MTLSIM_FOLLOWED T gather_filled(T x, T fill, F source, const mtlsim_site& site) {
   struct Pair {
     T value, fill;
   };
   Exchange<Pair, MTLSIM_SIMD> all({x, fill}, site);
   auto [from, filled] = source(all.lane());
-  if (!all.has(from))
+  if (!all.has(from)) {
+    no_value(x, from, site);
     return x;
+  }
   return filled ? all.at(from).fill : all.at(from).value;
 }
+
+#undef MTLSIM_FOLLOWED
 
 inline constexpr auto add = [](auto a, auto b) { return decltype(a)(a + b); };
 inline constexpr auto multiply = [](auto a, auto b) {
@@ -328,10 +356,16 @@ METAL_FUNC void threadgroup_barrier(
     MTLSIM_AT("threadgroup_barrier")) {
   auto scope =
       ordered == mem_flags::mem_none ? MTLSIM_GROUP_LOOSE : MTLSIM_GROUP;
+  mtlsim::before_meeting();
   mtlsim::here->meet(mtlsim::here, scope, &site);
+  mtlsim::pass(mtlsim::here->passed, uint(ordered));
 }
-METAL_FUNC void simdgroup_barrier(mem_flags, MTLSIM_AT("simdgroup_barrier")) {
+METAL_FUNC void simdgroup_barrier(
+    mem_flags ordered,
+    MTLSIM_AT("simdgroup_barrier")) {
+  mtlsim::before_meeting();
   mtlsim::here->meet(mtlsim::here, MTLSIM_SIMD, &site);
+  mtlsim::pass(mtlsim::here->simd_passed, uint(ordered));
 }
 
 } // namespace metal

@@ -44,3 +44,52 @@ MTLSIM_UNDEFINED __ubsan_handle_divrem_overflow_abort(
   text << "integer division by zero";
   mtlsim::undefined(MTLSIM_FAULT_DIVISION, text, of->at);
 }
+
+#ifdef MTLSIM_CHECKED
+
+namespace mtlsim {
+struct Mismatch {
+  Place at;
+  const TypeName* type;
+  unsigned char log_alignment, what;
+};
+struct Index {
+  Place at;
+  const TypeName *array, *index;
+};
+struct Nowhere {
+  Place at;
+};
+} // namespace mtlsim
+
+MTLSIM_UNDEFINED __ubsan_handle_type_mismatch_v1_abort(
+    mtlsim::Mismatch* of,
+    uintptr_t address) {
+  uint64_t wanted = uint64_t(1) << of->log_alignment;
+  mtlsim::Text text;
+  text << "access to " << of->type->text << " at an address that is "
+       << uint64_t(address % wanted) << " past a multiple of " << wanted
+       << " bytes,";
+  mtlsim::undefined(MTLSIM_FAULT_UNDEFINED, text, of->at);
+}
+MTLSIM_UNDEFINED __ubsan_handle_out_of_bounds_abort(
+    mtlsim::Index* of,
+    uintptr_t index) {
+  mtlsim::Text text;
+  text << "index " << uint64_t(index) << " of an array of type "
+       << of->array->text;
+  mtlsim::undefined(MTLSIM_FAULT_OUT_OF_RANGE, text, of->at);
+}
+// Without _abort: nobody could go on.
+MTLSIM_UNDEFINED __ubsan_handle_builtin_unreachable(mtlsim::Nowhere* of) {
+  mtlsim::Text text;
+  text << "what the source calls unreachable is reached";
+  mtlsim::undefined(MTLSIM_FAULT_UNDEFINED, text, of->at);
+}
+MTLSIM_UNDEFINED __ubsan_handle_missing_return(mtlsim::Nowhere* of) {
+  mtlsim::Text text;
+  text << "the end of a function that must return a value, declared";
+  mtlsim::undefined(MTLSIM_FAULT_UNDEFINED, text, of->at);
+}
+
+#endif // MTLSIM_CHECKED

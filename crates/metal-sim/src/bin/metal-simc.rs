@@ -85,8 +85,8 @@ struct How {
     /// What becomes of a product and a sum of one expression.
     #[arg(long, env = "MTL_SIM_CONTRACT", default_value = "fused", value_parser = PossibleValuesParser::new(["fused", "split"]))]
     contract: String,
-    /// `metered` counts bytes and checks every access.
-    #[arg(long, default_value = "plain", value_parser = PossibleValuesParser::new(["plain", "metered"]))]
+    /// `metered` counts bytes and checks every access, `checked` finds races and more, `tracked` what nobody wrote.
+    #[arg(long, default_value = "plain", value_parser = PossibleValuesParser::new(Variant::NAMES.map(|(name, _)| name)))]
     variant: String,
 }
 

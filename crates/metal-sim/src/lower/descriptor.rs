@@ -115,7 +115,7 @@ const mtlsim_constant_use mtlsim_constants[] = {{
 int mtlsim_run(const mtlsim_dispatch* d, const uint32_t at[3], mtlsim_engine* e, mtlsim_report* r) {{
 {settings}  return mtlsim::run<mtlsim_parameters, mtlsim_function>(mtlsim_function, mtlsim_arguments, {argument_count}, d, at, e, r);
 }}
-uint32_t mtlsim_local_bytes() {{ return mtlsim::local_bytes; }}
+uint32_t mtlsim_local_bytes() {{ return mtlsim::local_needs; }}
 }}
 extern "C" [[gnu::visibility("default")]] const mtlsim_kernel mtlsim_kernel_entry;
 const mtlsim_kernel mtlsim_kernel_entry = {{

@@ -182,6 +182,12 @@ impl Run {
         self
     }
 
+    /// Compiled to find faults of accesses, or what nobody wrote.
+    pub fn looking_for(mut self, variant: Variant) -> Self {
+        self.options.variant = variant;
+        self.with("track")
+    }
+
     /// Bytes at a buffer index; read back afterwards.
     pub fn buffer<T: Plain>(mut self, index: u32, values: &[T]) -> Self {
         self.buffers

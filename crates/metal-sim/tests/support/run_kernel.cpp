@@ -15,6 +15,7 @@
 //     written INDEX FILE       bytes marked as written (metered kernels)
 //     describe                 print the descriptor instead of running
 //     repeat N                 run the grid N times and print the best time
+//     track                    for checked and tracked kernels
 //
 // Prints `fault CODE LANE GX GY GZ SLOT OFFSET MESSAGE` and exits with 2 where
 // a threadgroup faults; else `loaded INDEX BYTES` and `stored INDEX BYTES`.
@@ -186,6 +187,8 @@ int main(int argc, char** argv) {
       setrlimit(RLIMIT_CPU, &limit);
     } else if (option == "workers")
       workers = number();
+    else if (option == "track")
+      options.track = 1;
     else if (option == "repeat")
       repeat = number();
     else if (option == "order") {
@@ -212,6 +215,12 @@ int main(int argc, char** argv) {
     shadow[i].resize(data[i].size());
     d.written[i] = shadow[i].data();
   }
+  std::map<int, std::vector<uint64_t>> history;
+  if (options.track)
+    for (auto& [i, bytes] : data) {
+      history[i].resize(2 * bytes.size());
+      d.history[i] = history[i].data();
+    }
   d.constants = constants.data();
   d.constant_count = uint32_t(constants.size());
   for (int i = 0; i < 3; ++i) {
