@@ -1,95 +1,138 @@
-//! Checks what running a kernel on the host cannot show: address spaces.
+//! Checks what running a kernel on the host cannot show: what is not Metal, and
+//! address spaces.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::fmt;
 use std::path::Path;
 
 use rayon::prelude::*;
 
-use crate::compile::{Compiler, Options, missing};
+use crate::compile::{Compiler, missing};
+use crate::lexer::locate;
 use crate::library::Library;
 use crate::parse::Source;
-use crate::{Error, cache, lower, shim};
+use crate::{Error, cache, language, lower};
 
 impl Compiler {
-    /// Compiles kernels with Metal's address spaces as spaces of their own and
-    /// reports what the compiler refuses: a `device`, `constant` or
-    /// `threadgroup` that is missing or wrong.
+    /// Examines kernels as Metal: what the specification excludes, and what the
+    /// compiler refuses with Metal's address spaces as spaces of their own: a
+    /// `device`, `constant` or `threadgroup` that is missing or wrong.
     ///
     /// # Errors
     /// Where the library cannot be read or lacks a name.
     pub fn check(&self, path: &Path, names: &[String]) -> Result<Vec<Finding>, Error> {
         let library = Library::read(path)?;
-        let toolchain = self.toolchain.clone().with_flags(["-DMTLSIM_CHECK"]);
-        let checker = Compiler::new(toolchain, Options::default());
+        let checker = language::checker(&self.toolchain);
         checker.precompiled_shim()?;
         let found: Result<Vec<_>, Error> = names
             .par_iter()
-            .map(|name| checker.check_one(&library, path, name))
+            .map(|name| self.check_one(&checker, &library, path, name))
             .collect();
         Ok(found?.into_iter().flatten().collect())
     }
 
-    fn check_one(&self, library: &Library, path: &Path, name: &str) -> Result<Vec<Finding>, Error> {
+    fn check_one(
+        &self,
+        checker: &Compiler,
+        library: &Library,
+        path: &Path,
+        name: &str,
+    ) -> Result<Vec<Finding>, Error> {
         let entry = library
             .entry(name)
             .ok_or_else(|| missing(library, path, name))?;
+        // What is not Metal in the source as a whole.
+        match language::accept(&self.toolchain, library, entry.source) {
+            Ok(()) => {}
+            Err(Error::Refused(found)) => {
+                return Ok(found
+                    .into_iter()
+                    .map(|finding| finding.of(name))
+                    .collect());
+            }
+            Err(error) => return Err(error),
+        }
         let source = &library.sources()[entry.source];
         let parsed = Source::parse(&source.text)?;
-        let text = lower::for_check(&parsed, &source.file, name, &entry.expression)?;
+        let kernel = lower::find(&parsed, &source.file, name, &entry.expression)?;
         let cache = self.toolchain.cache();
-        let clean = cache.join(format!("checked-{}", self.key(&[&text])));
+        let key = checker.key(&["check", language::RECIPE, &source.text, &entry.expression]);
+        let clean = cache.join(format!("checked-{key}"));
         if clean.is_file() {
             return Ok(Vec::new());
         }
-        let shim = shim::folder(cache)?;
-        let prelude = self.precompiled_shim()?;
-        let scratch = cache::scratch(cache)?;
-        let file = scratch.path().join("kernel.cpp");
-        cache::write_new(&file, text.as_bytes())?;
-        let mut arguments = self.arguments(&shim);
-        arguments.extend(["-fsyntax-only", "-ferror-limit=0", "-include-pch"].map(OsString::from));
-        arguments.extend([prelude.into(), file.into()]);
-        match self.toolchain.compile(name, &arguments) {
-            Ok(()) => {
-                cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?))?;
-                Ok(Vec::new())
-            }
-            Err(Error::Compile { diagnostics, .. }) => Ok(findings(name, &diagnostics)),
-            Err(error) => Err(error),
+        let examination =
+            language::examine(checker, &parsed, &[(kernel, &entry.expression)], false)?;
+        let refused = examination.refusals.into_iter().map(|refusal| {
+            Finding::at(&source.text, refusal.at, &refusal.section, refusal.message)
+        });
+        let errors = examination
+            .errors
+            .into_iter()
+            .map(|(at, message)| Finding::at(&source.text, at, "", message));
+        let found: Vec<Finding> = refused.chain(errors).map(|finding| finding.of(name)).collect();
+        if found.is_empty() {
+            cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?))?;
         }
+        Ok(found)
     }
 }
 
 /// Something that a check found in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Host name of the kernel.
+    /// Host name of the kernel; empty if it is of the source as a whole.
     pub kernel: String,
     /// Source file, as the library's maker named it.
     pub file: String,
     /// Line of that file.
     pub line: u32,
-    /// The compiler's words.
+    /// Column of the preprocessed line.
+    pub column: u32,
+    /// What is wrong.
     pub message: String,
+    /// Section of the Metal Shading Language Specification, version 4, that
+    /// says so; empty if it is an error of C++ as well.
+    pub section: String,
 }
 
-/// The errors among a compiler's diagnostics: `file:line:column: error: text`.
-fn findings(kernel: &str, diagnostics: &str) -> Vec<Finding> {
-    diagnostics
-        .lines()
-        .filter_map(|line| {
-            let (place, message) = line.split_once(": error: ")?;
-            let mut parts = place.rsplitn(3, ':');
-            let (_column, line, file) = (parts.next()?, parts.next()?, parts.next()?);
-            Some(Finding {
-                kernel: kernel.to_owned(),
-                file: file.to_owned(),
-                line: line.parse().ok()?,
-                message: message.to_owned(),
-            })
-        })
-        .collect()
+impl Finding {
+    /// Something at a byte of a preprocessed text.
+    pub(crate) fn at(text: &str, at: usize, section: &str, message: String) -> Self {
+        let (file, line, column) = locate(text, at);
+        Finding {
+            kernel: String::new(),
+            file: file.unwrap_or_else(|| "<text>".to_owned()),
+            line: line.try_into().unwrap_or(u32::MAX),
+            column: column.try_into().unwrap_or(u32::MAX),
+            message,
+            section: section.to_owned(),
+        }
+    }
+
+    fn of(mut self, kernel: &str) -> Self {
+        kernel.clone_into(&mut self.kernel);
+        self
+    }
+}
+
+/// As a compiler shows an error.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding {
+            file,
+            line,
+            column,
+            message,
+            section,
+            ..
+        } = self;
+        write!(f, "{file}:{line}:{column}: error: {message}")?;
+        if !section.is_empty() {
+            write!(f, " (MSL 4.0, section {section})")?;
+        }
+        Ok(())
+    }
 }
 
 /// Findings in stock MLX that are the checker's own limits: C++ has no
@@ -151,7 +194,8 @@ mod tests {
     use super::*;
 
     fn finding(file: &str, message: &str) -> Finding {
-        findings("k", &format!("{file}:77:5: error: {message}\n note: x\n")).remove(0)
+        let text = format!("# 77 \"{file}\"\nint x;\n");
+        Finding::at(&text, text.len() - 2, "", message.to_owned())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::library::Library;
 use crate::parse::Source;
 use crate::toolchain::{Contraction, Toolchain, Variant};
-use crate::{Error, cache, lower, shim};
+use crate::{Error, cache, language, lower, shim};
 
 /// How kernels are to be compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,6 +68,7 @@ impl Compiler {
         let entry = library
             .entry(name)
             .ok_or_else(|| missing(library, path, name))?;
+        language::accept(&self.toolchain, library, entry.source)?;
         let source = &library.sources()[entry.source];
         let parsed = Source::parse(&source.text)?;
         let text = lower::lower(&parsed, &source.file, name, &entry.expression)?;

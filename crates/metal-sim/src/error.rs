@@ -1,6 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::check::Finding;
+
 /// What can go wrong between Metal source and a loaded kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -21,6 +23,9 @@ pub enum Error {
         /// What it is and why.
         message: String,
     },
+    /// Text that the Metal specification excludes.
+    #[error("{}", listed(.0))]
+    Refused(Vec<Finding>),
     /// The name is not in the library.
     #[error("no kernel named {name} in {library}: its table has {count} names")]
     NoKernel {
@@ -65,4 +70,13 @@ pub enum Error {
     /// A file or a program could not be used.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// One finding a line, as a compiler shows its errors.
+fn listed(findings: &[Finding]) -> String {
+    let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+    format!(
+        "this is not Metal; Apple's compiler would refuse it too (MTL_SIM_LANGUAGE=unchecked compiles it):\n{}",
+        lines.join("\n")
+    )
 }

@@ -13,6 +13,7 @@ mod compile;
 mod device;
 mod error;
 mod items;
+mod language;
 mod lexer;
 mod library;
 mod lower;

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::library::Library;
 use crate::parse::Source;
 use crate::toolchain::Toolchain;
-use crate::{Error, cache};
+use crate::{Error, cache, language};
 
 /// What one call is to do.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -154,6 +154,7 @@ fn compile(toolchain: &Toolchain, call: &Call, err: &mut dyn Write) -> Result<()
         .to_string_lossy();
     let text = without_folders(&expanded.text, &call.preprocessor);
     let library = Library::from_source(&name, &text)?;
+    language::accept(toolchain, &library, 0)?;
     let output = call
         .output
         .clone()
@@ -324,6 +325,7 @@ pub fn library_from_text(toolchain: &Toolchain, source: &str) -> Result<PathBuf,
         let none: [&str; 0] = [];
         let expanded = toolchain.preprocess("source text", &none, Some(source))?;
         let library = Library::from_source("JIT", &expanded.text)?;
+        language::accept(toolchain, &library, 0)?;
         cache::publish_file(cache, &target, |made| {
             Ok(fs_err::write(made, library.to_bytes())?)
         })?;

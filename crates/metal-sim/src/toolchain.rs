@@ -209,6 +209,17 @@ impl Toolchain {
         })
     }
 
+    /// What the compiler prints about a text, and its diagnostics. Errors in the text are not this function's.
+    pub(crate) fn examine<S: AsRef<OsStr>>(
+        &self,
+        arguments: &[S],
+    ) -> Result<(String, String), Error> {
+        let mut command = Command::new(&self.compiler);
+        command.args(arguments);
+        let output = run(command, None)?;
+        Ok((output.stdout, output.stderr))
+    }
+
     /// Runs the compiler on something.
     pub(crate) fn compile<S: AsRef<OsStr>>(
         &self,

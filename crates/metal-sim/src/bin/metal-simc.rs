@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use cli::println;
 use metal_sim::{
-    Compiler, Contraction, Error, Finding, Library, Options, Toolchain, Variant,
+    Compiler, Contraction, Error, Library, Options, Toolchain, Variant,
     default_cache_folder, library_from_text, metal, metallib,
 };
 
@@ -57,7 +57,7 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Check the address spaces of kernels, which running them does not.
+    /// Check that kernels are Metal and that their address spaces are right, which running them does not.
     Check {
         /// Library that has the kernels.
         #[arg(long)]
@@ -199,17 +199,11 @@ fn check(library: &Path, names: Vec<String>) -> anyhow::Result<()> {
     let names = read_names(names)?;
     let compiler = Compiler::new(toolchain()?, Options::default());
     let findings = compiler.check(library, &names)?;
-    for Finding {
-        kernel,
-        file,
-        line,
-        message,
-    } in &findings
-    {
-        println!("{file}:{line}: {message} [{kernel}]");
+    for finding in &findings {
+        println!("{finding} [{}]", finding.kernel);
     }
     if !findings.is_empty() {
-        bail!("{} address-space errors", findings.len());
+        bail!("{} errors in {} kernels", findings.len(), names.len());
     }
     Ok(())
 }

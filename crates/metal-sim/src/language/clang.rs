@@ -1,0 +1,102 @@
+//! Which of the compiler's own errors mean that a text is not Metal.
+
+use std::borrow::Cow;
+
+use super::tree::Place;
+
+/// An error that the compiler printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Diagnostic<'a> {
+    /// Where it is, or where the template that has it is asked for; none where
+    /// that is not in the examined text.
+    pub(super) place: Option<Place>,
+    pub(super) message: &'a str,
+}
+
+/// The errors among a compiler's diagnostics, which are
+/// `file:line:column: error: text` and notes.
+pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>> {
+    let mut found: Vec<Diagnostic<'a>> = Vec::new();
+    for line in diagnostics.lines() {
+        let in_text = |place: &str| -> Option<Place> {
+            let mut parts = place.rsplitn(3, ':');
+            let (column, line) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+            parts.next()?.ends_with(file).then_some((line, column))
+        };
+        if let Some((place, message)) = line.split_once(": error: ") {
+            found.push(Diagnostic {
+                place: in_text(place),
+                message,
+            });
+        } else if let Some((place, note)) = line.split_once(": note: ")
+            && let Some(last) = found.last_mut().filter(|last| last.place.is_none())
+            && note.contains("requested here")
+        {
+            last.place = in_text(place);
+        }
+    }
+    found
+}
+
+/// Parts of the compiler's messages about what C++ has and Metal has not, or
+/// the other way round, and the section that says so. Errors that C++ for the
+/// host has as well are not here: the kernel does not compile.
+const KNOWN: [(&str, &str); 18] = [
+    ("variable length array", "1.5"),
+    ("'auto' not allowed in", "1.5"),
+    ("'concept'", "1.5"),
+    ("'requires'", "1.5"),
+    ("cannot use 'throw'", "1.5.4"),
+    ("cannot use 'try'", "1.5.4"),
+    ("'register' storage class specifier", "1.5.4"),
+    ("use of dynamic_cast requires", "1.5.4"),
+    ("use of typeid requires", "1.5.4"),
+    ("mismatching address spaces", "4"),
+    ("changes address space of pointer", "4"),
+    ("reinterpret_cast from", "4"),
+    ("automatic variable qualified with an address space", "4"),
+    ("parameter may not be qualified with an address space", "4"),
+    ("field may not be qualified with an address space", "4"),
+    ("return type may not be qualified with an address space", "4"),
+    ("default initialization of an object of const type", "4.2"),
+    ("expected expression after '<=>'", "1.5"),
+];
+
+/// The section and the words of an error that the specification explains.
+pub(super) fn explained(message: &str) -> Option<(Cow<'static, str>, String)> {
+    // What the shim says itself: `[MSL 6.9.2] text`.
+    if let Some((_, tagged)) = message.split_once("[MSL ") {
+        let (section, text) = tagged.split_once("] ")?;
+        return Some((section.to_owned().into(), text.to_owned()));
+    }
+    let (_, section) = KNOWN.iter().find(|(part, _)| message.contains(part))?;
+    Some(((*section).into(), in_metal(message)))
+}
+
+/// A message in Metal's words: the shim's names for address spaces are not
+/// the source's.
+pub(super) fn in_metal(message: &str) -> String {
+    message
+        .replace("const mtlsim_space_constant ", "constant ")
+        .replace("mtlsim_space_", "")
+        .replace(" [-Werror,-Wvla-cxx-extension]", "")
+        .replace(" [-Werror,-Wvla]", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_shim_is_placed_where_it_is_asked_for() {
+        let text = "/s/atomic_types.h:20:3: error: static assertion failed: [MSL 2.6] an atomic is int\n\
+                    /t/kernel.cpp:7:9: note: in instantiation of template class 'metal::atomic<short>' requested here\n\
+                    /t/kernel.cpp:9:1: error: use of undeclared identifier 'exit'\n";
+        let found = errors(text, "/kernel.cpp");
+        let places: Vec<_> = found.iter().map(|error| error.place).collect();
+        assert_eq!(places, [Some((7, 9)), Some((9, 1))]);
+        let (section, words) = explained(found[0].message).unwrap();
+        assert_eq!((&*section, &*words), ("2.6", "an atomic is int"));
+        assert_eq!(explained(found[1].message), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! What the Metal specification excludes and C++ has: refused with file, line,
+//! column and the section that says so.
+//!
+//! Three things tell. Words that the language reserves, and attributes, are
+//! read from the tokens. clang, asked for C++17 with Metal's address spaces as
+//! types, gives its own errors ([`clang`]) and prints its tree ([`tree`]), on
+//! which the rules work ([`rules`]). A text is examined once, with one
+//! instantiation of each of its kernels, and the answer is kept by content; the
+//! shim judges every other instantiation when it is compiled.
+
+mod clang;
+mod rules;
+mod tokens;
+mod tree;
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::{env, fmt};
+
+use crate::check::Finding;
+use crate::compile::{Compiler, Options};
+use crate::lexer::Kind;
+use crate::library::Library;
+use crate::parse::{Kernel, Source, UNSUPPORTED};
+use crate::toolchain::{Toolchain, metal_version};
+use crate::{Error, cache, lower, shim};
+
+/// A version of the language, as `__METAL_VERSION__` has it: 320 is 3.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(pub(crate) u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0 / 100, self.0 / 10 % 10)
+    }
+}
+
+/// Stands at the head of a text that was compiled for a version of its own.
+pub(crate) const VERSION_PRAGMA: &str = "#pragma mtlsim version ";
+
+impl Version {
+    /// The version of a text: its own, else the one that is simulated.
+    pub(crate) fn of(text: &str) -> Self {
+        let own = text
+            .lines()
+            .next()
+            .and_then(|line| line.strip_prefix(VERSION_PRAGMA));
+        let digits = own.map_or_else(metal_version, str::to_owned);
+        Version(digits.trim().parse().unwrap_or(400))
+    }
+}
+
+/// Something that is not Metal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refusal {
+    /// The byte of the source's text.
+    pub(crate) at: usize,
+    /// Section of the Metal Shading Language Specification, version 4.
+    pub(crate) section: Cow<'static, str>,
+    pub(crate) message: String,
+}
+
+/// Refuses a source of a library if it is not Metal. The answer is kept by
+/// content.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) -> Result<(), Error> {
+    if env::var("MTL_SIM_LANGUAGE").is_ok_and(|value| value == "unchecked") {
+        return Ok(());
+    }
+    let checker = checker(toolchain);
+    let text = &library.sources()[source].text;
+    let version = Version::of(text);
+    let names = library.representatives_of(source);
+    let mut parts = vec!["language", RECIPE, text];
+    let digits = version.0.to_string();
+    parts.push(&digits);
+    parts.extend(names.iter().map(|(_, expression)| *expression));
+    let cache = toolchain.cache();
+    let clean = cache.join(format!("language-{}", checker.key(&parts)));
+    if clean.is_file() {
+        return Ok(());
+    }
+    let file = &library.sources()[source].file;
+    let parsed = Source::parse(text)?;
+    let mut found = tokens::find(&parsed, version)?;
+    // What needs hardware that is not simulated has headers that are not here.
+    if found.is_empty() && !text.contains(UNSUPPORTED) {
+        let kernels = names
+            .iter()
+            .map(|(name, expression)| Ok((lower::find(&parsed, file, name, expression)?, *expression)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        found = examine(&checker, &parsed, &kernels, true)?.refusals;
+    }
+    if found.is_empty() {
+        return cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?));
+    }
+    found.sort();
+    found.dedup();
+    let finding = |refusal: &Refusal| {
+        Finding::at(text, refusal.at, &refusal.section, refusal.message.clone())
+    };
+    Err(Error::Refused(found.iter().map(finding).collect()))
+}
+
+/// How a text is examined: what of this folder decides it. Another rule asks
+/// anew.
+pub(crate) const RECIPE: &str = concat!(
+    include_str!("clang.rs"),
+    include_str!("rules.rs"),
+    include_str!("tokens.rs"),
+    include_str!("mod.rs"),
+);
+
+/// A compiler of texts that are examined: C++17, address spaces as types.
+pub(crate) fn checker(toolchain: &Toolchain) -> Compiler {
+    let flags = [
+        "-DMTLSIM_CHECK",
+        "-std=c++17",
+        "-Werror=vla",
+        "-Werror=vla-cxx-extension",
+        "-fno-caret-diagnostics",
+        "-ferror-limit=0",
+    ];
+    Compiler::new(toolchain.clone().with_flags(flags), Options::default())
+}
+
+/// What examining some kernels of a source gave.
+#[derive(Debug)]
+pub(crate) struct Examination {
+    pub(crate) refusals: Vec<Refusal>,
+    /// The compiler's other errors: byte of the source and words.
+    pub(crate) errors: Vec<(usize, String)>,
+}
+
+/// Examines kernels of a source, without the others unless it is `whole`.
+pub(crate) fn examine(
+    checker: &Compiler,
+    source: &Source<'_>,
+    kernels: &[(Kernel<'_>, &str)],
+    whole: bool,
+) -> Result<Examination, Error> {
+    let examined = lower::examine(source, kernels, whole)?;
+    let cache = checker.toolchain.cache();
+    let shim = shim::folder(cache)?;
+    let prelude = checker.precompiled_shim()?;
+    let scratch = cache::scratch(cache)?;
+    let file = scratch.path().join("kernel.cpp");
+    cache::write_new(&file, examined.text.as_bytes())?;
+    let mut arguments = checker.arguments(&shim);
+    // `-w` would hide the warnings that are errors here.
+    arguments.retain(|argument| argument != "-w");
+    arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump", "-include-pch"].map(OsString::from));
+    arguments.extend([prelude.into(), file.into()]);
+    let (dump, diagnostics) = checker.toolchain.examine(&arguments)?;
+    if !dump.starts_with("TranslationUnitDecl") {
+        return Err(Error::Compile {
+            what: "cannot examine a source".to_owned(),
+            diagnostics,
+        });
+    }
+    let version = Version::of(source.tokens.text);
+    let mut refusals = rules::find(source, &examined, &dump, version)?;
+    let mut errors = Vec::new();
+    for error in clang::errors(&diagnostics, "/kernel.cpp") {
+        let Some(at) = error
+            .place
+            .and_then(|(line, column)| examined.origin(line, column))
+        else {
+            continue;
+        };
+        match clang::explained(error.message) {
+            Some((section, message)) => refusals.push(Refusal {
+                at,
+                section,
+                message,
+            }),
+            None if is_cxx20(source, at) => refusals.push(Refusal {
+                at,
+                section: "1.5".into(),
+                message: format!("Metal is C++17, without concepts and '<=>': {}", error.message),
+            }),
+            None => errors.push((at, clang::in_metal(error.message))),
+        }
+    }
+    refusals.sort();
+    refusals.dedup();
+    Ok(Examination { refusals, errors })
+}
+
+/// Whether the declaration around a byte has words of C++20 in it. The compiler
+/// found an error there; this says which.
+fn is_cxx20(source: &Source<'_>, at: usize) -> bool {
+    let t = &source.tokens;
+    let line_of = |byte: usize| t.text[..byte].matches('\n').count();
+    let line = line_of(at);
+    let start = t.text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let first = t.tokens.partition_point(|token| token.start < start);
+    (first..t.tokens.len())
+        .take_while(|&i| line_of(t.tokens[i].start) == line)
+        .any(|i| {
+            (t.kind(i) == Some(Kind::Word)
+                && matches!(
+                    t.at(i),
+                    "concept" | "requires" | "consteval" | "constinit" | "co_await" | "co_yield" | "co_return"
+                ))
+                || t.at(i) == "<=>"
+                || (t.at(i) == "<=" && t.at(i + 1) == ">")
+        })
+}
