@@ -1,7 +1,7 @@
 //! Checks what running a kernel on the host cannot show: what is not Metal, and
 //! address spaces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::compile::{Compiler, missing};
 use crate::lexer::locate;
-use crate::library::Library;
+use crate::library::{Entry, Library};
 use crate::parse::Source;
 use crate::{Error, cache, language, lower};
 
@@ -24,59 +24,81 @@ impl Compiler {
         let library = Library::read(path)?;
         let checker = language::checker(&self.toolchain);
         checker.precompiled_shim()?;
-        let found: Result<Vec<_>, Error> = names
+        let mut of_source: BTreeMap<usize, Vec<(&str, &Entry)>> = BTreeMap::new();
+        for name in names {
+            let entry = library
+                .entry(name)
+                .ok_or_else(|| missing(&library, path, name))?;
+            of_source
+                .entry(entry.source)
+                .or_default()
+                .push((name, entry));
+        }
+        let groups: Vec<_> = of_source
+            .values()
+            .flat_map(|kernels| kernels.chunks(TOGETHER))
+            .collect();
+        let found: Result<Vec<_>, Error> = groups
             .par_iter()
-            .map(|name| self.check_one(&checker, &library, path, name))
+            .map(|kernels| self.check_group(&checker, &library, kernels))
             .collect();
         Ok(found?.into_iter().flatten().collect())
     }
 
-    fn check_one(
+    /// Examines kernels of one source together, and each on its own if
+    /// something is found.
+    fn check_group(
         &self,
         checker: &Compiler,
         library: &Library,
-        path: &Path,
-        name: &str,
+        kernels: &[(&str, &Entry)],
     ) -> Result<Vec<Finding>, Error> {
-        let entry = library
-            .entry(name)
-            .ok_or_else(|| missing(library, path, name))?;
+        let Some((first, entry)) = kernels.first() else {
+            return Ok(Vec::new());
+        };
         // What is not Metal in the source as a whole.
         match language::accept(&self.toolchain, library, entry.source) {
             Ok(()) => {}
             Err(Error::Refused(found)) => {
-                return Ok(found
-                    .into_iter()
-                    .map(|finding| finding.of(name))
-                    .collect());
+                return Ok(found.into_iter().map(|finding| finding.of(first)).collect());
             }
             Err(error) => return Err(error),
         }
         let source = &library.sources()[entry.source];
-        let parsed = Source::parse(&source.text)?;
-        let kernel = lower::find(&parsed, &source.file, name, &entry.expression)?;
         let cache = self.toolchain.cache();
-        let key = checker.key(&["check", language::RECIPE, &source.text, &entry.expression]);
-        let clean = cache.join(format!("checked-{key}"));
+        let mut parts = vec!["check", language::RECIPE, &source.text];
+        parts.extend(kernels.iter().map(|(_, entry)| entry.expression.as_str()));
+        let clean = cache.join(format!("checked-{}", checker.key(&parts)));
         if clean.is_file() {
             return Ok(Vec::new());
         }
-        let examination =
-            language::examine(checker, &parsed, &[(kernel, &entry.expression)], false)?;
-        let refused = examination.refusals.into_iter().map(|refusal| {
-            Finding::at(&source.text, refusal.at, &refusal.section, refusal.message)
-        });
-        let errors = examination
-            .errors
-            .into_iter()
-            .map(|(at, message)| Finding::at(&source.text, at, "", message));
-        let found: Vec<Finding> = refused.chain(errors).map(|finding| finding.of(name)).collect();
-        if found.is_empty() {
+        let parsed = Source::parse(&source.text)?;
+        let chosen = kernels
+            .iter()
+            .map(|(name, entry)| {
+                let kernel = lower::find(&parsed, &source.file, name, &entry.expression)?;
+                Ok((kernel, entry.expression.as_str()))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let examination = language::examine(checker, &parsed, &chosen, false)?;
+        if examination.is_clean() {
             cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?))?;
+            return Ok(Vec::new());
         }
-        Ok(found)
+        if kernels.len() > 1 {
+            let each = kernels
+                .iter()
+                .map(|kernel| self.check_group(checker, library, std::slice::from_ref(kernel)));
+            return Ok(each.collect::<Result<Vec<_>, _>>()?.concat());
+        }
+        let found = examination.findings(&source.text);
+        Ok(found.into_iter().map(|finding| finding.of(first)).collect())
     }
 }
+
+/// Kernels that are examined together: reading a source takes longer than one
+/// more instantiation of it.
+const TOGETHER: usize = 16;
 
 /// Something that a check found in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -72,7 +72,11 @@ impl Compiler {
         let source = &library.sources()[entry.source];
         let parsed = Source::parse(&source.text)?;
         let text = lower::lower(&parsed, &source.file, name, &entry.expression)?;
-        self.build(name, &text)
+        self.build(name, &text).map_err(|error| match error {
+            Error::Compile { diagnostics, what } => language::refused(&diagnostics)
+                .unwrap_or(Error::Compile { what, diagnostics }),
+            error => error,
+        })
     }
 
     fn flags(&self) -> Vec<String> {

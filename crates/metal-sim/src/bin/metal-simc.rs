@@ -145,7 +145,8 @@ fn run(command: Command) -> anyhow::Result<()> {
                 io::stdin().read_to_string(&mut text)?;
                 text
             } else {
-                fs_err::read_to_string(&source)?
+                // A line marker, so that errors name the file.
+                format!("#line 1 {:?}\n{}", source.display().to_string(), fs_err::read_to_string(&source)?)
             };
             println!("{}", library_from_text(&toolchain()?, &text)?.display());
             Ok(())

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::tree::Place;
+use crate::check::Finding;
 
 /// An error that the compiler printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +12,9 @@ pub(super) struct Diagnostic<'a> {
     /// that is not in the examined text.
     pub(super) place: Option<Place>,
     pub(super) message: &'a str,
+    /// Whether it is only that C++ copies no object of a class from one address
+    /// space to another; Metal does.
+    pub(super) is_limit: bool,
 }
 
 /// The errors among a compiler's diagnostics, which are
@@ -27,7 +31,14 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
             found.push(Diagnostic {
                 place: in_text(place),
                 message,
+                is_limit: false,
             });
+        } else if line.contains(": note: candidate ")
+            && line.contains("(the implicit copy")
+            && line.contains("address space")
+            && let Some(last) = found.last_mut()
+        {
+            last.is_limit = true;
         } else if let Some((place, note)) = line.split_once(": note: ")
             && let Some(last) = found.last_mut().filter(|last| last.place.is_none())
             && note.contains("requested here")
@@ -41,11 +52,10 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
 /// Parts of the compiler's messages about what C++ has and Metal has not, or
 /// the other way round, and the section that says so. Errors that C++ for the
 /// host has as well are not here: the kernel does not compile.
-const KNOWN: [(&str, &str); 18] = [
+const KNOWN: [(&str, &str); 16] = [
     ("variable length array", "1.5"),
     ("'auto' not allowed in", "1.5"),
-    ("'concept'", "1.5"),
-    ("'requires'", "1.5"),
+    ("using the 'typeid' operator", "1.5.4"),
     ("cannot use 'throw'", "1.5.4"),
     ("cannot use 'try'", "1.5.4"),
     ("'register' storage class specifier", "1.5.4"),
@@ -59,7 +69,6 @@ const KNOWN: [(&str, &str); 18] = [
     ("field may not be qualified with an address space", "4"),
     ("return type may not be qualified with an address space", "4"),
     ("default initialization of an object of const type", "4.2"),
-    ("expected expression after '<=>'", "1.5"),
 ];
 
 /// The section and the words of an error that the specification explains.
@@ -71,6 +80,43 @@ pub(super) fn explained(message: &str) -> Option<(Cow<'static, str>, String)> {
     }
     let (_, section) = KNOWN.iter().find(|(part, _)| message.contains(part))?;
     Some(((*section).into(), in_metal(message)))
+}
+
+/// The errors of a build that are the shim's own words, each with the place
+/// in the source.
+pub(super) fn tagged(diagnostics: &str) -> Vec<Finding> {
+    let mut found: Vec<(Option<Finding>, String, String)> = Vec::new();
+    let placed = |place: &str, section: &str, message: &str| {
+        let mut parts = place.rsplitn(3, ':');
+        let (column, line) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let file = parts.next().filter(|file| !file.contains("/mtlsim/"))?;
+        Some(Finding {
+            kernel: String::new(),
+            file: file.to_owned(),
+            line,
+            column,
+            message: message.to_owned(),
+            section: section.to_owned(),
+        })
+    };
+    for line in diagnostics.lines() {
+        if let Some((place, message)) = line.split_once(": error: ") {
+            let Some(("", tagged)) = message
+                .split_once("[MSL ")
+                .map(|(before, after)| (before.rsplit(": ").next().unwrap_or(before), after))
+            else {
+                continue;
+            };
+            if let Some((section, text)) = tagged.split_once("] ") {
+                found.push((placed(place, section, text), section.to_owned(), text.to_owned()));
+            }
+        } else if let Some((place, _)) = line.split_once(": note: in instantiation of ")
+            && let Some((finding @ None, section, text)) = found.last_mut()
+        {
+            *finding = placed(place, section, text);
+        }
+    }
+    found.into_iter().filter_map(|(finding, ..)| finding).collect()
 }
 
 /// A message in Metal's words: the shim's names for address spaces are not

@@ -134,6 +134,25 @@ pub(crate) struct Examination {
     pub(crate) errors: Vec<(usize, String)>,
 }
 
+impl Examination {
+    pub(crate) fn is_clean(&self) -> bool {
+        self.refusals.is_empty() && self.errors.is_empty()
+    }
+
+    /// All of it, as places of the source's text.
+    pub(crate) fn findings(self, text: &str) -> Vec<Finding> {
+        let refused = self
+            .refusals
+            .into_iter()
+            .map(|refusal| Finding::at(text, refusal.at, &refusal.section, refusal.message));
+        let errors = self
+            .errors
+            .into_iter()
+            .map(|(at, message)| Finding::at(text, at, "", message));
+        refused.chain(errors).collect()
+    }
+}
+
 /// Examines kernels of a source, without the others unless it is `whole`.
 pub(crate) fn examine(
     checker: &Compiler,
@@ -163,7 +182,10 @@ pub(crate) fn examine(
     let version = Version::of(source.tokens.text);
     let mut refusals = rules::find(source, &examined, &dump, version)?;
     let mut errors = Vec::new();
-    for error in clang::errors(&diagnostics, "/kernel.cpp") {
+    let errors_of_metal = clang::errors(&diagnostics, "/kernel.cpp")
+        .into_iter()
+        .filter(|error| !error.is_limit);
+    for error in errors_of_metal {
         let Some(at) = error
             .place
             .and_then(|(line, column)| examined.origin(line, column))
@@ -189,7 +211,14 @@ pub(crate) fn examine(
     Ok(Examination { refusals, errors })
 }
 
-/// Whether the declaration around a byte has words of C++20 in it. The compiler
+/// What the shim refuses of one instantiation, among the diagnostics of a
+/// compiler that was to build it.
+pub(crate) fn refused(diagnostics: &str) -> Option<Error> {
+    let found: Vec<Finding> = clang::tagged(diagnostics);
+    (!found.is_empty()).then_some(Error::Refused(found))
+}
+
+/// Whether the line around a byte has words of C++20 in it. The compiler
 /// found an error there; this says which.
 fn is_cxx20(source: &Source<'_>, at: usize) -> bool {
     let t = &source.tokens;

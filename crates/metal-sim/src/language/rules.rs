@@ -270,15 +270,12 @@ impl<'t, 'a> Rules<'t, 'a> {
             return;
         }
         if knows && !says("constant") {
-            let message = if says("threadgroup") {
-                "a threadgroup variable belongs in a kernel function"
-            } else if self.is_attributed(node) {
+            let message = if self.is_attributed(node) {
                 "the simulator has no program-scope built-ins; pass the value as a parameter of the kernel"
             } else {
                 "program scope variable must reside in constant address space"
             };
-            let section = if says("threadgroup") { "4.4" } else { "4" };
-            self.refuse(node.place(), section, message);
+            self.refuse(node.place(), "4", message);
         } else if knows
             && !node.has("extern")
             && !is_member

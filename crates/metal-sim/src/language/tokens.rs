@@ -155,8 +155,7 @@ impl Rules<'_> {
                     "a threadgroup variable belongs in a kernel function: pass a pointer to this one",
                 ),
                 Owner::Class => self.refuse(at, "4.4", "a member cannot be in threadgroup memory"),
-                // The tree tells those of program scope.
-                Owner::Program => {}
+                Owner::Program => self.refuse(at, "4.4", "a threadgroup variable belongs in a kernel function"),
             }
             if t.at(end) == "=" && !self.is_zero(end + 1) {
                 self.refuse(at, "4.4", "a threadgroup variable has no initial value");
