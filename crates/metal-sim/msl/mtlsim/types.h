@@ -343,6 +343,10 @@ template <class T, int N>
 using packed_vec = vec<T, N>;
 } // namespace metal
 #else
+namespace metal {
+template <class T, int N>
+struct packed_vec;
+}
 namespace mtlsim {
 template <class T, int N>
 struct Components;
@@ -368,7 +372,7 @@ struct Components<T, 3> {
     struct {
       T r, g, b;
     };
-    Components<T, 2> xy, rg;
+    metal::packed_vec<T, 2> xy, rg;
   };
 };
 template <class T>
@@ -381,8 +385,8 @@ struct Components<T, 4> {
     struct {
       T r, g, b, a;
     };
-    Components<T, 2> xy, rg;
-    Components<T, 3> xyz, rgb;
+    metal::packed_vec<T, 2> xy, rg;
+    metal::packed_vec<T, 3> xyz, rgb;
   };
 };
 } // namespace mtlsim

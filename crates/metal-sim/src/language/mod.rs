@@ -15,6 +15,7 @@ mod tree;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::str::FromStr;
 use std::{env, fmt};
 
 use crate::check::Finding;
@@ -22,31 +23,67 @@ use crate::compile::{Compiler, Options};
 use crate::lexer::Kind;
 use crate::library::Library;
 use crate::parse::{Kernel, Source, UNSUPPORTED};
-use crate::toolchain::{Toolchain, metal_version};
+use crate::toolchain::Toolchain;
 use crate::{Error, cache, lower, shim};
 
-/// A version of the language, as `__METAL_VERSION__` has it: 320 is 3.2.
+/// A version of the language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Version(pub(crate) u32);
+pub struct Version(pub(crate) u32);
+
+/// Stands at the head of a text that was compiled for a version of its own.
+const VERSION_PRAGMA: &str = "#pragma mtlsim version ";
+
+impl Version {
+    /// The version that is simulated: `MTL_SIM_METAL_VERSION`, as three digits, else 4.0.
+    pub fn simulated() -> Self {
+        Self::set().unwrap_or(Version(400))
+    }
+
+    /// The version that `MTL_SIM_METAL_VERSION` sets.
+    pub fn set() -> Option<Self> {
+        Some(Version(env::var("MTL_SIM_METAL_VERSION").ok()?.parse().ok()?))
+    }
+
+    /// The version of a preprocessed text: its own, else the one that is simulated.
+    fn of(text: &str) -> Self {
+        text.lines()
+            .next()
+            .and_then(|line| line.strip_prefix(VERSION_PRAGMA)?.parse().ok())
+            .map_or_else(Self::simulated, Version)
+    }
+
+    /// Makes a preprocessed text one of this version.
+    pub(crate) fn mark(self, text: &str) -> String {
+        format!("{VERSION_PRAGMA}{}\n{text}", self.0)
+    }
+}
+
+/// As `__METAL_VERSION__` has it: 320 is 3.2.
+impl From<Version> for u32 {
+    fn from(version: Version) -> Self {
+        version.0
+    }
+}
+
+/// `3.2`.
+impl FromStr for Version {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        text.split_once('.')
+            .and_then(|(major, minor)| {
+                let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+                (major < 100 && minor < 10).then_some(Version(major * 100 + minor * 10))
+            })
+            .ok_or_else(|| {
+                Error::Usage(format!("{text:?} is not a version of Metal: expected one such as 3.2 or 4.0"))
+            })
+    }
+}
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.0 / 100, self.0 / 10 % 10)
-    }
-}
-
-/// Stands at the head of a text that was compiled for a version of its own.
-pub(crate) const VERSION_PRAGMA: &str = "#pragma mtlsim version ";
-
-impl Version {
-    /// The version of a text: its own, else the one that is simulated.
-    pub(crate) fn of(text: &str) -> Self {
-        let own = text
-            .lines()
-            .next()
-            .and_then(|line| line.strip_prefix(VERSION_PRAGMA));
-        let digits = own.map_or_else(metal_version, str::to_owned);
-        Version(digits.trim().parse().unwrap_or(400))
     }
 }
 
