@@ -116,13 +116,18 @@ pub struct Finding {
     /// Section of the Metal Shading Language Specification, version 4, that
     /// says so; empty if it is an error of C++ as well.
     pub section: String,
+    /// The text of the line; empty where it is not known.
+    pub excerpt: String,
 }
 
 impl Finding {
     /// Something at a byte of a preprocessed text.
     pub(crate) fn at(text: &str, at: usize, section: &str, message: String) -> Self {
         let (file, line, column) = locate(text, at);
+        let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let excerpt = text[start..].lines().next().unwrap_or_default();
         Finding {
+            excerpt: excerpt.trim().to_owned(),
             kernel: String::new(),
             file: file.unwrap_or_else(|| "<text>".to_owned()),
             line: line.try_into().unwrap_or(u32::MAX),
@@ -229,6 +234,9 @@ mod tests {
         assert_eq!((verdict.known, verdict.new), (1, vec![new]));
         assert_eq!(verdict.stale, [] as [&str; 0]);
         let stale = Verdict::of(Vec::new()).stale;
-        assert!(stale.iter().any(|line| line.starts_with("sort.h")), "{stale:?}");
+        assert!(
+            stale.iter().any(|line| line.starts_with("sort.h")),
+            "{stale:?}"
+        );
     }
 }

@@ -73,8 +73,9 @@ impl Compiler {
         let parsed = Source::parse(&source.text)?;
         let text = lower::lower(&parsed, &source.file, name, &entry.expression)?;
         self.build(name, &text).map_err(|error| match error {
-            Error::Compile { diagnostics, what } => language::refused(&diagnostics)
-                .unwrap_or(Error::Compile { what, diagnostics }),
+            Error::Compile { diagnostics, what } => {
+                language::refused(&diagnostics).unwrap_or(Error::Compile { what, diagnostics })
+            }
             error => error,
         })
     }

@@ -72,11 +72,17 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-/// One finding a line, as a compiler shows its errors.
+/// The findings as a compiler shows its errors, each with its line: text that
+/// a program made is in no file that could be opened.
 fn listed(findings: &[Finding]) -> String {
-    let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
-    format!(
-        "this is not Metal; Apple's compiler would refuse it too (MTL_SIM_LANGUAGE=unchecked compiles it):\n{}",
-        lines.join("\n")
-    )
+    let mut text = "this is not Metal: Apple's compiler would refuse it \
+                    (MTL_SIM_LANGUAGE=unchecked compiles it all the same)"
+        .to_owned();
+    for finding in findings {
+        text.push_str(&format!("\n{finding}"));
+        if !finding.excerpt.is_empty() {
+            text.push_str(&format!("\n    {}", finding.excerpt));
+        }
+    }
+    text
 }

@@ -30,6 +30,8 @@ pub use device::{Device, Reduction};
 pub use error::Error;
 pub use language::Version;
 pub use library::{Entry, Library, SourceText};
-pub use metal::{kernel_functions, library_from_text, library_of_tree, library_of_version, metal, metallib};
+pub use metal::{
+    kernel_functions, library_from_text, library_of_tree, library_of_version, metal, metallib,
+};
 pub use mlx_terms::{Architecture, SizeClass};
 pub use toolchain::{Contraction, Toolchain, Variant};

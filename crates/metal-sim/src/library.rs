@@ -108,7 +108,11 @@ impl Library {
     /// The same of one source, with their expressions.
     pub(crate) fn representatives_of(&self, source: usize) -> Vec<(&str, &str)> {
         let mut chosen: BTreeMap<&str, (&str, &str, u32)> = BTreeMap::new();
-        for (name, entry) in self.names.iter().filter(|(_, entry)| entry.source == source) {
+        for (name, entry) in self
+            .names
+            .iter()
+            .filter(|(_, entry)| entry.source == source)
+        {
             let (function, arguments) = entry.expression.split_at(
                 entry
                     .expression

@@ -253,7 +253,12 @@ pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Er
         .map(|source| {
             let arguments = [OsString::from(&include), source.into()];
             let text = toolchain
-                .preprocess(&source.to_string_lossy(), &arguments, None, Version::simulated())?
+                .preprocess(
+                    &source.to_string_lossy(),
+                    &arguments,
+                    None,
+                    Version::simulated(),
+                )?
                 .text;
             Library::from_source(
                 &source.file_name().unwrap_or_default().to_string_lossy(),

@@ -352,12 +352,14 @@ impl<'a> Source<'a> {
             }
             at = t.skip(at);
         }
-        let taken: Vec<u32> = parts
-            .iter()
-            .filter_map(|part| self.attribute_in(part.start, part.end, "buffer"))
-            .filter_map(|index| t.join(index.start, index.end).parse().ok())
-            .collect();
-        let mut used = taken.clone();
+        let taken = |group| -> Vec<u32> {
+            parts
+                .iter()
+                .filter_map(|part| self.attribute_in(part.start, part.end, group))
+                .filter_map(|index| t.join(index.start, index.end).parse().ok())
+                .collect()
+        };
+        let mut used = [taken("buffer"), taken("threadgroup")];
         parts
             .into_iter()
             .map(|part| self.parameter(part, &mut used))
@@ -367,7 +369,7 @@ impl<'a> Source<'a> {
     fn parameter(
         &self,
         part: Range<usize>,
-        used: &mut Vec<u32>,
+        [buffers, threadgroups]: &mut [Vec<u32>; 2],
     ) -> Result<Parameter<'a>, Error> {
         let t = &self.tokens;
         let attributes = (part.start..part.end)
@@ -400,16 +402,14 @@ impl<'a> Source<'a> {
                 Some(range) => Role::Threadgroup {
                     index: number(range)?,
                 },
-                None => Role::Threadgroup { index: 0 },
+                None => Role::Threadgroup {
+                    index: first_free(threadgroups),
+                },
             }
         } else if has("*") || has("&") || array.is_some() {
             let index = match self.attribute_in(attributes, part.end, "buffer") {
                 Some(range) => number(range)?,
-                None => {
-                    let free = (0..).find(|n| !used.contains(n)).unwrap_or_default();
-                    used.push(free);
-                    free
-                }
+                None => first_free(buffers),
             };
             if index >= 31 {
                 return Err(self.error(part.start, "a buffer index above 30"));
@@ -467,4 +467,11 @@ impl<'a> Source<'a> {
             message: message.to_owned(),
         }
     }
+}
+
+/// The first index that is not used, which then is.
+fn first_free(used: &mut Vec<u32>) -> u32 {
+    let free = (0..).find(|n| !used.contains(n)).unwrap_or_default();
+    used.push(free);
+    free
 }

@@ -275,6 +275,15 @@ fn dynamic_threadgroup_memory_and_its_limit() {
         out.get::<i32>(0),
         (0..32).map(|i| 31 - i + 7).collect::<Vec<i32>>()
     );
+    // Without an index each takes the first that is free.
+    let implicit = source
+        .replace(" [[threadgroup(0)]]", "")
+        .replace(" [[threadgroup(1)]]", "");
+    let out = kernel(&implicit)
+        .buffer(0, &[0i32; 32])
+        .with("group 32 1 1 local 0 128 local 1 128")
+        .go();
+    assert_eq!(out.get::<i32>(0)[0], 31 + 7);
     let over = run().with("local 0 32640 local 1 128").go();
     assert_eq!(over.fault().code, 6);
     assert!(

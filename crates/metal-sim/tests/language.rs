@@ -127,7 +127,8 @@ fn a_refusal_reads_as_a_compiler_s_error() {
                 y[0] = float4(1).x; double d = 1;\n  y[0] = d;\n}\n";
     fs_err::write(&file, text).unwrap();
     let path = file.to_str().unwrap();
-    let place = format!("{path}:4:23: error: 'double' is not supported in Metal (MSL 4.0, section 2.1)");
+    let place =
+        format!("{path}:4:23: error: 'double' is not supported in Metal (MSL 4.0, section 2.1)");
     let air = folder.path().join("a.air");
     let air = air.to_str().unwrap();
     for call in [
@@ -167,7 +168,12 @@ fn a_version_is_that_of_std() {
     fs_err::write(&file, text).unwrap();
     let (path, air) = (file.to_str().unwrap(), folder.path().join("k.air"));
     let air = air.to_str().unwrap();
-    for (version, accepted) in [("metal3.0", false), ("metal3.1", false), ("metal3.2", true), ("metal4.0", true)] {
+    for (version, accepted) in [
+        ("metal3.0", false),
+        ("metal3.1", false),
+        ("metal3.2", true),
+        ("metal4.0", true),
+    ] {
         let std = format!("-std={version}");
         let (ok, said) = metal_simc(&["xcrun", "metal", "-c", &std, path, "-o", air], false);
         assert_eq!(ok, accepted, "{version}: {said}");

@@ -67,7 +67,10 @@ const KNOWN: [(&str, &str); 16] = [
     ("automatic variable qualified with an address space", "4"),
     ("parameter may not be qualified with an address space", "4"),
     ("field may not be qualified with an address space", "4"),
-    ("return type may not be qualified with an address space", "4"),
+    (
+        "return type may not be qualified with an address space",
+        "4",
+    ),
     ("default initialization of an object of const type", "4.2"),
 ];
 
@@ -97,6 +100,7 @@ pub(super) fn tagged(diagnostics: &str) -> Vec<Finding> {
             column,
             message: message.to_owned(),
             section: section.to_owned(),
+            excerpt: String::new(),
         })
     };
     for line in diagnostics.lines() {
@@ -108,7 +112,11 @@ pub(super) fn tagged(diagnostics: &str) -> Vec<Finding> {
                 continue;
             };
             if let Some((section, text)) = tagged.split_once("] ") {
-                found.push((placed(place, section, text), section.to_owned(), text.to_owned()));
+                found.push((
+                    placed(place, section, text),
+                    section.to_owned(),
+                    text.to_owned(),
+                ));
             }
         } else if let Some((place, _)) = line.split_once(": note: in instantiation of ")
             && let Some((finding @ None, section, text)) = found.last_mut()
@@ -116,7 +124,10 @@ pub(super) fn tagged(diagnostics: &str) -> Vec<Finding> {
             *finding = placed(place, section, text);
         }
     }
-    found.into_iter().filter_map(|(finding, ..)| finding).collect()
+    found
+        .into_iter()
+        .filter_map(|(finding, ..)| finding)
+        .collect()
 }
 
 /// A message in Metal's words: the shim's names for address spaces are not

@@ -41,7 +41,9 @@ impl Version {
 
     /// The version that `MTL_SIM_METAL_VERSION` sets.
     pub fn set() -> Option<Self> {
-        Some(Version(env::var("MTL_SIM_METAL_VERSION").ok()?.parse().ok()?))
+        Some(Version(
+            env::var("MTL_SIM_METAL_VERSION").ok()?.parse().ok()?,
+        ))
     }
 
     /// The version of a preprocessed text: its own, else the one that is simulated.
@@ -76,7 +78,9 @@ impl FromStr for Version {
                 (major < 100 && minor < 10).then_some(Version(major * 100 + minor * 10))
             })
             .ok_or_else(|| {
-                Error::Usage(format!("{text:?} is not a version of Metal: expected one such as 3.2 or 4.0"))
+                Error::Usage(format!(
+                    "{text:?} is not a version of Metal: expected one such as 3.2 or 4.0"
+                ))
             })
     }
 }
@@ -103,8 +107,14 @@ pub(crate) struct Refusal {
 /// # Errors
 /// [`Error::Refused`].
 pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) -> Result<(), Error> {
-    if env::var("MTL_SIM_LANGUAGE").is_ok_and(|value| value == "unchecked") {
-        return Ok(());
+    match env::var("MTL_SIM_LANGUAGE").as_deref() {
+        Ok("unchecked") => return Ok(()),
+        Ok("" | "checked") | Err(_) => {}
+        Ok(other) => {
+            return Err(Error::Usage(format!(
+                "MTL_SIM_LANGUAGE is {other:?}; expected checked or unchecked"
+            )));
+        }
     }
     let checker = checker(toolchain);
     let text = &library.sources()[source].text;
@@ -126,7 +136,9 @@ pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) ->
     if found.is_empty() && !text.contains(UNSUPPORTED) {
         let kernels = names
             .iter()
-            .map(|(name, expression)| Ok((lower::find(&parsed, file, name, expression)?, *expression)))
+            .map(|(name, expression)| {
+                Ok((lower::find(&parsed, file, name, expression)?, *expression))
+            })
             .collect::<Result<Vec<_>, Error>>()?;
         found = examine(&checker, &parsed, &kernels, true)?.refusals;
     }
@@ -238,7 +250,10 @@ pub(crate) fn examine(
             None if is_cxx20(source, at) => refusals.push(Refusal {
                 at,
                 section: "1.5".into(),
-                message: format!("Metal is C++17, without concepts and '<=>': {}", error.message),
+                message: format!(
+                    "Metal is C++17, without concepts and '<=>': {}",
+                    error.message
+                ),
             }),
             None => errors.push((at, clang::in_metal(error.message))),
         }
@@ -269,7 +284,13 @@ fn is_cxx20(source: &Source<'_>, at: usize) -> bool {
             (t.kind(i) == Some(Kind::Word)
                 && matches!(
                     t.at(i),
-                    "concept" | "requires" | "consteval" | "constinit" | "co_await" | "co_yield" | "co_return"
+                    "concept"
+                        | "requires"
+                        | "consteval"
+                        | "constinit"
+                        | "co_await"
+                        | "co_yield"
+                        | "co_return"
                 ))
                 || t.at(i) == "<=>"
                 || (t.at(i) == "<=" && t.at(i + 1) == ">")

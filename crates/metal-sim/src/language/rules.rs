@@ -26,12 +26,15 @@ pub(super) fn find(
         functions: HashMap::new(),
         uses: Vec::new(),
         virtual_base: HashSet::new(),
+        derived: HashSet::new(),
     };
     let mut above: Vec<Node<'_>> = Vec::new();
     for node in Walk::new(dump, "/kernel.cpp") {
         above.truncate(node.depth);
         // What was appended to the text is ours.
-        let appended = node.place().is_some_and(|(line, _)| examined.is_appended(line));
+        let appended = node
+            .place()
+            .is_some_and(|(line, _)| examined.is_appended(line));
         if !appended {
             rules.node(&node, &above);
         }
@@ -77,6 +80,8 @@ struct Rules<'t, 'a> {
     functions: HashMap<u64, Function<'a>>,
     uses: Vec<Use<'a>>,
     virtual_base: HashSet<Place>,
+    /// Classes that have a base.
+    derived: HashSet<&'a str>,
 }
 
 const FUNCTIONS: [&str; 5] = [
@@ -90,20 +95,56 @@ const FUNCTIONS: [&str; 5] = [
 /// Nodes that Metal has no place for at all: kind, section, message.
 const EXCLUDED: [(&str, &str, &str); 15] = [
     ("GotoStmt", "1.5.4", "'goto' is not supported in Metal"),
-    ("IndirectGotoStmt", "1.5.4", "'goto' is not supported in Metal"),
+    (
+        "IndirectGotoStmt",
+        "1.5.4",
+        "'goto' is not supported in Metal",
+    ),
     ("CXXNewExpr", "1.5.4", "'new' is not supported in Metal"),
-    ("CXXDeleteExpr", "1.5.4", "'delete' is not supported in Metal"),
-    ("CXXThrowExpr", "1.5.4", "exceptions are not supported in Metal: 'throw'"),
-    ("CXXTryStmt", "1.5.4", "exceptions are not supported in Metal: 'try'"),
-    ("CXXDynamicCastExpr", "1.5.4", "'dynamic_cast' is not supported in Metal"),
-    ("CXXTypeidExpr", "1.5.4", "'typeid' is not supported in Metal"),
-    ("CXXNoexceptExpr", "1.5.4", "the operator 'noexcept' is not supported in Metal"),
+    (
+        "CXXDeleteExpr",
+        "1.5.4",
+        "'delete' is not supported in Metal",
+    ),
+    (
+        "CXXThrowExpr",
+        "1.5.4",
+        "exceptions are not supported in Metal: 'throw'",
+    ),
+    (
+        "CXXTryStmt",
+        "1.5.4",
+        "exceptions are not supported in Metal: 'try'",
+    ),
+    (
+        "CXXDynamicCastExpr",
+        "1.5.4",
+        "'dynamic_cast' is not supported in Metal",
+    ),
+    (
+        "CXXTypeidExpr",
+        "1.5.4",
+        "'typeid' is not supported in Metal",
+    ),
+    (
+        "CXXNoexceptExpr",
+        "1.5.4",
+        "the operator 'noexcept' is not supported in Metal",
+    ),
     ("GCCAsmStmt", "1.5", "assembly is not part of Metal"),
     ("MSAsmStmt", "1.5", "assembly is not part of Metal"),
     ("FileScopeAsmDecl", "1.5", "assembly is not part of Metal"),
     ("BlockExpr", "1.5", "blocks are not part of Metal"),
-    ("StmtExpr", "1.5", "a statement as an expression is not part of Metal"),
-    ("CoroutineBodyStmt", "1.5", "coroutines are not part of Metal, which is C++17"),
+    (
+        "StmtExpr",
+        "1.5",
+        "a statement as an expression is not part of Metal",
+    ),
+    (
+        "CoroutineBodyStmt",
+        "1.5",
+        "coroutines are not part of Metal, which is C++17",
+    ),
 ];
 
 impl<'t, 'a> Rules<'t, 'a> {
@@ -123,7 +164,10 @@ impl<'t, 'a> Rules<'t, 'a> {
             return;
         }
         // What the compiler adds to a class is not the source's.
-        if above.iter().any(|n| FUNCTIONS.contains(&n.kind) && (n.has("implicit") || n.has("default"))) {
+        if above
+            .iter()
+            .any(|n| FUNCTIONS.contains(&n.kind) && (n.has("implicit") || n.has("default")))
+        {
             return;
         }
         if let Some((_, section, message)) = EXCLUDED.iter().find(|(kind, ..)| *kind == node.kind) {
@@ -136,20 +180,37 @@ impl<'t, 'a> Rules<'t, 'a> {
             "LambdaExpr" if self.version < Version(320) => self.refuse(
                 node.begin,
                 "1.5.4",
-                format!("lambda expressions are not supported before Metal 3.2; this is Metal {}", self.version),
+                format!(
+                    "lambda expressions are not supported before Metal 3.2; this is Metal {}",
+                    self.version
+                ),
             ),
             "CXXDeductionGuideDecl" if self.version < Version(400) => self.refuse(
                 node.place(),
                 "1.5",
-                format!("deduction guides are C++17, which Metal is from 4.0 on; this is Metal {}", self.version),
+                format!(
+                    "deduction guides are C++17, which Metal is from 4.0 on; this is Metal {}",
+                    self.version
+                ),
             ),
+            "public" | "protected" | "private" => {
+                let class = above.last().filter(|n| n.kind == "CXXRecordDecl");
+                let mut words = class.map_or("", |n| n.rest).split_whitespace();
+                if words.any(|word| word == "struct" || word == "class") {
+                    self.derived.extend(words.next());
+                }
+            }
             "virtual" => {
                 let class = above.iter().rev().find(|n| n.kind == "CXXRecordDecl");
                 if let Some(class) = class
                     && let Some(place) = class.place()
                     && self.virtual_base.insert(place)
                 {
-                    self.refuse(class.place(), "1.5.4", "virtual base classes are not supported in Metal");
+                    self.refuse(
+                        class.place(),
+                        "1.5.4",
+                        "virtual base classes are not supported in Metal",
+                    );
                 }
             }
             kind if FUNCTIONS.contains(&kind) => self.function(node, above),
@@ -165,7 +226,10 @@ impl<'t, 'a> Rules<'t, 'a> {
             "CStyleCastExpr" if node.rest.contains("<AddressSpaceConversion>") => self.refuse(
                 node.begin,
                 "4",
-                format!("C-style cast to '{}' converts between mismatching address spaces", in_metal(node.written_type())),
+                format!(
+                    "C-style cast to '{}' converts between mismatching address spaces",
+                    in_metal(node.written_type())
+                ),
             ),
             _ => {}
         }
@@ -219,7 +283,11 @@ impl<'t, 'a> Rules<'t, 'a> {
                 "pointers to functions need visible functions that the host links into the pipeline; MLX links none",
             );
         } else if type_name.contains("::*") {
-            self.refuse(node.place(), "5.1.4", "pointers to members have no form in Metal's address spaces");
+            self.refuse(
+                node.place(),
+                "5.1.4",
+                "pointers to members have no form in Metal's address spaces",
+            );
         }
         let in_function = above
             .iter()
@@ -229,12 +297,36 @@ impl<'t, 'a> Rules<'t, 'a> {
         let knows = words.is_some();
         let has_space = ADDRESS_SPACES.iter().any(|space| says(space));
         let points = says("*") || (says("&") && !type_name.ends_with("&&"));
-        if knows && points && !has_space && !says("auto") && !says("operator") && !type_name.contains(")(") {
-            let what = if type_name.ends_with('&') { "reference" } else { "pointer" };
+        if knows
+            && points
+            && !has_space
+            && !says("auto")
+            && !says("operator")
+            && !type_name.contains(")(")
+        {
+            let what = if type_name.ends_with('&') {
+                "reference"
+            } else {
+                "pointer"
+            };
             self.refuse(
                 node.place(),
                 "4",
                 format!("{what} type must have an explicit address space: device, constant, thread or threadgroup"),
+            );
+        }
+        if node.kind == "ParmVarDecl"
+            && above
+                .last()
+                .is_some_and(|function| self.is_kernel(function))
+            && let Some(class) = type_name
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .find(|word| self.derived.contains(word))
+        {
+            self.refuse(
+                node.place(),
+                "5.11",
+                format!("the type of an argument of a kernel cannot be a derived class: '{class}'"),
             );
         }
         if node.kind != "VarDecl" {
@@ -242,12 +334,20 @@ impl<'t, 'a> Rules<'t, 'a> {
         }
         if node.has("tls") || node.has("tls_dynamic") {
             if !self.constants.contains(name) {
-                self.refuse(node.place(), "1.5.4", "'thread_local' is not supported in Metal");
+                self.refuse(
+                    node.place(),
+                    "1.5.4",
+                    "'thread_local' is not supported in Metal",
+                );
             }
             return;
         }
         if node.has("register") {
-            self.refuse(node.place(), "1.5.4", "'register' is not supported in Metal");
+            self.refuse(
+                node.place(),
+                "1.5.4",
+                "'register' is not supported in Metal",
+            );
         }
         if in_function {
             if node.has("static") {
@@ -265,7 +365,9 @@ impl<'t, 'a> Rules<'t, 'a> {
             }
             return;
         }
-        let is_member = above.last().is_some_and(|n| n.kind.contains("Record") || n.kind.contains("ClassTemplate"));
+        let is_member = above
+            .last()
+            .is_some_and(|n| n.kind.contains("Record") || n.kind.contains("ClassTemplate"));
         if is_member && !node.has("static") {
             return;
         }
@@ -280,7 +382,9 @@ impl<'t, 'a> Rules<'t, 'a> {
             && !node.has("extern")
             && !is_member
             && node.earlier == 0
-            && !["cinit", "callinit", "listinit", "parenlistinit"].iter().any(|init| node.has(init))
+            && !["cinit", "callinit", "listinit", "parenlistinit"]
+                .iter()
+                .any(|init| node.has(init))
         {
             self.refuse(
                 node.place(),
@@ -293,7 +397,9 @@ impl<'t, 'a> Rules<'t, 'a> {
     /// Whether an attribute of a built-in value follows a variable's name.
     fn is_attributed(&self, node: &Node<'_>) -> bool {
         let t = &self.source.tokens;
-        let at = node.name.and_then(|(line, column)| self.examined.origin(line, column));
+        let at = node
+            .name
+            .and_then(|(line, column)| self.examined.origin(line, column));
         at.is_some_and(|at| t.is_attribute(t.tokens.partition_point(|token| token.start <= at)))
     }
 
@@ -309,25 +415,39 @@ impl<'t, 'a> Rules<'t, 'a> {
 
     fn function(&mut self, node: &Node<'a>, above: &[Node<'a>]) {
         if node.has("virtual") {
-            self.refuse(node.place(), "1.5.4", "virtual functions are not supported in Metal");
+            self.refuse(
+                node.place(),
+                "1.5.4",
+                "virtual functions are not supported in Metal",
+            );
         }
         let parent = above.last().map_or("", |n| n.kind);
         let is_global = matches!(parent, "TranslationUnitDecl" | "LinkageSpecDecl");
         if node.declared() == "main" && is_global && !node.has("implicit") {
             self.refuse(node.place(), "1.5.4", "a function cannot be called 'main'");
         }
-        if let Some((line, column)) = node.name
-            && let Some(at) = self.examined.origin(line, column)
-        {
-            let token = self.source.tokens.tokens.partition_point(|token| token.start < at);
-            if self.kernels.contains(&token) {
-                if !node.type_name().starts_with("void (") {
-                    self.refuse(node.place(), "5.1.3", "a kernel function must return void");
-                }
-                if node.type_name().ends_with("...)") {
-                    self.refuse(node.place(), "5.2", "a kernel function takes no variable arguments");
-                }
+        if self.is_kernel(node) {
+            if !node.type_name().starts_with("void (") {
+                self.refuse(node.place(), "5.1.3", "a kernel function must return void");
             }
+            if node.type_name().ends_with("...)") {
+                self.refuse(
+                    node.place(),
+                    "5.2",
+                    "a kernel function takes no variable arguments",
+                );
+            }
+        }
+        if ["operator new", "operator delete"]
+            .iter()
+            .any(|name| node.rest.contains(name))
+            && !node.has("implicit")
+        {
+            self.refuse(
+                node.place(),
+                "1.5.4",
+                "'new' and 'delete' are not supported in Metal",
+            );
         }
         self.functions.insert(
             node.id,
@@ -342,17 +462,45 @@ impl<'t, 'a> Rules<'t, 'a> {
         );
     }
 
+    /// Whether a declaration is that of a kernel, by the place of its name.
+    fn is_kernel(&self, node: &Node<'_>) -> bool {
+        self.is_kernels_name(node.name)
+    }
+
+    fn is_kernels_name(&self, place: Option<Place>) -> bool {
+        place
+            .and_then(|(line, column)| self.examined.origin(line, column))
+            .is_some_and(|at| {
+                let tokens = &self.source.tokens.tokens;
+                self.kernels
+                    .contains(&tokens.partition_point(|token| token.start < at))
+            })
+    }
+
     fn mention(&mut self, node: &Node<'a>, above: &[Node<'a>]) {
         let Some((of, name)) = node.function() else {
             return;
         };
         const HOST: [&str; 12] = [
-            "__builtin_alloca", "__builtin_alloca_with_align", "__builtin_malloc", "__builtin_calloc",
-            "__builtin_realloc", "__builtin_free", "__builtin_printf", "__builtin_puts", "__builtin_abort",
-            "__builtin_exit", "__builtin_trap", "__builtin_setjmp",
+            "__builtin_alloca",
+            "__builtin_alloca_with_align",
+            "__builtin_malloc",
+            "__builtin_calloc",
+            "__builtin_realloc",
+            "__builtin_free",
+            "__builtin_printf",
+            "__builtin_puts",
+            "__builtin_abort",
+            "__builtin_exit",
+            "__builtin_trap",
+            "__builtin_setjmp",
         ];
         if HOST.contains(&name) {
-            self.refuse(node.begin, "1.5.4", format!("'{name}' is of the host's library; Metal has its own (section 6)"));
+            self.refuse(
+                node.begin,
+                "1.5.4",
+                format!("'{name}' is of the host's library; Metal has its own (section 6)"),
+            );
         }
         let within = above.iter().rev().find(|n| FUNCTIONS.contains(&n.kind));
         self.uses.push(Use {
@@ -383,11 +531,7 @@ impl<'t, 'a> Rules<'t, 'a> {
             if function.has_body {
                 defined.insert(first);
             }
-            let token = function
-                .place
-                .and_then(|(line, column)| self.examined.origin(line, column))
-                .map(|at| self.source.tokens.tokens.partition_point(|token| token.start < at));
-            if token.is_some_and(|token| self.kernels.contains(&token)) {
+            if self.is_kernels_name(function.place) {
                 kernels.insert(first);
             }
         }
@@ -405,7 +549,9 @@ impl<'t, 'a> Rules<'t, 'a> {
             let Some(function) = self.functions.get(&mention.of) else {
                 continue;
             };
-            let appended = mention.place.is_some_and(|(line, _)| self.examined.is_appended(line));
+            let appended = mention
+                .place
+                .is_some_and(|(line, _)| self.examined.is_appended(line));
             if appended {
                 continue;
             }
@@ -413,7 +559,10 @@ impl<'t, 'a> Rules<'t, 'a> {
             if kernels.contains(&mention.of) {
                 let message = format!("a kernel function cannot be called: '{}'", function.name);
                 self.refuse(mention.place, "5.1", message);
-            } else if function.is_plain && !mention.name.starts_with("__") && !defined.contains(&mention.of) {
+            } else if function.is_plain
+                && !mention.name.starts_with("__")
+                && !defined.contains(&mention.of)
+            {
                 let message = format!(
                     "'{}' is declared and nowhere defined: a kernel has no host's library to call",
                     mention.name
@@ -425,7 +574,10 @@ impl<'t, 'a> Rules<'t, 'a> {
             }
         }
         for mention in cycles(&graph) {
-            let name = self.functions.get(&mention.of).map_or("", |function| function.name);
+            let name = self
+                .functions
+                .get(&mention.of)
+                .map_or("", |function| function.name);
             let message = format!(
                 "recursive call of '{name}': it needs a call stack that the pipeline sets (maxCallStackDepth), and MLX sets none"
             );
@@ -443,7 +595,13 @@ fn cycles<'a>(graph: &HashMap<u64, Vec<Use<'a>>>) -> Vec<Use<'a>> {
                 return true;
             }
             if seen.insert(id) {
-                open.extend(graph.get(&id).into_iter().flatten().map(|mention| mention.of));
+                open.extend(
+                    graph
+                        .get(&id)
+                        .into_iter()
+                        .flatten()
+                        .map(|mention| mention.of),
+                );
             }
         }
         false
@@ -477,7 +635,12 @@ mod tests {
 
     #[test]
     fn pointers_to_functions_are_told_from_pointers_to_arrays() {
-        for yes in ["float (*)(float)", "float (&)(float)", "float (*[2])(float)", "void (*const)()"] {
+        for yes in [
+            "float (*)(float)",
+            "float (&)(float)",
+            "float (*[2])(float)",
+            "void (*const)()",
+        ] {
             assert!(is_function_pointer(yes), "{yes}");
         }
         for no in ["float (*)[4]", "float (&)[2]", "float *", "void (float)"] {

@@ -36,7 +36,13 @@ struct Rules<'t> {
 /// Names of later versions: the version, the section, what it is.
 const SINCE: [(&[&str], u32, &str); 3] = [
     (
-        &["bfloat", "bfloat2", "bfloat3", "bfloat4", "simdgroup_bfloat8x8"],
+        &[
+            "bfloat",
+            "bfloat2",
+            "bfloat3",
+            "bfloat4",
+            "simdgroup_bfloat8x8",
+        ],
         310,
         "2.1",
     ),
@@ -102,16 +108,20 @@ impl Rules<'_> {
             ) => {
                 self.refuse(at, "2.1", format!("'{word}' is not a type of Metal"));
             }
-            (Some(Kind::Word), "std") if t.at(at + 1) == "::" || t.at(at.wrapping_sub(1)) == "namespace" => {
+            (Some(Kind::Word), "std")
+                if t.at(at + 1) == "::" || t.at(at.wrapping_sub(1)) == "namespace" =>
+            {
                 self.refuse(at, "1.5.4", "the C++ standard library is not part of Metal; it has its own in namespace metal");
             }
-            (Some(Kind::Word), "coherent") if t.at(at + 1) == "(" && self.version < Version(320) => {
+            (Some(Kind::Word), "coherent")
+                if t.at(at + 1) == "(" && self.version < Version(320) =>
+            {
                 self.since(at, "4.8", 320);
             }
             (Some(Kind::Word), _) => {
-                let late = SINCE
-                    .iter()
-                    .find(|(names, version, _)| self.version < Version(*version) && names.contains(&word));
+                let late = SINCE.iter().find(|(names, version, _)| {
+                    self.version < Version(*version) && names.contains(&word)
+                });
                 if let Some((_, version, section)) = late {
                     self.since(at, section, *version);
                 }
@@ -129,9 +139,17 @@ impl Rules<'_> {
             text.contains(['.', 'e']) && !text.starts_with("0b")
         };
         if real && text.ends_with('l') {
-            self.refuse(at, "2.1", "'long double' is not supported in Metal: a literal with suffix L");
+            self.refuse(
+                at,
+                "2.1",
+                "'long double' is not supported in Metal: a literal with suffix L",
+            );
         } else if !real && text.trim_end_matches('u').ends_with("ll") {
-            self.refuse(at, "2.1", "'long long' is not supported in Metal: a literal with suffix LL");
+            self.refuse(
+                at,
+                "2.1",
+                "'long long' is not supported in Metal: a literal with suffix LL",
+            );
         } else if !hex && text.ends_with("bf") && self.version < Version(310) {
             self.since(at, "2.1", 310);
         }
@@ -197,12 +215,13 @@ impl Rules<'_> {
     fn is_zero(&self, open: usize) -> bool {
         let t = self.t;
         t.at(open) == "{"
-            && (open + 1..t.tokens[open].close)
-                .all(|i| t.at(i) == "," || t.at(i).trim_end_matches(['f', 'h', 'u', 'U']).parse() == Ok(0.0))
+            && (open + 1..t.tokens[open].close).all(|i| {
+                t.at(i) == "," || t.at(i).trim_end_matches(['f', 'h', 'u', 'U']).parse() == Ok(0.0)
+            })
     }
 
     fn owner(&self, at: usize) -> Result<Owner, Error> {
-        fn within<'i>(items: &'i [Item], at: usize) -> Option<&'i Item> {
+        fn within(items: &[Item], at: usize) -> Option<&Item> {
             items
                 .iter()
                 .filter(|item| matches!(item.kind, ItemKind::Function | ItemKind::Class))
@@ -233,7 +252,9 @@ impl Rules<'_> {
                     Role::Threadgroup { index } => ("threadgroup", index),
                     Role::Builtin(_) => {
                         if let Some(space) = parameter.space {
-                            let message = format!("parameter '{name}' may not be in {space} memory: its attribute gives a value");
+                            let message = format!(
+                                "parameter '{name}' may not be in {space} memory: its attribute gives a value"
+                            );
                             self.refuse(parameter.token, "5.2.3.6", message);
                         }
                         continue;
@@ -242,26 +263,42 @@ impl Rules<'_> {
                 match parameter.space {
                     Some("device" | "constant" | "threadgroup" | "threadgroup_imageblock") => {}
                     Some(_) => {
-                        let message = format!("parameter '{name}' of a kernel cannot point to thread memory");
+                        let message =
+                            format!("parameter '{name}' of a kernel cannot point to thread memory");
                         self.refuse(parameter.token, "4", message);
                     }
                     None => {
-                        let message = format!("parameter '{name}' of a kernel needs an address space: device, constant or threadgroup");
+                        let message = format!(
+                            "parameter '{name}' of a kernel needs an address space: device, constant or threadgroup"
+                        );
                         self.refuse(parameter.token, "4", message);
                     }
                 }
                 let placed = parameter.is_placed && parameter.enabled_by.is_none();
                 if placed && let Some(other) = taken.insert((group, index), name) {
-                    let message = format!("cannot reserve '{group}' resource location at index {index}: '{other}' has it");
+                    let message = format!(
+                        "cannot reserve '{group}' resource location at index {index}: '{other}' has it"
+                    );
                     self.refuse(parameter.token, "5.2.1", message);
                 }
             }
         }
         // A kernel among a class's members is not one of the source's.
-        for class in self.source.items.iter().filter(|item| item.kind == ItemKind::Class) {
+        for class in self
+            .source
+            .items
+            .iter()
+            .filter(|item| item.kind == ItemKind::Class)
+        {
             for member in members(t, class.body) {
-                if member.kind == ItemKind::Function && let Ok(Some(kernel)) = self.source.kernel(&member) {
-                    self.refuse(kernel.name_token, "5.1", "a kernel function cannot be a member function");
+                if member.kind == ItemKind::Function
+                    && let Ok(Some(kernel)) = self.source.kernel(&member)
+                {
+                    self.refuse(
+                        kernel.name_token,
+                        "5.1",
+                        "a kernel function cannot be a member function",
+                    );
                 }
             }
         }
@@ -279,7 +316,11 @@ impl Rules<'_> {
                 self.refuse(constant.start, "5.8.1", message);
             }
             if constant.name == "]" {
-                self.refuse(constant.start, "5.8.1", "a function constant is a scalar or a vector, not an array");
+                self.refuse(
+                    constant.start,
+                    "5.8.1",
+                    "a function constant is a scalar or a vector, not an array",
+                );
             }
         }
         Ok(())

@@ -165,7 +165,10 @@ impl<'a> Iterator for Walk<'a> {
             rest = range[end + 1..].trim_start();
             // A declaration has the place of its name as well.
             let word = rest.split(' ').next().unwrap_or_default();
-            let is_place = word.rsplit(':').next().is_some_and(|c| c.parse::<usize>().is_ok())
+            let is_place = word
+                .rsplit(':')
+                .next()
+                .is_some_and(|c| c.parse::<usize>().is_ok())
                 && word.contains(':');
             if kind.ends_with("Decl") && is_place {
                 name = self.place(word);
@@ -215,7 +218,10 @@ mod tests {
     #[test]
     fn places_are_taken_from_the_last_ones() {
         let nodes: Vec<_> = Walk::new(DUMP, "/kernel.cpp").collect();
-        let at: Vec<_> = nodes.iter().map(|node| (node.depth, node.begin, node.name)).collect();
+        let at: Vec<_> = nodes
+            .iter()
+            .map(|node| (node.depth, node.begin, node.name))
+            .collect();
         assert_eq!(
             at,
             [

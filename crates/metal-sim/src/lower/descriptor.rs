@@ -16,7 +16,11 @@ pub(super) struct Function {
 }
 
 impl Function {
-    pub(super) fn new(expression: &str, kernel: &Kernel<'_>, spaces: Spaces) -> Result<Self, Error> {
+    pub(super) fn new(
+        expression: &str,
+        kernel: &Kernel<'_>,
+        spaces: Spaces,
+    ) -> Result<Self, Error> {
         let tokens = Tokens::new(expression)?;
         let mut edits = Edits::new(&tokens, spaces);
         edits.tokens()?;

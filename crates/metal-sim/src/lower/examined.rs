@@ -142,21 +142,21 @@ const OF_ONE_TYPE: [&[&str]; 2] = [
 
 /// Has the compiler judge the types of a kernel's built-in parameters (MSL
 /// 4.0, table 5.8 and the notes below it).
-fn judge_parameters(
-    kernel: &Kernel<'_>,
-    function: &str,
-    judge: &mut impl FnMut(usize, String),
-) {
+fn judge_parameters(kernel: &Kernel<'_>, function: &str, judge: &mut impl FnMut(usize, String)) {
     let mut before: Vec<(usize, &str)> = Vec::new();
     for (position, parameter) in kernel.parameters.iter().enumerate() {
         let (Role::Builtin(_), Some(attribute)) = (&parameter.role, parameter.attribute) else {
             continue;
         };
         let name = &parameter.name;
-        let type_of = |position: usize| format!("mtlsim::Parameter<{position}, decltype({function})>");
+        let type_of =
+            |position: usize| format!("mtlsim::Parameter<{position}, decltype({function})>");
         let is_position = POSITIONS.contains(&attribute);
         let (test, wanted) = if is_position {
-            ("is_position", "ushort or uint, or a vector of 2 or 3 of them")
+            (
+                "is_position",
+                "ushort or uint, or a vector of 2 or 3 of them",
+            )
         } else {
             ("is_count", "ushort or uint")
         };

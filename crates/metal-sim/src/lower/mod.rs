@@ -88,7 +88,10 @@ fn edited(
     edits.constants(&source.function_constants()?);
     edits.kernel(kernel);
     edits.tokens()?;
-    Ok((edits.apply(), Function::new(expression, kernel, Spaces::Erased)?))
+    Ok((
+        edits.apply(),
+        Function::new(expression, kernel, Spaces::Erased)?,
+    ))
 }
 
 /// Kernels of one name differ in how many template arguments they take.
