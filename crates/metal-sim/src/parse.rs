@@ -37,8 +37,8 @@ pub(crate) struct Parameter<'a> {
     pub(crate) attribute: Option<&'static str>,
     /// The address space that its declaration names.
     pub(crate) space: Option<&'a str>,
-    /// Whether an attribute gives its index.
-    pub(crate) is_placed: bool,
+    /// The attribute that gives its index.
+    pub(crate) placed_by: Option<&'static str>,
     /// The `function_constant` that switches it on.
     pub(crate) enabled_by: Option<String>,
 }
@@ -440,16 +440,16 @@ impl<'a> Source<'a> {
         let space = (part.start..declarator)
             .map(|i| t.at(i))
             .find(|word| ADDRESS_SPACES.contains(word));
-        let is_placed = ["buffer", "threadgroup"]
-            .iter()
-            .any(|name| self.attribute_in(attributes, part.end, name).is_some());
+        let placed_by = ["buffer", "threadgroup", "texture", "sampler"]
+            .into_iter()
+            .find(|name| self.attribute_in(attributes, part.end, name).is_some());
         Ok(Parameter {
             name,
             token,
             role,
             attribute: builtin.map(|(attribute, _)| *attribute),
             space,
-            is_placed,
+            placed_by,
             enabled_by,
         })
     }

@@ -15,6 +15,8 @@ pub(super) struct Diagnostic<'a> {
     /// Whether it is only that C++ copies no object of a class from one address
     /// space to another; Metal does.
     pub(super) is_limit: bool,
+    /// Whether it or its notes speak of address spaces.
+    pub(super) is_of_spaces: bool,
 }
 
 /// The errors among a compiler's diagnostics, which are
@@ -32,8 +34,16 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
                 place: in_text(place),
                 message,
                 is_limit: false,
+                is_of_spaces: speaks_of_spaces(message),
             });
-        } else if line.contains(": note: candidate ")
+            continue;
+        }
+        if speaks_of_spaces(line)
+            && let Some(last) = found.last_mut()
+        {
+            last.is_of_spaces = true;
+        }
+        if line.contains(": note: candidate ")
             && line.contains("(the implicit copy")
             && line.contains("address space")
             && let Some(last) = found.last_mut()
@@ -47,6 +57,12 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
         }
     }
     found
+}
+
+fn speaks_of_spaces(text: &str) -> bool {
+    ["address space", "address_space", "mtlsim_space"]
+        .iter()
+        .any(|part| text.contains(part))
 }
 
 /// Parts of the compiler's messages about what C++ has and Metal has not, or

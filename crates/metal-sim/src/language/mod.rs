@@ -247,14 +247,13 @@ pub(crate) fn examine(
                 section,
                 message,
             }),
-            None if is_cxx20(source, at) => refusals.push(Refusal {
-                at,
-                section: "1.5".into(),
-                message: format!(
-                    "Metal is C++17, without concepts and '<=>': {}",
-                    error.message
-                ),
-            }),
+            None if is_cxx20(source, at) || initialises_in_parentheses(&error) => {
+                refusals.push(Refusal {
+                    at,
+                    section: "1.5".into(),
+                    message: format!("Metal is C++17: {}", error.message),
+                });
+            }
             None => errors.push((at, clang::in_metal(error.message))),
         }
     }
@@ -268,6 +267,14 @@ pub(crate) fn examine(
 pub(crate) fn refused(diagnostics: &str) -> Option<Error> {
     let found: Vec<Finding> = clang::tagged(diagnostics);
     (!found.is_empty()).then_some(Error::Refused(found))
+}
+
+/// `S s(1, 2)` of a class without a constructor, which is C++20.
+fn initialises_in_parentheses(error: &clang::Diagnostic<'_>) -> bool {
+    error
+        .message
+        .starts_with("no matching constructor for initialization")
+        && !error.is_of_spaces
 }
 
 /// Whether the line around a byte has words of C++20 in it. The compiler
@@ -291,6 +298,7 @@ fn is_cxx20(source: &Source<'_>, at: usize) -> bool {
                         | "co_await"
                         | "co_yield"
                         | "co_return"
+                        | "char8_t"
                 ))
                 || t.at(i) == "<=>"
                 || (t.at(i) == "<=" && t.at(i + 1) == ">")

@@ -371,7 +371,14 @@ impl<'t, 'a> Rules<'t, 'a> {
         if is_member && !node.has("static") {
             return;
         }
-        if knows && !says("constant") {
+        // Of a pointer, what stands after its last `*` is the variable's own.
+        let own_space = words.as_ref().is_some_and(|words| {
+            words
+                .iter()
+                .take_while(|word| **word != "*")
+                .any(|word| *word == "constant")
+        });
+        if knows && !own_space {
             let message = if self.is_attributed(node) {
                 "the simulator has no program-scope built-ins; pass the value as a parameter of the kernel"
             } else {

@@ -274,7 +274,12 @@ impl Rules<'_> {
                         self.refuse(parameter.token, "4", message);
                     }
                 }
-                let placed = parameter.is_placed && parameter.enabled_by.is_none();
+                if let Some(other) = parameter.placed_by.filter(|placed| *placed != group) {
+                    let message =
+                        format!("the type of '{name}' is not valid for attribute '{other}'");
+                    self.refuse(parameter.token, "5.2.1", message);
+                }
+                let placed = parameter.placed_by.is_some() && parameter.enabled_by.is_none();
                 if placed && let Some(other) = taken.insert((group, index), name) {
                     let message = format!(
                         "cannot reserve '{group}' resource location at index {index}: '{other}' has it"
