@@ -44,7 +44,7 @@ fn behaviour(runner: &Path) -> String {
             volatile int a[900]; a[n % 900] = y[0];
             if constexpr (n == 0) return a[0]; else return f<n - 1>(y) + a[n % 900];
         }
-        [[kernel]] void k(device float* y) { y[0] = f<90>(y); }";
+        [[kernel]] void k(device float* y) { y[0] = f<500>(y); }";
     let mut text = String::new();
     for (source, how) in [
         (collectives, "threads 500 1 1 group 96 1 1 workers 2"),

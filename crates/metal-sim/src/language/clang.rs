@@ -13,7 +13,8 @@ pub(super) struct Diagnostic<'a> {
     pub(super) place: Option<Place>,
     pub(super) message: &'a str,
     /// Whether it is only that C++ copies no object of a class from one address
-    /// space to another; Metal does.
+    /// space to another and has no members for them, which Metal does, or
+    /// follows from such an error.
     pub(super) is_limit: bool,
     /// Whether it or its notes speak of address spaces.
     pub(super) is_of_spaces: bool,
@@ -33,7 +34,7 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
             found.push(Diagnostic {
                 place: in_text(place),
                 message,
-                is_limit: false,
+                is_limit: converts_an_object(message),
                 is_of_spaces: speaks_of_spaces(message),
             });
             continue;
@@ -43,9 +44,14 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
         {
             last.is_of_spaces = true;
         }
+        let is_copy = line.contains("(the implicit copy") && line.contains("address space");
+        // Members by address space become one, and conversions are members.
+        let is_member =
+            line.contains("'this' object is in address space") || converts_an_object(line);
+        // A function that has an error is not found again, without a reason.
+        let is_repeat = line.contains("substitution failure [with") && line.ends_with(']');
         if line.contains(": note: candidate ")
-            && line.contains("(the implicit copy")
-            && line.contains("address space")
+            && (is_copy || is_member || is_repeat)
             && let Some(last) = found.last_mut()
         {
             last.is_limit = true;
@@ -57,6 +63,20 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
         }
     }
     found
+}
+
+/// Whether a message is about the conversion of an object, not of a pointer,
+/// that is in an address space.
+fn converts_an_object(message: &str) -> bool {
+    [
+        "from incompatible type '",
+        "conversion from '",
+        "cast from '",
+    ]
+    .iter()
+    .filter_map(|before| message.split_once(before))
+    .filter_map(|(_, after)| after.split('\'').next())
+    .any(|from| from.contains("mtlsim_space") && !from.ends_with(['*', '&', ']']))
 }
 
 fn speaks_of_spaces(text: &str) -> bool {

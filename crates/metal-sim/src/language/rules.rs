@@ -25,6 +25,7 @@ pub(super) fn find(
         found: Vec::new(),
         functions: HashMap::new(),
         uses: Vec::new(),
+        ends: Vec::new(),
         virtual_base: HashSet::new(),
         derived: HashSet::new(),
     };
@@ -67,6 +68,8 @@ struct Use<'a> {
     of: u64,
     name: &'a str,
     place: Option<Place>,
+    /// Whether nothing of the function is done after it.
+    is_last: bool,
 }
 
 struct Rules<'t, 'a> {
@@ -79,6 +82,9 @@ struct Rules<'t, 'a> {
     found: Vec<Refusal>,
     functions: HashMap<u64, Function<'a>>,
     uses: Vec<Use<'a>>,
+    /// Mentions that may be the last thing their function does, each with the
+    /// blocks that they end as far as is known.
+    ends: Vec<(usize, Vec<u64>)>,
     virtual_base: HashSet<Place>,
     /// Classes that have a base.
     derived: HashSet<&'a str>,
@@ -160,6 +166,7 @@ impl<'t, 'a> Rules<'t, 'a> {
     }
 
     fn node(&mut self, node: &Node<'a>, above: &[Node<'a>]) {
+        self.follows(above);
         if node.has("implicit") && !FUNCTIONS.contains(&node.kind) {
             return;
         }
@@ -510,12 +517,30 @@ impl<'t, 'a> Rules<'t, 'a> {
             );
         }
         let within = above.iter().rev().find(|n| FUNCTIONS.contains(&n.kind));
+        let blocks = ended_blocks(above);
+        if let Some(blocks) = &blocks {
+            self.ends.push((self.uses.len(), blocks.clone()));
+        }
         self.uses.push(Use {
             within: within.map_or(0, |n| n.id),
             of,
             name,
             place: node.begin,
+            is_last: blocks.is_some(),
         });
+    }
+
+    /// A statement that follows a call in one of the blocks around it: the call
+    /// is not the last thing.
+    fn follows(&mut self, above: &[Node<'a>]) {
+        if let Some(block) = above.last().filter(|n| n.kind == "CompoundStmt") {
+            let uses = &mut self.uses;
+            self.ends.retain(|(mention, blocks)| {
+                let followed = blocks.contains(&block.id);
+                uses[*mention].is_last &= !followed;
+                !followed
+            });
+        }
     }
 
     /// The first declaration of a function.
@@ -576,7 +601,9 @@ impl<'t, 'a> Rules<'t, 'a> {
                 );
                 self.refuse(mention.place, "1.5.4", message);
             }
-            if !is_constexpr {
+            // A function that ends by calling itself is a loop.
+            let is_loop = mention.is_last && mention.of == mention.within;
+            if !is_constexpr && !is_loop {
                 graph.entry(mention.within).or_default().push(mention);
             }
         }
@@ -591,6 +618,33 @@ impl<'t, 'a> Rules<'t, 'a> {
             self.refuse(mention.place, "1.5.4", message);
         }
     }
+}
+
+/// The blocks that a call ends if nothing follows in them; none where something
+/// is done with its value, or in a loop.
+fn ended_blocks(above: &[Node<'_>]) -> Option<Vec<u64>> {
+    let mut around = above
+        .iter()
+        .rev()
+        .skip_while(|n| n.kind == "ImplicitCastExpr");
+    let call = around.next()?;
+    if !matches!(call.kind, "CallExpr" | "CXXMemberCallExpr") {
+        return None;
+    }
+    let mut blocks = Vec::new();
+    let mut inner = call.kind;
+    for node in around {
+        match node.kind {
+            "ExprWithCleanups" | "ReturnStmt" if blocks.is_empty() => {}
+            "CompoundStmt" => blocks.push(node.id),
+            // Its condition comes first, and has no block.
+            "IfStmt" if matches!(inner, "CompoundStmt" | "ReturnStmt") => {}
+            kind if FUNCTIONS.contains(&kind) => return Some(blocks),
+            _ => return None,
+        }
+        inner = node.kind;
+    }
+    None
 }
 
 /// The mentions that close a circle of calls.

@@ -113,6 +113,13 @@ impl Rules<'_> {
             {
                 self.refuse(at, "1.5.4", "the C++ standard library is not part of Metal; it has its own in namespace metal");
             }
+            (Some(Kind::Word), "memory_order_seq_cst") if !self.is_of_a_fence(at) => {
+                self.refuse(
+                    at,
+                    "6.15.1",
+                    "atomic functions take memory_order_relaxed; only atomic_thread_fence takes memory_order_seq_cst",
+                );
+            }
             (Some(Kind::Word), "coherent")
                 if t.at(at + 1) == "(" && self.version < Version(320) =>
             {
@@ -128,6 +135,15 @@ impl Rules<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether a token is an argument of `atomic_thread_fence`.
+    fn is_of_a_fence(&self, at: usize) -> bool {
+        let t = self.t;
+        (0..at)
+            .rev()
+            .take_while(|&i| !matches!(t.at(i), ";" | "{" | "}"))
+            .any(|i| t.at(i) == "atomic_thread_fence")
     }
 
     fn number(&mut self, at: usize) {
