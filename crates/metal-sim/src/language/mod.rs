@@ -153,13 +153,14 @@ pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) ->
     Err(Error::Refused(found.iter().map(finding).collect()))
 }
 
-/// How a text is examined: what of this folder decides it. Another rule asks
-/// anew.
+/// How a text is examined: the code that decides it. Another rule asks anew.
 pub(crate) const RECIPE: &str = concat!(
     include_str!("clang.rs"),
+    include_str!("mod.rs"),
     include_str!("rules.rs"),
     include_str!("tokens.rs"),
-    include_str!("mod.rs"),
+    include_str!("tree.rs"),
+    include_str!("../lower/examined.rs"),
 );
 
 /// A compiler of texts that are examined: C++17, address spaces as types.
@@ -224,7 +225,9 @@ pub(crate) fn examine(
     let (dump, diagnostics) = checker.toolchain.examine(&arguments)?;
     if !dump.starts_with("TranslationUnitDecl") {
         return Err(Error::Compile {
-            what: "cannot examine a source".to_owned(),
+            what: "cannot examine a source: the compiler printed no tree \
+                   (MTL_SIM_LANGUAGE=unchecked compiles without)"
+                .to_owned(),
             diagnostics,
         });
     }
