@@ -10,7 +10,7 @@ use crate::cache::{self, Entry};
 use crate::library::Library;
 use crate::parse::Source;
 use crate::toolchain::{Contraction, Toolchain, Variant};
-use crate::{Error, lower, shim};
+use crate::{Error, language, lower, shim};
 
 /// How kernels are to be compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,10 +69,16 @@ impl Compiler {
         let entry = library
             .entry(name)
             .ok_or_else(|| missing(library, path, name))?;
+        language::accept(&self.toolchain, library, entry.source)?;
         let source = &library.sources()[entry.source];
         let parsed = Source::parse(&source.text)?;
         let text = lower::lower(&parsed, &source.file, name, &entry.expression)?;
-        self.build(name, &text)
+        self.build(name, &text).map_err(|error| match error {
+            Error::Compile { diagnostics, what } => {
+                language::refused(&diagnostics).unwrap_or(Error::Compile { what, diagnostics })
+            }
+            error => error,
+        })
     }
 
     fn flags(&self) -> Vec<String> {

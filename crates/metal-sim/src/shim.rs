@@ -16,6 +16,7 @@ const SHIM: &[(&str, &str)] = files![
     "abi/kernel_abi.h",
     "abi/lane_abi.h",
     "msl/mtlsim/atomic.h",
+    "msl/mtlsim/atomic_types.h",
     "msl/mtlsim/check.h",
     "msl/mtlsim/kernel.h",
     "msl/mtlsim/lane.h",

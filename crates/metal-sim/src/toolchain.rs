@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
-use crate::{Error, cache, shim};
+use crate::{Error, Version, cache, shim};
 
 /// How the two operations of `llvm.fmuladd` are carried out. Apple's front end
 /// emits it for each product and sum of one expression and leaves the choice
@@ -217,13 +217,19 @@ impl Toolchain {
         what: &str,
         arguments: &[S],
         source: Option<&str>,
+        version: Version,
     ) -> Result<Preprocessed, Error> {
         let stubs = self.shim()?.join("stubs");
         let mut command = Command::new(&self.compiler);
         command
             .args(["-E", "-x", "c++", "-std=c++17", "-nostdinc", "-undef", "-w"])
-            .args(["-D__METAL__", "-D__METAL_MACOS__", "-D__cplusplus=201703L"])
-            .arg(format!("-D__METAL_VERSION__={}", metal_version()))
+            .args(["-D__METAL__", "-D__METAL_MACOS__"])
+            .arg(format!("-D__METAL_VERSION__={}", u32::from(version)))
+            .arg(if u32::from(version) < 400 {
+                "-D__cplusplus=201402L"
+            } else {
+                "-D__cplusplus=201703L"
+            })
             .arg("-isystem")
             .arg(&stubs)
             .args(arguments);
@@ -249,6 +255,17 @@ impl Toolchain {
             text: output.stdout,
             diagnostics,
         })
+    }
+
+    /// What the compiler prints about a text, and its diagnostics. Errors in the text are not this function's.
+    pub(crate) fn examine<S: AsRef<OsStr>>(
+        &self,
+        arguments: &[S],
+    ) -> Result<(String, String), Error> {
+        let mut command = Command::new(&self.compiler);
+        command.args(arguments);
+        let output = run(command, None)?;
+        Ok((output.stdout, output.stderr))
     }
 
     /// Runs the compiler on something.
@@ -309,14 +326,6 @@ const TRACK_FLAGS: [&str; 5] = [
     "-fno-sanitize-memory-param-retval",
     "-fno-vectorize",
 ];
-
-/// The language version to report: `MTL_SIM_METAL_VERSION`, as three digits.
-pub(crate) fn metal_version() -> String {
-    env::var("MTL_SIM_METAL_VERSION")
-        .ok()
-        .filter(|value| !value.is_empty())
-        .unwrap_or_else(|| "400".to_owned())
-}
 
 /// Preprocessed source and what the compiler said about it.
 #[derive(Debug)]

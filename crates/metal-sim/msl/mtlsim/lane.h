@@ -7,7 +7,7 @@ namespace mtlsim {
 
 // Of the threadgroup that this thread runs. A lane never moves to another
 // thread, so the address may be kept across a meeting.
-static constinit thread_local mtlsim_lanes* here = nullptr;
+static thread_local mtlsim_lanes* here = nullptr;
 
 // A default argument that knows the place of the call.
 struct Site : mtlsim_site {

@@ -162,53 +162,73 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
 } // namespace mtlsim
 
 #define MTLSIM_AT(name) mtlsim::Site site = mtlsim::Site::of(name)
-#define MTLSIM_SHUFFLES(prefix, scope, width)                         \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_broadcast(                                    \
-      T x, ushort lane, MTLSIM_AT(#prefix "_broadcast")) {            \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t) { return uint32_t(lane); }, site);           \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle(                                      \
-      T x, ushort lane, MTLSIM_AT(#prefix "_shuffle")) {              \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t) { return uint32_t(lane); }, site);           \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_down(                                 \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_down")) {           \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t i) { return i + by; }, site);                 \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_up(                                   \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_up")) {             \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t i) { return i - by; }, site);                 \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_xor(                                  \
-      T x, ushort mask, MTLSIM_AT(#prefix "_shuffle_xor")) {          \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t i) { return i ^ mask; }, site);               \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_rotate_down(                          \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_down")) {    \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t i) { return (i + by) % width; }, site);       \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_rotate_up(                            \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_up")) {      \
-    return mtlsim::gather<scope>(                                     \
-        x,                                                            \
-        [=](uint32_t i) { return (i + width - by % width) % width; }, \
-        site);                                                        \
+// The types that a simdgroup's or a quad's functions take.
+#define MTLSIM_LANES_simd                                                      \
+  MTLSIM_REFUSE(                                                               \
+      !mtlsim::simd_type<T>,                                                   \
+      "6.9.2",                                                                 \
+      "the functions of a simdgroup take numbers of 8 to 32 bits and vectors " \
+      "of them, not bool, long, ulong or a class")
+#define MTLSIM_LANES_quad                                                   \
+  MTLSIM_REFUSE(                                                            \
+      !mtlsim::quad_type<T>,                                                \
+      "6.9.3",                                                              \
+      "the functions of a quad take numbers and vectors of them, not bool " \
+      "or a class")
+#define MTLSIM_LANES_ONLY(prefix) MTLSIM_LANES_##prefix
+#define MTLSIM_SHUFFLES(prefix, scope, width)                                  \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_broadcast(                                             \
+      T x, ushort lane, MTLSIM_AT(#prefix "_broadcast")) {                     \
+    return mtlsim::gather<scope>(                                              \
+        x, [=](uint32_t) { return uint32_t(lane); }, site);                    \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle(                                               \
+      T x, ushort lane, MTLSIM_AT(#prefix "_shuffle")) {                       \
+    return mtlsim::gather<scope>(                                              \
+        x, [=](uint32_t) { return uint32_t(lane); }, site);                    \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_down(                                          \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_down")) {                    \
+    return mtlsim::gather<scope>(x, [=](uint32_t i) { return i + by; }, site); \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_up(                                            \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_up")) {                      \
+    return mtlsim::gather<scope>(x, [=](uint32_t i) { return i - by; }, site); \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_xor(                                           \
+      T x, ushort mask, MTLSIM_AT(#prefix "_shuffle_xor")) {                   \
+    return mtlsim::gather<scope>(                                              \
+        x, [=](uint32_t i) { return i ^ mask; }, site);                        \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_rotate_down(                                   \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_down")) {             \
+    return mtlsim::gather<scope>(                                              \
+        x, [=](uint32_t i) { return (i + by) % width; }, site);                \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_rotate_up(                                     \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_up")) {               \
+    return mtlsim::gather<scope>(                                              \
+        x,                                                                     \
+        [=](uint32_t i) { return (i + width - by % width) % width; },          \
+        site);                                                                 \
   }
 #define MTLSIM_FILLS(name, suffix)                                            \
   template <class T>                                                          \
+  MTLSIM_LANES_ONLY(simd)                                                     \
   METAL_FUNC T name##_and_fill_down(                                          \
       T x,                                                                    \
       T fill,                                                                 \
@@ -225,6 +245,7 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
         site);                                                                \
   }                                                                           \
   template <class T>                                                          \
+  MTLSIM_LANES_ONLY(simd)                                                     \
   METAL_FUNC T name##_and_fill_up(                                            \
       T x,                                                                    \
       T fill,                                                                 \
@@ -254,20 +275,24 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
 // clang-format on
 #define MTLSIM_REDUCE(name, op)                             \
   template <class T>                                        \
+  MTLSIM_LANES_ONLY(simd)                                   \
   METAL_FUNC T simd_##name(T x, MTLSIM_AT("simd_" #name)) { \
     return mtlsim::simd_reduce(x, op, site);                \
   }                                                         \
   template <class T>                                        \
+  MTLSIM_LANES_ONLY(quad)                                   \
   METAL_FUNC T quad_##name(T x, MTLSIM_AT("quad_" #name)) { \
     return mtlsim::quad_reduce(x, op, site);                \
   }
 #define MTLSIM_SCANS(name, op, start)                       \
   template <class T>                                        \
+  MTLSIM_LANES_ONLY(simd)                                   \
   METAL_FUNC T simd_prefix_inclusive_##name(                \
       T x, MTLSIM_AT("simd_prefix_inclusive_" #name)) {     \
     return mtlsim::simd_scan(x, op, true, T(start), site);  \
   }                                                         \
   template <class T>                                        \
+  MTLSIM_LANES_ONLY(simd)                                   \
   METAL_FUNC T simd_prefix_exclusive_##name(                \
       T x, MTLSIM_AT("simd_prefix_exclusive_" #name)) {     \
     return mtlsim::simd_scan(x, op, false, T(start), site); \
@@ -330,9 +355,9 @@ METAL_FUNC simd_vote simd_ballot(bool x, MTLSIM_AT("simd_ballot")) {
   return simd_vote(mtlsim::simd_reduce(mine, mtlsim::bit_or, site));
 }
 template <class T>
+MTLSIM_LANES_ONLY(simd)
 METAL_FUNC T simd_broadcast_first(T x, MTLSIM_AT("simd_broadcast_first")) {
-  return mtlsim::simd_reduce(
-      x, [](T a, T) { return a; }, site);
+  return mtlsim::simd_reduce(x, [](T a, T) { return a; }, site);
 }
 METAL_FUNC bool simd_is_first(MTLSIM_AT("simd_is_first")) {
   uint32_t lane = mtlsim::here->lane;
