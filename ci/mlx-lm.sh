@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
 # Runs examples/mlx-lm on a simulated device: blocks of tokens against single tokens, for mlx-lm's own models.
 # usage: ci/mlx-lm.sh [core|full|limits] [ARGUMENT of forward.py]...
+#        ci/mlx-lm.sh model FOLDER [ARGUMENT of model.py]...
+#        ci/mlx-lm.sh test [NAME]...         whether model.py names what computes a row otherwise
 #        ci/mlx-lm.sh reports                docs/reports/mlxcel-1279.md
 #        ci/mlx-lm.sh oracle                 mlx-lab's reader of model folders against mlx-lm's own
 #
 # MLX is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX, under the Python bindings
 # from PyPI (ci/python-env.sh says what that needs). mlx-lm comes from PyPI, pinned in examples/mlx-lm/requirements.txt.
-# MTL_SIM_ARCH names the device (applegpu_g15d). Exits with 1 if a row differs where it must not.
+# MTL_SIM_ARCH names the device (applegpu_g15d). Exits with 1 if a row differs where it must not; `model` exits with 3
+# if nothing differs and something was not compared.
 set -euo pipefail
+from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mode=core
 case ${1:-} in
-core | full | limits | reports | oracle)
+core | full | limits | model | test | reports | oracle)
     mode=$1
     shift
     ;;
@@ -45,6 +49,13 @@ oracle)
     [[ ! -e target/mlx/current ]] || unset MLX_OVERLAY_PREFIX
     MLX_LM_PYTHON=$env/bin/python exec cargo test --workspace --test oracle "$@"
     ;;
+model)
+    # Paths are those of who calls.
+    script=$PWD/examples/mlx-lm/model.py
+    cd "$from"
+    exec "$env/bin/python" "$script" "$@"
+    ;;
+test) exec "$env/bin/python" examples/mlx-lm/self_test.py "$@" ;;
 reports) exec "$env/bin/python" examples/mlx-lm/mlxcel_1279.py "$@" ;;
 core) exec "$env/bin/python" examples/mlx-lm/forward.py "$@" ;;
 *) exec "$env/bin/python" examples/mlx-lm/forward.py "--$mode" "$@" ;;

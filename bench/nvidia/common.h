@@ -24,8 +24,8 @@ constexpr int one_row = 0;
 constexpr int one_row_partial = 1;
 
 struct Kernel {
-  // shipped, mutant-1, the name of another arrangement; wide for MLX's own
-  // tiles (qmv_wide), which add in another order
+  // shipped; batched: the same for a batch; mutant-1; the name of another
+  // arrangement; wide: MLX's own tiles (qmv_wide), which add in another order
   std::string label;
   std::string file; // the cubin
   std::string name; // in the cubin
@@ -98,7 +98,8 @@ inline mlx_row_plan plan_of(
     int n,
     int k,
     int m,
-    bool alternative) {
+    bool alternative,
+    int batch = 1) {
   mlx_row_problem problem = {};
   problem.mode = mode == "affine" ? MLX_ROW_MODE_AFFINE
       : mode == "mxfp4"           ? MLX_ROW_MODE_MXFP4
@@ -111,7 +112,7 @@ inline mlx_row_plan plan_of(
   problem.m = m;
   problem.n = n;
   problem.k = k;
-  problem.batch = 1;
+  problem.batch = batch;
   problem.experts = 1;
   problem.stream = -1;
   const mlx_row_upstream upstream = {INT_MAX, 0, 1, 0};
@@ -152,14 +153,14 @@ struct Mode {
 };
 
 // Those that the plan chooses for few and many outputs, and with a route.
-inline std::set<Arrangement> planned(const Mode& mode) {
+inline std::set<Arrangement> planned(const Mode& mode, int batch = 1) {
   const auto family = mode.name.substr(0, mode.name.find('_'));
   std::set<Arrangement> all;
   for (const int n : {1024, 8192}) {
     for (int m = 2; m <= MLX_ROW_TILE_ROWS; m++) {
       for (const bool alternative : {false, true}) {
         const auto plan = plan_of(
-            family, mode.group_size, mode.bits, n, 4096, m, alternative);
+            family, mode.group_size, mode.bits, n, 4096, m, alternative, batch);
         all.insert({plan.tile, plan.outputs, plan.sharing});
       }
     }

@@ -172,6 +172,10 @@ std::set<Arrangement> others() {
   return all;
 }
 
+bool is_timed(const Mode& mode) {
+  return !mode.matrix_scale && (mode.name != "affine" || mode.group_size == 64);
+}
+
 // All kernels of one type and mode.
 void build_program(
     const Text& text,
@@ -224,34 +228,49 @@ void build_program(
     }
     return source << type << ", " << mode.group_size << ", " << mode.bits;
   };
-  auto one_row = [&](const char* name, bool partial, int tile, int rows) {
-    entry("ONE_ROW", name, family + (fast ? "_fast" : "")) << ", " << partial;
-    if (fp) {
-      source << ", " << mode.matrix_scale << ", " << rows;
-    }
-    source << ")\n";
-    add(text.label, name, {tile, rows, 0});
-  };
-  one_row("one_row", false, qmv::one_row, 4);
+  auto one_row =
+      [&](const char* name, bool partial, bool batched, int tile, int rows) {
+        entry("ONE_ROW", name, family + (fast ? "_fast" : ""))
+            << ", " << partial << ", " << batched;
+        if (fp) {
+          source << ", " << mode.matrix_scale << ", " << rows;
+        }
+        source << ")\n";
+        add(batched ? "batched" : text.label, name, {tile, rows, 0});
+      };
+  one_row("one_row", false, false, qmv::one_row, 4);
   if (fast) {
-    one_row("one_row_partial", true, qmv::one_row_partial, 4);
+    one_row("one_row_partial", true, false, qmv::one_row_partial, 4);
   }
   if (fast && shipped && mode.name.rfind("nvfp4", 0) == 0) {
-    one_row("one_row_narrow", true, qmv::one_row_narrow, 2);
+    one_row("one_row_narrow", true, false, qmv::one_row_narrow, 2);
   }
-  for (const auto& arrangement : arrangements) {
+  auto streamed = [&](const Arrangement& arrangement, bool batched) {
     const auto& [tile, rows, sharing] = arrangement;
     const auto name = "streamed_" + std::to_string(tile) + "_r_" +
-        std::to_string(rows) + "_s_" + std::to_string(sharing);
-    entry("STREAMED", name, "")
-        << ", " << tile << ", " << rows << ", " << sharing << ", " << fast;
+        std::to_string(rows) + "_s_" + std::to_string(sharing) +
+        (batched ? "_batched" : "");
+    entry("STREAMED", name, "") << ", " << tile << ", " << rows << ", "
+                                << sharing << ", " << fast << ", " << batched;
     if (fp) {
       source << ", " << mode.matrix_scale;
     }
     source << ")\n";
-    add(text.label == "arrangements" ? arrangement.name() : text.label,
+    add(batched                            ? "batched"
+            : text.label == "arrangements" ? arrangement.name()
+                                           : text.label,
         name,
         arrangement);
+  };
+  for (const auto& arrangement : arrangements) {
+    streamed(arrangement, false);
+  }
+  // Those for a batch, of the products that are timed.
+  if (shipped && fast && is_timed(mode) && type == "bfloat") {
+    one_row("one_row_batched", false, true, qmv::one_row, 4);
+    for (const auto& arrangement : planned(mode, 2)) {
+      streamed(arrangement, true);
+    }
   }
   // Any K suits qmv_wide, so that one program has it; a scale of the matrix
   // does not.
@@ -407,10 +426,8 @@ void run(const qmv::Options& options) {
       for (const auto& mode : modes_of(fp)) {
         for (bool fast : {true, false}) {
           // Differences hide in 16 bits: those kernels in float as well.
-          const bool one_group =
-              !mode.matrix_scale && (fp || mode.group_size == 64);
-          const bool timed = one_group && type != std::string("half");
-          const bool bfloat = one_group && type == std::string("bfloat");
+          const bool timed = is_timed(mode) && type != std::string("half");
+          const bool bfloat = timed && type == std::string("bfloat");
           const bool mutated = timed && (fp || mode.bits == 4) && fast;
           if (what == "all" || (what == "timed" && timed) ||
               (what == "arrangements" && bfloat) ||

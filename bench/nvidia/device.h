@@ -133,11 +133,13 @@ class Modules {
   std::map<std::string, CUmodule> modules_;
 };
 
-// One product's operands: x (m, k), w (n, k), y (m, n). In the fp modes the
+// One product's operands: x (m, k), w (n, k), y (m, n); those of a batch lie
+// behind each other. In the fp modes the
 // scale of the whole matrix stands in the place of the biases.
 struct Operands {
   CUdeviceptr w, scales, biases, x, y;
   int k, n, m;
+  int batch = 1;
 };
 
 inline int ceil_div(int a, int b) {
@@ -156,7 +158,7 @@ launch(const Kernel& kernel, CUfunction function, Operands o, CUstream stream) {
           function,
           columns,
           ceil_div(o.n, kernel.outputs()),
-          1,
+          o.batch,
           32,
           kernel.simdgroups(),
           1,
@@ -168,6 +170,6 @@ launch(const Kernel& kernel, CUfunction function, Operands o, CUstream stream) {
 }
 
 void check_identity(const std::string& folder, std::ostream& out);
-void measure_times(const std::string& folder, std::ostream& out, bool quick);
+void measure_times(const Options& options, std::ostream& out);
 
 } // namespace qmv

@@ -1,6 +1,7 @@
 // Entry points for the GPU: MLX's kernels for one row and for several, and the
 // overlay's streamed ones, their arguments bound as the dispatch binds them for
-// a product without batch. Included after the kernels' own headers, which are
+// one product, or for a batch of them that lie behind each other: the grid's
+// depth says of how many. Included after the kernels' own headers, which are
 // the affine ones or the fp ones; both take their arguments in one order here,
 // so that the host launches them alike.
 #pragma once
@@ -18,7 +19,18 @@
       int tile_rows)
 
 #define QMV_ARGUMENTS w, scales, biases, x, y, k, n
-#define QMV_NO_BATCH 0, nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr
+
+// What kernels for a batch read to find their product, and others do not.
+#define QMV_STRIDES(group_size, bits)                            \
+  const int x_shape[] = {int(gridDim.z), m};                     \
+  const int64_t x_strides[] = {int64_t(m) * k};                  \
+  const int w_shape[] = {int(gridDim.z)};                        \
+  const int64_t w_strides[] = {int64_t(n) * k / 32 * (bits)};    \
+  const int64_t s_strides[] = {int64_t(n) * (k / (group_size))}; \
+  const int64_t* b_strides = s_strides;                          \
+  (void)b_strides
+#define QMV_BATCH \
+  1, x_shape, x_strides, 1, w_shape, w_strides, s_strides, b_strides
 #define QMV_POSITION                             \
   mtlcuda::threadgroup_position_in_grid(),       \
       mtlcuda::simdgroup_index_in_threadgroup(), \
@@ -26,30 +38,35 @@
 
 // `function` is affine_qmv_fast or affine_qmv: one column of threadgroups a row
 // of x.
-#define QMV_ONE_ROW(name, function, T, group_size, bits, partial_rows) \
-  QMV_ENTRY(name, T, 2) {                                              \
-    function<T, group_size, bits, false, partial_rows>(                \
-        QMV_ARGUMENTS, QMV_NO_BATCH, QMV_POSITION);                    \
+#define QMV_ONE_ROW(                                            \
+    name, function, T, group_size, bits, partial_rows, batched) \
+  QMV_ENTRY(name, T, 2) {                                       \
+    QMV_STRIDES(group_size, bits);                              \
+    function<T, group_size, bits, batched, partial_rows>(       \
+        QMV_ARGUMENTS, QMV_BATCH, QMV_POSITION);                \
   }
 
-#define QMV_STREAMED(name, T, group_size, bits, tile, rows, sharing, fast) \
-  QMV_ENTRY(name, T, sharing > 0 ? sharing : 2) {                          \
-    affine_qmv_streamed<                                                   \
-        T,                                                                 \
-        group_size,                                                        \
-        bits,                                                              \
-        tile,                                                              \
-        rows,                                                              \
-        sharing,                                                           \
-        fast,                                                              \
-        false>(QMV_ARGUMENTS, m, tile_rows, QMV_NO_BATCH, QMV_POSITION);   \
+#define QMV_STREAMED(                                                   \
+    name, T, group_size, bits, tile, rows, sharing, fast, batched)      \
+  QMV_ENTRY(name, T, sharing > 0 ? sharing : 2) {                       \
+    QMV_STRIDES(group_size, bits);                                      \
+    affine_qmv_streamed<                                                \
+        T,                                                              \
+        group_size,                                                     \
+        bits,                                                           \
+        tile,                                                           \
+        rows,                                                           \
+        sharing,                                                        \
+        fast,                                                           \
+        batched>(QMV_ARGUMENTS, m, tile_rows, QMV_BATCH, QMV_POSITION); \
   }
 
 // With the lanes a row of the result that MLX gives it.
-#define QMV_WIDE(name, T, group_size, bits, tile)                      \
-  QMV_ENTRY(name, T, 2) {                                              \
-    affine_qmv_wide<T, group_size, bits, tile, 8, false>(              \
-        w, scales, biases, x, y, k, n, m, QMV_NO_BATCH, QMV_POSITION); \
+#define QMV_WIDE(name, T, group_size, bits, tile)                   \
+  QMV_ENTRY(name, T, 2) {                                           \
+    QMV_STRIDES(group_size, bits);                                  \
+    affine_qmv_wide<T, group_size, bits, tile, 8, false>(           \
+        w, scales, biases, x, y, k, n, m, QMV_BATCH, QMV_POSITION); \
   }
 
 // The fp modes: a byte a scale, no biases, and in their place the scale of the
@@ -67,35 +84,55 @@
       int tile_rows)
 
 #define QMV_FP_ARGUMENTS w, scales, matrix_scale, x, y, k, n
-#define QMV_FP_NO_BATCH 0, nullptr, nullptr, 0, nullptr, nullptr, nullptr
+#define QMV_FP_BATCH 1, x_shape, x_strides, 1, w_shape, w_strides, s_strides
 
 // `function` is fp_qmv_fast or fp_qmv, `rows` how many of the result a
 // simdgroup has.
-#define QMV_FP_ONE_ROW(                                                     \
-    name, function, T, group_size, bits, partial_rows, global_scale, rows)  \
-  QMV_FP_ENTRY(name, T, 2) {                                                \
-    function<T, group_size, bits, false, partial_rows, global_scale, rows>( \
-        QMV_FP_ARGUMENTS, QMV_FP_NO_BATCH, QMV_POSITION);                   \
+#define QMV_FP_ONE_ROW(                                                       \
+    name,                                                                     \
+    function,                                                                 \
+    T,                                                                        \
+    group_size,                                                               \
+    bits,                                                                     \
+    partial_rows,                                                             \
+    batched,                                                                  \
+    global_scale,                                                             \
+    rows)                                                                     \
+  QMV_FP_ENTRY(name, T, 2) {                                                  \
+    QMV_STRIDES(group_size, bits);                                            \
+    function<T, group_size, bits, batched, partial_rows, global_scale, rows>( \
+        QMV_FP_ARGUMENTS, QMV_FP_BATCH, QMV_POSITION);                        \
   }
 
-#define QMV_FP_STREAMED(                                                \
-    name, T, group_size, bits, tile, rows, sharing, fast, global_scale) \
-  QMV_FP_ENTRY(name, T, sharing > 0 ? sharing : 2) {                    \
-    fp_qmv_streamed<                                                    \
-        T,                                                              \
-        group_size,                                                     \
-        bits,                                                           \
-        tile,                                                           \
-        rows,                                                           \
-        sharing,                                                        \
-        fast,                                                           \
-        false,                                                          \
-        global_scale>(                                                  \
-        QMV_FP_ARGUMENTS, m, tile_rows, QMV_FP_NO_BATCH, QMV_POSITION); \
+#define QMV_FP_STREAMED(                                             \
+    name,                                                            \
+    T,                                                               \
+    group_size,                                                      \
+    bits,                                                            \
+    tile,                                                            \
+    rows,                                                            \
+    sharing,                                                         \
+    fast,                                                            \
+    batched,                                                         \
+    global_scale)                                                    \
+  QMV_FP_ENTRY(name, T, sharing > 0 ? sharing : 2) {                 \
+    QMV_STRIDES(group_size, bits);                                   \
+    fp_qmv_streamed<                                                 \
+        T,                                                           \
+        group_size,                                                  \
+        bits,                                                        \
+        tile,                                                        \
+        rows,                                                        \
+        sharing,                                                     \
+        fast,                                                        \
+        batched,                                                     \
+        global_scale>(                                               \
+        QMV_FP_ARGUMENTS, m, tile_rows, QMV_FP_BATCH, QMV_POSITION); \
   }
 
-#define QMV_FP_WIDE(name, T, group_size, bits, tile)              \
-  QMV_FP_ENTRY(name, T, 2) {                                      \
-    fp_qmv_wide<T, group_size, bits, tile, 16, false>(            \
-        w, scales, x, y, k, n, m, QMV_FP_NO_BATCH, QMV_POSITION); \
+#define QMV_FP_WIDE(name, T, group_size, bits, tile)           \
+  QMV_FP_ENTRY(name, T, 2) {                                   \
+    QMV_STRIDES(group_size, bits);                             \
+    fp_qmv_wide<T, group_size, bits, tile, 16, false>(         \
+        w, scales, x, y, k, n, m, QMV_FP_BATCH, QMV_POSITION); \
   }

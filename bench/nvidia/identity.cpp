@@ -280,7 +280,8 @@ class Runner {
     const bool partial = first.fast && n % 8 != 0;
     alone.set(0xff, device_.stream());
     for (const auto* kernel : program) {
-      if (kernel->tile == (partial ? one_row_partial : one_row)) {
+      if (kernel->tile == (partial ? one_row_partial : one_row) &&
+          kernel->label != "batched") {
         for (int i = 0; i < most_rows; i++) {
           launch(
               *kernel,

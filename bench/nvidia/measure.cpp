@@ -1,6 +1,10 @@
 // Runs on the GPU what `compile` made.
 //
-//   measure registers|identity|time --kernels folder --out file.csv [--quick 1]
+//   measure registers|identity|time --kernels folder --out file.csv
+//           [--quick 1] [--profile 1]
+//
+// With --profile, `time` launches each planned kernel once, for M = 1, 2, 4, 8
+// and 16, on the large shapes at 4 and 8 bits: what a profiler is run on.
 #include <iostream>
 
 #include "device.h"
@@ -38,7 +42,7 @@ void run(const std::string& command, const qmv::Options& options) {
   } else if (command == "identity") {
     qmv::check_identity(folder, out);
   } else if (command == "time") {
-    qmv::measure_times(folder, out, options.get("quick", "0") == "1");
+    qmv::measure_times(options, out);
   } else {
     throw std::runtime_error(
         command + ": expected registers, identity or time");

@@ -105,3 +105,29 @@ awk -F, "$common"'
             print ""
         }
     }' "$out/registers.csv"
+
+# What keeps simdgroups waiting, in the order of the launches: head then mlp, and for each width M = 1, 2, 4, 8 and 16.
+[ -f "$out/profile.csv" ] || exit 0
+awk -F, '
+    NR == 1 {
+        for (i = 1; i <= NF; i++) {
+            name = $i
+            sub(/ \[.*/, "", name)
+            at[name] = i
+            if (match(name, /_stalled_.*_per_/)) stall[i] = substr(name, RSTART + 9, RLENGTH - 14)
+        }
+        print "\n| profiled kernel | threadgroups | us | DRAM | cycles that issue | simdgroups resident | waits most for |"
+        print "|---|--:|--:|--:|--:|--:|---|"
+        next
+    }
+    {
+        first = second = 0
+        for (i in stall) {
+            if (!first || $i + 0 > $first + 0) { second = first; first = i }
+            else if (!second || $i + 0 > $second + 0) second = i
+        }
+        printf "| %s | %d | %.1f | %.0f %% | %.0f %% | %.0f %% | %s, %s |\n", $at["kernel"], $at["launch__grid_size"],
+            $at["gpu__time_duration.sum"] / 1000, $at["dram__throughput.avg.pct_of_peak_sustained_elapsed"],
+            $at["smsp__issue_active.avg.pct_of_peak_sustained_active"],
+            $at["sm__warps_active.avg.pct_of_peak_sustained_active"], stall[first], stall[second]
+    }' "$out/profile.csv"

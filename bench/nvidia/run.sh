@@ -75,6 +75,19 @@ echo "copies of the kernel in another order, all of which must differ:"
 "$work/measure" identity --kernels "$work/mutants" --out "$out/mutants.csv" | tee -a "$out/mutants.txt"
 "$work/measure" time --kernels "$work/shipped" --out "$out/time.csv" | tee -a "$out/machine.txt"
 
+# Why a kernel takes the time that it takes: what keeps its simdgroups waiting, where the profiler is at hand.
+if command -v ncu >/dev/null; then
+    stalls=$(printf 'smsp__average_warps_issue_stalled_%s_per_issue_active.ratio,' \
+        long_scoreboard short_scoreboard barrier math_pipe_throttle mio_throttle lg_throttle wait not_selected no_instruction)
+    ncu --clock-control none --csv --page raw -k 'regex:one_row|streamed' --metrics "$stalls$(printf '%s,' \
+        gpu__time_duration.sum dram__bytes_read.sum {dram,sm}__throughput.avg.pct_of_peak_sustained_elapsed \
+        sm__warps_active.avg.pct_of_peak_sustained_active smsp__issue_active.avg.pct_of_peak_sustained_active \
+        sm__inst_executed_pipe_{fma,alu,lsu,xu}.avg.pct_of_peak_sustained_active launch__{grid_size,registers_per_thread})" \
+        "$work/measure" time --kernels "$work/shipped" --out "$work/profiled.csv" --profile 1 |
+        grep '^"' | python3 bench/nvidia/profile.py >"$out/profile.csv" ||
+        echo "ncu could not profile: $out/profile.csv is not whole" >&2
+fi
+
 # What was compared must be there, and must say what is promised. Of all that ran, MLX's own tiles alone (`wide`) have
 # an order of their own.
 fail() { echo "$*: the kernels do not keep what they promise" >&2; exit 1; }

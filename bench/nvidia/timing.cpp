@@ -14,6 +14,7 @@ constexpr int most_rows = 16;
 struct Shape {
   const char* what;
   int n, k;
+  int batch = 1;
 };
 constexpr Shape shapes[] = {
     {"head", 248320, 2560},
@@ -23,7 +24,9 @@ constexpr Shape shapes[] = {
     {"square", 4096, 4096},
     {"edge", 2048, 4096},
     {"deep", 1536, 8960},
-    {"narrow", 1024, 4096}};
+    {"narrow", 1024, 4096},
+    {"batch", 4096, 4096, 2},
+    {"narrow-batch", 1024, 4096, 2}};
 
 struct Weights {
   const char* mode;
@@ -34,6 +37,8 @@ struct Weights {
   }
 };
 constexpr Weights all_weights[] = {
+    {"affine", 64, 1},
+    {"affine", 64, 2},
     {"affine", 64, 3},
     {"affine", 64, 4},
     {"affine", 64, 5},
@@ -101,12 +106,13 @@ class Clock {
 
 class Bench {
  public:
-  Bench(const std::string& folder, bool quick)
-      : modules_(folder),
+  explicit Bench(const Options& options)
+      : modules_(options.get("kernels")),
         clock_(device_),
-        kernels_(read_manifest(folder)),
-        quick_(quick),
-        replays_(quick ? 5 : 15) {}
+        kernels_(read_manifest(options.get("kernels"))),
+        quick_(options.get("quick", "0") == "1"),
+        profile_(options.get("profile", "0") == "1"),
+        replays_(quick_ ? 5 : 15) {}
 
   void run(std::ostream& out) {
     warm_up();
@@ -124,15 +130,24 @@ class Bench {
     }
     for (const auto& shape : shapes) {
       for (const auto& weights : present) {
-        run(shape, weights, ceiling, out);
+        if (!profile_ || is_profiled(shape, weights)) {
+          run(shape, weights, ceiling, out);
+        }
       }
     }
   }
 
  private:
-  // As MLX's qmv_fast_k_alignment, for these widths.
+  static bool is_profiled(const Shape& shape, const Weights& weights) {
+    const std::string what = shape.what;
+    return (what == "head" || what == "mlp") &&
+        (weights.bits == 4 || weights.bits == 8);
+  }
+
+  // As MLX's qmv_fast_k_alignment.
   static bool takes_fast(int bits, int k) {
-    return k % (bits == 8 || bits == 6 ? 256 : 512) == 0;
+    const int pack = bits == 3 || bits == 5 ? 8 : bits == 6 ? 4 : 32 / bits;
+    return k % (pack * (bits == 2 ? 1 : 2) * 32) == 0;
   }
 
   struct Tile {
@@ -233,9 +248,9 @@ class Bench {
       double ceiling,
       std::ostream& out) {
     const int bits = of.bits;
-    const size_t weights = size_t(shape.n) * shape.k * bits / 8;
-    const size_t groups =
-        size_t(shape.n) * shape.k / of.group_size * (of.is_fp() ? 1 : 2);
+    const size_t values = size_t(shape.batch) * shape.n * shape.k;
+    const size_t weights = values * bits / 8;
+    const size_t groups = values / of.group_size * (of.is_fp() ? 1 : 2);
     const size_t bytes = weights + (of.is_fp() ? 1 : 2) * groups;
     // As many copies as let no weight stay in the cache until it is read again.
     const size_t cache = device_.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
@@ -258,13 +273,13 @@ class Bench {
       fill_bfloats(scales.emplace_back(groups), 3 * i + 1, 0.01f);
       fill_bfloats(biases.emplace_back(groups), 3 * i + 2, 0.1f);
     }
-    const Memory x(size_t(most_rows) * shape.k * 2);
+    const Memory x(size_t(shape.batch) * most_rows * shape.k * 2);
     fill_bfloats(x, 99, 1);
-    const size_t result = size_t(most_rows) * shape.n * 2;
-    const Memory y(result);
+    const Memory y(size_t(shape.batch) * most_rows * shape.n * 2);
 
     const bool fast = takes_fast(bits, shape.k);
-    const auto* stock = find("shipped", of, fast, {one_row, 4, 0});
+    const char* label = shape.batch > 1 ? "batched" : "shipped";
+    const auto* stock = find(label, of, fast, {one_row, 4, 0});
     double one = 0;
     std::vector<uint16_t> expected;
     auto measure = [&](const std::string& name, const Kernel& kernel, int m) {
@@ -285,15 +300,19 @@ class Bench {
              y.at(),
              shape.k,
              shape.n,
-             m},
+             m,
+             shape.batch},
             stream);
       };
-      const auto times = clock_.measure(2 * copies, replays_, enqueue);
+      // A profiler has a clock of its own, and wants one launch a kernel.
+      const auto times = profile_
+          ? Times{1, 1}
+          : clock_.measure(2 * copies, replays_, enqueue);
       y.set(0xff, device_.stream());
       enqueue(0, device_.stream());
       device_.wait();
       auto found = y.read<uint16_t>();
-      found.resize(size_t(m) * shape.n);
+      found.resize(size_t(shape.batch) * m * shape.n);
       if (kernel.tile == one_row) {
         expected = found;
       }
@@ -319,18 +338,28 @@ class Bench {
       if (quick_ && m > 2 && m != 8) {
         continue;
       }
+      if (profile_ && (m & (m - 1)) != 0) {
+        continue;
+      }
       measure("qmv", *stock, m);
       if (m == 1) {
         continue;
       }
       auto planned = [&](bool alternative) {
         return plan_of(
-            of.mode, of.group_size, bits, shape.n, shape.k, m, alternative);
+            of.mode,
+            of.group_size,
+            bits,
+            shape.n,
+            shape.k,
+            m,
+            alternative,
+            shape.batch);
       };
       const auto plan = planned(false), other = planned(true);
       auto measure_plan = [&](const char* name, const mlx_row_plan& p) {
         const auto* kernel =
-            find("shipped", of, fast, {p.tile, p.outputs, p.sharing});
+            find(label, of, fast, {p.tile, p.outputs, p.sharing});
         if (!kernel) {
           throw std::runtime_error(
               std::string(shape.what) +
@@ -342,12 +371,15 @@ class Bench {
       if (other.path == MLX_ROW_PATH_STREAMED_ALT) {
         measure_plan("alternative", other);
       }
-      for (const auto& label : labels()) {
+      if (shape.batch > 1 || profile_) {
+        continue; // a batch has no other kernels compiled for it
+      }
+      for (const auto& arrangement : labels()) {
         for (const auto& kernel : kernels_) {
-          if (kernel.label == label && kernel.tile == plan.tile) {
+          if (kernel.label == arrangement && kernel.tile == plan.tile) {
             const Tile tile = {plan.tile, kernel.rows, kernel.sharing};
-            if (const auto* found = find(label, of, fast, tile)) {
-              measure(label, *found, m);
+            if (const auto* found = find(arrangement, of, fast, tile)) {
+              measure(arrangement, *found, m);
             }
             break;
           }
@@ -383,14 +415,14 @@ class Bench {
   Modules modules_;
   Clock clock_;
   std::vector<Kernel> kernels_;
-  bool quick_;
+  bool quick_, profile_;
   int replays_;
 };
 
 } // namespace
 
-void measure_times(const std::string& folder, std::ostream& out, bool quick) {
-  Bench(folder, quick).run(out);
+void measure_times(const Options& options, std::ostream& out) {
+  Bench(options).run(out);
 }
 
 } // namespace qmv

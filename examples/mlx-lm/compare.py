@@ -1,16 +1,23 @@
 """A block of tokens against the same tokens one by one, for one model."""
 
+# `record` comes before what imports mlx.nn.
+
 import copy
 import itertools
+import json
 import os
+import stat
+import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
 
-from row_policy import row_policy
-from tiny_models import VOCABULARY, mlx_lm_version
+from record import first_difference
+from row_policy import WIDE, parse, row_policy
+from tiny_models import mlx_lm_version
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Result:
     values_differing: int
     values: int
     seconds: float
+    first: str = None  # what computes a row otherwise, if it was looked for
 
     @property
     def equal(self):
@@ -67,16 +75,26 @@ def as_block(model, tokens, caches, block):
     return rows, forward(model, tokens[block : block + 1], caches)
 
 
-def compare(setting, model, caches, blocks, policies, seed):
-    tokens = np.random.default_rng(seed + 1).integers(0, VOCABULARY, max(blocks) + 1)
-    with row_policy("default"):
-        reference = one_by_one(model, tokens, caches)
+def alone(policy):
+    """The policy of the single tokens that a policy's blocks are compared with: `wide` has bits of its own."""
+    return policy if parse(policy).kind == WIDE else "default"
+
+
+def compare(setting, model, caches, blocks, policies, tokens, named=lambda policy: True, operations=None):
+    """A result for each block and policy. What computes a row otherwise is looked for if the policy is `named`, at the
+    first block that differs. With `operations`, only those follow the policy in a block."""
+    references, searched = {}, set()
+    for policy in policies:
+        if alone(policy) not in references:
+            with row_policy(alone(policy)):
+                references[alone(policy)] = one_by_one(model, tokens, caches)
     for block, policy in itertools.product(blocks, policies):
         start = time.monotonic()
-        with row_policy(policy):
+        reference = references[alone(policy)]
+        with row_policy(policy, operations):
             rows, after = as_block(model, tokens, caches, block)
         different = rows != reference[:block]
-        yield Result(
+        result = Result(
             **asdict(setting),
             block=block,
             policy=policy,
@@ -86,6 +104,32 @@ def compare(setting, model, caches, blocks, policies, seed):
             values=different.size,
             seconds=round(time.monotonic() - start, 2),
         )
+        if not result.equal and named(policy) and policy not in searched:
+            searched.add(policy)
+            runs = partial(row_policy, alone(policy)), partial(row_policy, policy, operations)
+            result.first = search(model, caches, tokens, block, runs, reference, [*rows, *after])
+        yield result
+
+
+def search(model, caches, tokens, block, runs, reference, together):
+    """What computes a row of a block otherwise than alone, in words."""
+    found, logits = first_difference(model, tokens, lambda: copy.deepcopy(caches), block, *runs)
+    changed = any(
+        (np.concatenate([bits(part) for part in recorded]) != np.stack(computed)).any()
+        for recorded, computed in zip(logits, (reference[: block + 1], together))
+    )
+    doubt = " (recording it changed the logits, so this may not be where it starts)" if changed else ""
+    return f"{found or 'nothing that differs was seen while it was recorded'}{doubt}"
+
+
+def cell(result):
+    """A result, for a table."""
+    if result is None:
+        return "-"
+    if result.equal:
+        return "equal"
+    rows = f"{result.rows.count('x')} of {len(result.rows)} rows"
+    return rows if result.step_after else f"{rows}, and the step after"
 
 
 def device():
@@ -97,3 +141,41 @@ def device():
         "mlx_lm": mlx_lm_version(),
         "tree": os.environ.get("MLX_OVERLAY_TREE", ""),
     }
+
+
+class Results:
+    """A file with a line of JSON for each comparison. What it held before goes when the first one is written."""
+
+    def __init__(self, path):
+        self.path, self.written = path, False
+        try:
+            self.file = path and os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        except OSError as error:
+            sys.exit(f"error: cannot write the results: {error}")
+
+    def write(self, **line):
+        if not self.path:
+            return
+        data = (json.dumps(line) + "\n").encode()
+        try:
+            if not self.written and stat.S_ISREG(os.fstat(self.file).st_mode):
+                os.ftruncate(self.file, 0)
+            self.written = True
+            while data:
+                data = data[os.write(self.file, data) :]
+        except OSError as error:
+            sys.exit(f"error: cannot write the results to {self.path}: {error}")
+
+
+def exit_with(main):
+    """Runs a program to its end; where its output goes may end before."""
+    try:
+        code = main()
+        sys.stdout.flush()
+        sys.exit(code)
+    except RuntimeError as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        # Who reads has seen enough, or the disk is full. Python would fail again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141 if isinstance(error, BrokenPipeError) else f"error: {error}")

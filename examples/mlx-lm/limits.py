@@ -17,6 +17,10 @@ from tiny_models import MODELS, VOCABULARY, build, caches_after, gpt_oss, mlx_lm
 DTYPE = "float32"
 
 
+def tokens(seed, count):
+    return np.random.default_rng(seed + 1).integers(0, VOCABULARY, count)
+
+
 def wrapped_ring(policies, seed):
     """A ring cache that has wrapped: a single step leaves the keys in the ring's order, a block sorts them by time
     first. The sums over the keys then run in another order."""
@@ -25,7 +29,7 @@ def wrapped_ring(policies, seed):
     setting = Setting("gpt-oss-20b", DTYPE, "q4", 200)
     with row_policy("default"):
         caches = caches_after(model, setting.prefix, seed)
-    yield from compare(setting, model, caches, [5], policies, seed)
+    yield from compare(setting, model, caches, [5], policies, tokens(seed, 6))
 
 
 def quantized_cache(policies, seed):
@@ -36,7 +40,7 @@ def quantized_cache(policies, seed):
     with row_policy("default"):
         caches = [cache.to_quantized(group_size=64, bits=8) for cache in caches_after(model, setting.prefix, seed)]
         mx.eval([cache.state for cache in caches])
-    yield from compare(setting, model, caches, [5], policies, seed)
+    yield from compare(setting, model, caches, [5], policies, tokens(seed, 6))
 
 
 def left_padded_batch(policies, seed):
@@ -45,18 +49,18 @@ def left_padded_batch(policies, seed):
     model = build(*MODELS["llama-3.2-1b"], mx.float32, "q4", seed)
     block, short, long = 2, 900, 1030
     setting = Setting("llama-3.2-1b", DTYPE, "q4", short)
-    tokens = np.random.default_rng(seed + 1).integers(0, VOCABULARY, block + 1)
+    drawn = tokens(seed, block + 1)
     with row_policy("default"):
         long_caches, caches = caches_after(model, long, seed + 2), caches_after(model, short, seed)
-        alone = one_by_one(model, tokens, caches)
+        alone = one_by_one(model, drawn, caches)
     merge = mlx_lm("models.cache").BatchKVCache.merge
     for policy in policies:
         start = time.monotonic()
         with row_policy(policy):
             batch = [merge(pair) for pair in zip(long_caches, caches)]
             both = lambda part: mx.array(np.stack([part, part]))
-            logits = model(both(tokens[:block]), cache=batch)
-            after = model(both(tokens[block:]), cache=batch)
+            logits = model(both(drawn[:block]), cache=batch)
+            after = model(both(drawn[block:]), cache=batch)
             mx.eval(logits, after)
         different = bits(logits[1:]) != alone[:block]
         yield Result(

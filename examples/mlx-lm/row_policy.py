@@ -11,8 +11,10 @@ from pathlib import Path
 
 import mlx.core as mx
 
-# A kind of policy, as in row_policy.h.
+# A kind of policy and operations, as in row_policy.h.
 WIDE = 3
+GATHER_MM, ATTENTION = 6, 7
+OPERATIONS = frozenset(range(9))
 
 
 class Policy(ctypes.Structure):
@@ -20,8 +22,21 @@ class Policy(ctypes.Structure):
 
 
 class Problem(ctypes.Structure):
-    # Only the operation matters here; the rest gives the structure its size.
-    _fields_ = [("op", ctypes.c_int32), ("rest", ctypes.c_int32 * 16)]
+    _fields_ = [
+        (name, ctypes.c_int32)
+        for name in (
+            *("op", "mode", "dtype", "bits", "group_size", "transpose", "m", "n", "k", "batch", "experts"),
+            *("right_sorted", "global_scale", "heads", "kv_heads", "keys", "stream"),
+        )
+    ]
+
+
+class Attention(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int32) for name in ("causal", "mask", "sinks", "size_class", "threads", "blocks")]
+
+
+class AttentionRow(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int32) for name in ("keys", "path", "blocks", "end")]
 
 
 # ctypes has no callbacks that return a structure. One of eight bytes comes back as an integer of eight bytes does, on
@@ -30,7 +45,10 @@ Hook = ctypes.CFUNCTYPE(ctypes.c_uint64, Problem, ctypes.c_void_p)
 
 
 def _unavailable(library, lacks):
-    sys.exit(f"error: {library} {lacks}; expected a Metal or a simulated build of this repository (ci/mlx-lm.sh)")
+    sys.exit(
+        f"error: {library} {lacks}; expected MLX from a Metal or a simulated build of this repository "
+        "(examples/mlx-lm/README.md says how to make one)"
+    )
 
 
 def _load():
@@ -85,11 +103,32 @@ def row_policy(text, operations=None):
         _set(Hook())
 
 
-def kernels_of(compute):
-    """The names of the kernels that an evaluation on this thread asks for, in their order."""
+def attention_alone(heads, kv_heads, head_dim, sinks, size_class, most):
+    """How one row of fused attention is computed over 1, 2, ... `most` keys on a GPU of that class: path and number of
+    blocks, as attention_plan.cpp says."""
+    shape = {"m": most, "n": head_dim, "k": head_dim, "batch": 1, "heads": heads, "kv_heads": kv_heads, "keys": most}
+    problem = Problem(op=ATTENTION, **shape)
+    call = Attention(causal=1, sinks=sinks, size_class=ord(size_class), threads=1024)
+    rows = (AttentionRow * most)()
+    fused = (ctypes.c_uint8 * most)()
+    if _lib.mlx_row_plan_attention(ctypes.byref(problem), ctypes.byref(call), 0, fused, rows) != 0:
+        raise RuntimeError(_lib.mlx_row_last_error().decode())
+    return [(row.path, row.blocks) for row in rows]
+
+
+@contextmanager
+def recorded_kernels():
+    """A list that has, at the end, the names of the kernels that evaluations inside, on this thread, asked for."""
+    names = []
     _lib.mlx_row_record_kernels()
     try:
-        mx.eval(compute())
+        yield names
     finally:
-        names = _lib.mlx_row_recorded_kernels()
-    return names.decode().split()
+        names += _lib.mlx_row_recorded_kernels().decode().split()
+
+
+def kernels_of(compute):
+    """The names of the kernels that an evaluation on this thread asks for, in their order."""
+    with recorded_kernels() as names:
+        mx.eval(compute())
+    return names

@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import sys
 import types
+from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -24,7 +25,10 @@ def mlx_lm(module):
     if "mlx_lm" not in sys.modules:
         spec = importlib.util.find_spec("mlx_lm")
         if spec is None:
-            sys.exit("mlx-lm is not installed; run ci/mlx-lm.sh, which installs what requirements.txt pins")
+            sys.exit(
+                "error: mlx-lm is not installed; run pip install --no-deps --require-hashes -r "
+                f"{Path(__file__).parent / 'requirements.txt'}, or ci/mlx-lm.sh, which does so"
+            )
         package = types.ModuleType("mlx_lm")
         package.__path__ = list(spec.submodule_search_locations)
         sys.modules["mlx_lm"] = package

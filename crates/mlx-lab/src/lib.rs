@@ -4,7 +4,6 @@
 //! - [`probe`]: does a row of a block have the bits that it has alone, and under which policy?
 //! - [`bench`](mod@bench): how long do products of several rows take, kernel by kernel?
 //! - [`calibrate`]: which kernel to take for which shape, as a file, and how far ahead to guess.
-//! - [`decode`]: do token streams stay the same when they are decoded in blocks?
 //! - [`mixed`]: what does a stream under an exact policy cost the others of the process?
 //!
 //! Nothing here prints. A time is never given out as that of a GPU unless a GPU took it: see
@@ -40,7 +39,6 @@ mod saved;
 
 pub mod bench;
 pub mod calibrate;
-pub mod decode;
 pub mod machine;
 pub mod mixed;
 pub mod model;

@@ -19,7 +19,6 @@ enum Command {
     Probe(commands::probe::Args),
     Bench(commands::bench::Args),
     Calibrate(commands::calibrate::Args),
-    Decode(commands::decode::Args),
     Mixed(commands::mixed::Args),
     /// Measure for a `bench --against` of another build
     #[command(hide = true)]
@@ -31,7 +30,6 @@ fn main() -> ExitCode {
         Command::Probe(args) => commands::probe::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Calibrate(args) => commands::calibrate::run(args),
-        Command::Decode(args) => commands::decode::run(args),
         Command::Mixed(args) => commands::mixed::run(args),
         Command::ServeBench => commands::bench::serve(),
     };

@@ -1,29 +1,34 @@
 //! One speculative stream under an exact policy and a batch under the default one, in one process:
 //! what does the one cost the others?
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Instant;
 
-use mlx_overlay::{RowPolicy, Stream};
+use mlx_overlay::{
+    Array, Dtype, Quantization, QuantizedMatrix, RowPolicy, Stream, add, quantized_matmul, slice,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Spread;
-use crate::decode::{Cache, Sampler, Transformer};
 use crate::machine::Machine;
+use crate::model::{Layer, Model};
+use crate::product::Product;
 use crate::saved::Layout;
 use crate::setting::{self, Counters};
-use crate::values::Noise;
+use crate::values::{self, Noise};
 use crate::{Error, Result};
 
 /// What is run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Sequences of the batch.
+    /// Rows of the batch, one a sequence.
     pub batch: usize,
     /// Rows of the speculative stream's blocks.
     pub width: usize,
     /// Its policy.
     pub policy: RowPolicy,
-    /// Steps of the batch, each a token a sequence.
+    /// Steps of the batch, each a pass over all products.
     pub steps: usize,
 }
 
@@ -32,8 +37,8 @@ pub struct Options {
 pub struct Half {
     /// Quantized products of the batch, by the path that they took.
     pub kernels: Vec<(String, u64)>,
-    /// The tokens of all sequences, step by step.
-    pub tokens: Vec<Vec<u32>>,
+    /// The bits of each row's last output, step by step. A step begins with those of the step before it.
+    pub outputs: Vec<Vec<u32>>,
     /// Seconds a step of the batch. `None` on a simulated device.
     pub seconds: Option<Spread>,
 }
@@ -42,10 +47,10 @@ pub struct Half {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The layout, in a file.
-    pub format: Layout,
+    pub format: Layout<3>,
     /// Where.
     pub machine: Machine,
-    /// Sequences of the batch.
+    /// Rows of the batch.
     pub batch: usize,
     /// Rows of the neighbour's blocks.
     pub width: usize,
@@ -60,10 +65,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the batch took the same kernels as often, and said the same, with and without the
+    /// Whether the batch took the same kernels as often, and computed the same bits, with and without the
     /// neighbour.
     pub fn is_free(&self) -> bool {
-        self.alone.kernels == self.beside.kernels && self.alone.tokens == self.beside.tokens
+        self.alone.kernels == self.beside.kernels && self.alone.outputs == self.beside.outputs
     }
 
     /// How much longer a step of the batch took: the part, where a real device took the time.
@@ -73,12 +78,82 @@ impl Report {
     }
 }
 
+/// The quantized products of a pass, with random weights: those that are alike share a matrix.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Products {
+    layers: Vec<Layer>,
+    dtype: Dtype,
+}
+
+impl Products {
+    /// Those of a model folder.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it has none.
+    pub fn of(model: &Model) -> Result<Self> {
+        if model.layers.is_empty() {
+            return Err(Error::Invalid(
+                "the model has no quantized products; policies of dense ones: `probe`".to_owned(),
+            ));
+        }
+        Ok(Self {
+            layers: model.layers.clone(),
+            dtype: model.dtype.unwrap_or(Dtype::Bf16),
+        })
+    }
+
+    /// Those of two small layers and a head.
+    ///
+    /// # Errors
+    /// None: the format is one.
+    pub fn small() -> Result<Self> {
+        let format = Quantization::affine(4, 64)?;
+        let layer = |n, count| {
+            let product = Product::new(n, 512, format)?;
+            Ok(Layer { product, count })
+        };
+        Ok(Self {
+            layers: [layer(512, 10), layer(128, 4), layer(256, 1)]
+                .into_iter()
+                .collect::<Result<_>>()?,
+            dtype: Dtype::Bf16,
+        })
+    }
+
+    /// A matrix for each shape, and the order of a pass: all shapes in turn, so that none is in a cache when
+    /// its turn comes again.
+    fn weights(&self) -> Result<(Vec<QuantizedMatrix>, Vec<usize>)> {
+        let mut noise = Noise::new(1);
+        let matrices = self.layers.iter().map(|layer| {
+            let product = &layer.product;
+            noise.matrix(
+                [product.n, product.k],
+                product.quantization,
+                self.dtype,
+                1.0,
+            )
+        });
+        let matrices = matrices.collect::<Result<_>>()?;
+        let most = self
+            .layers
+            .iter()
+            .map(|layer| layer.count)
+            .max()
+            .unwrap_or(0);
+        let turns = (0..most).flat_map(|turn| {
+            let layers = self.layers.iter().enumerate();
+            layers.filter(move |(_, layer)| layer.count > turn)
+        });
+        Ok((matrices, turns.map(|(at, _)| at).collect()))
+    }
+}
+
 /// Runs the batch alone, then step by step in turn with verify passes of the neighbour.
 ///
 /// # Errors
 /// MLX's; [`mlx_overlay::Error::NoPolicies`]; [`Error::Invalid`] for an empty batch.
 pub fn run(
-    model: &Transformer,
+    products: &Products,
     options: &Options,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Report> {
@@ -91,53 +166,41 @@ pub fn run(
     let machine = Machine::here()?;
     let default = setting::stream(RowPolicy::DEFAULT)?;
     let exact = setting::stream(options.policy)?;
+    let (matrices, order) = products.weights()?;
+    let pass = |stream, rows, seed| Pass::new(&matrices, &order, products, stream, rows, seed);
     let total = 2 * options.steps;
-    let mut batch = Batch::new(model, options, &default)?;
-    let (mut kernels, mut tokens, mut times) = (Vec::new(), Vec::new(), Vec::new());
-    for step in 0..options.steps {
-        progress(step, total);
-        let before = Counters::now()?;
-        let start = Instant::now();
-        tokens.push(batch.step()?);
-        times.push(start.elapsed().as_secs_f64());
-        add(&mut kernels, before.since()?);
-    }
-    let seconds = |times: &[f64]| match machine.simulated {
-        true => None,
-        false => Spread::of(times, 1),
+    let mut half = |done: usize, before_step: &mut dyn FnMut() -> Result<()>| {
+        let mut batch = pass(&default, options.batch, 0xba7c)?;
+        let (mut kernels, mut outputs, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        for step in 0..options.steps {
+            progress(done + step, total);
+            before_step()?;
+            let before = Counters::now()?;
+            let start = Instant::now();
+            outputs.push(batch.step(|_| Ok(()))?);
+            times.push(start.elapsed().as_secs_f64());
+            count(&mut kernels, before.since()?);
+        }
+        let seconds = match machine.simulated {
+            true => None,
+            false => Spread::of(&times, 1),
+        };
+        Ok::<_, Error>(Half {
+            kernels,
+            outputs,
+            seconds,
+        })
     };
-    let alone = Half {
-        kernels,
-        tokens,
-        seconds: seconds(&times),
-    };
-    let mut batch = Batch::new(model, options, &default)?;
-    let mut cache = Cache::new(model, 1, options.width);
-    let block = random(options.width, model, 0xb10c);
+    let alone = half(0, &mut || Ok(()))?;
+    let mut verify = pass(&exact, options.width, 0xb10c)?;
     let mut neighbour = Vec::new();
-    let (mut kernels, mut tokens, mut times) = (Vec::new(), Vec::new(), Vec::new());
-    for step in 0..options.steps {
-        progress(options.steps + step, total);
+    let beside = half(options.steps, &mut || {
         let before = Counters::now()?;
-        exact.scope(|| {
-            let logits = model.forward(&block, 1, &mut cache, &mut |_, _| Ok(()))?;
-            exact.check_operations([&logits])?;
-            Ok::<_, Error>(mlx_overlay::eval([&logits])?)
-        })?;
-        cache.truncate(0);
-        add(&mut neighbour, before.since()?);
-        let before = Counters::now()?;
-        let start = Instant::now();
-        tokens.push(batch.step()?);
-        times.push(start.elapsed().as_secs_f64());
-        add(&mut kernels, before.since()?);
-    }
+        verify.step(|end| Ok(exact.check_operations([end])?))?;
+        count(&mut neighbour, before.since()?);
+        Ok(())
+    })?;
     progress(total, total);
-    let beside = Half {
-        kernels,
-        tokens,
-        seconds: seconds(&times),
-    };
     Ok(Report {
         format: Layout,
         machine,
@@ -150,49 +213,72 @@ pub fn run(
     })
 }
 
-/// Sequences that are decoded together, a row each.
-struct Batch<'a> {
-    model: &'a Transformer,
+/// Rows that go through all products again and again.
+struct Pass<'a> {
+    matrices: &'a [QuantizedMatrix],
+    order: &'a [usize],
     stream: &'a Stream,
-    cache: Cache,
-    tokens: Vec<u32>,
+    /// What meets the matrices of so many values a row, but for one number that depends on what came before.
+    inputs: HashMap<usize, Array>,
+    rows: usize,
+    last: Option<Array>,
 }
 
-impl<'a> Batch<'a> {
-    fn new(model: &'a Transformer, options: &Options, stream: &'a Stream) -> Result<Self> {
+impl<'a> Pass<'a> {
+    fn new(
+        matrices: &'a [QuantizedMatrix],
+        order: &'a [usize],
+        products: &Products,
+        stream: &'a Stream,
+        rows: usize,
+        seed: u64,
+    ) -> Result<Self> {
+        let mut noise = Noise::new(seed);
+        let mut inputs = HashMap::new();
+        for matrix in matrices {
+            if let Entry::Vacant(entry) = inputs.entry(matrix.columns()) {
+                let shape = [1, rows, matrix.columns()];
+                entry.insert(stream.scope(|| noise.array(&shape, 1.0, products.dtype))?);
+            }
+        }
         Ok(Self {
-            model,
+            matrices,
+            order,
             stream,
-            cache: Cache::new(model, options.batch, options.steps),
-            tokens: random(options.batch, model, 0xba7c),
+            inputs,
+            rows,
+            last: None,
         })
     }
 
-    fn step(&mut self) -> Result<Vec<u32>> {
-        let position = self.cache.length();
-        let greedy = Sampler {
-            temperature: 0.0,
-            seed: 0,
-        };
-        self.tokens = self.stream.scope(|| {
-            let cache = &mut self.cache;
-            let batch = self.tokens.len();
-            let logits = self
-                .model
-                .forward(&self.tokens, batch, cache, &mut |_, _| Ok(()))?;
-            greedy.choose(&logits, position)
-        })?;
-        Ok(self.tokens.clone())
+    /// Goes through all products once; `look` sees the graph before it is evaluated. Gives the bits of each
+    /// row's last output.
+    fn step(&mut self, look: impl FnOnce(&Array) -> Result<()>) -> Result<Vec<u32>> {
+        self.stream.scope(|| {
+            let mut last = self.last.take();
+            for &at in self.order {
+                let matrix = &self.matrices[at];
+                let x = &self.inputs[&matrix.columns()];
+                let y = match &last {
+                    Some(last) => quantized_matmul(&add(x, last)?, matrix)?,
+                    None => quantized_matmul(x, matrix)?,
+                };
+                last = Some(slice(&y, &[0..1, 0..self.rows, 0..1])?);
+            }
+            let Some(end) = last else {
+                return Ok(Vec::new());
+            };
+            look(&end)?;
+            // Without the graph that made it, which would grow with each step.
+            let end = values::settled(&end)?;
+            let bits = values::bits(&end)?;
+            self.last = Some(end);
+            Ok(bits)
+        })
     }
 }
 
-fn random(count: usize, model: &Transformer, seed: u64) -> Vec<u32> {
-    let vocabulary = u32::try_from(model.shape().vocabulary).unwrap_or(u32::MAX);
-    let mut noise = Noise::new(seed);
-    (0..count).map(|_| noise.below(vocabulary)).collect()
-}
-
-fn add(total: &mut Vec<(String, u64)>, counts: Vec<(String, u64)>) {
+fn count(total: &mut Vec<(String, u64)>, counts: Vec<(String, u64)>) {
     for (kernel, count) in counts {
         match total.iter_mut().find(|(name, _)| *name == kernel) {
             Some((_, sum)) => *sum += count,
@@ -212,7 +298,7 @@ pub fn render(report: &Report) -> String {
         .caveat()
         .map_or_else(String::new, |c| format!("{c}\n"));
     let verdict = if report.is_free() {
-        "the batch took the same kernels as often, and said the same: the neighbour costs it nothing \
+        "the batch took the same kernels as often, and computed the same bits: the neighbour costs it nothing \
          that counters show"
     } else {
         "the batch did something else beside its neighbour"

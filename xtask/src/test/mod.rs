@@ -239,7 +239,11 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             "--include-ignored",
         ];
         steps.push(Step::new("MLX on the simulated device", cargo(&device)).needs("build"));
-        for (name, mode) in [("mlx-lm's models", "core"), ("mlx-lm's folders", "oracle")] {
+        for (name, mode) in [
+            ("mlx-lm's models", "core"),
+            ("mlx-lm's first difference", "test"),
+            ("mlx-lm's folders", "oracle"),
+        ] {
             let models = command("ci/mlx-lm.sh")
                 .arg(mode)
                 .env("MLX_OVERLAY_PREFIX", root.join("target/mlx/current"))

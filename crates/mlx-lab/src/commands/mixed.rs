@@ -1,15 +1,17 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use mlx_lab::mixed::{self, Options};
+use mlx_lab::mixed::{self, Options, Products};
+use mlx_lab::model::Model;
 use mlx_overlay::RowPolicy;
 
 use super::{FOUND, Outcome};
 
-/// Decode a batch under the default policy beside verify passes under an exact one
+/// Run a batch under the default policy beside verify passes under an exact one
 ///
-/// The batch is decoded alone and then in turn with the verify passes. Its kernels and tokens must
-/// be the same; on a real device its times are compared too.
+/// A pass is the chain of a model's quantized products, with random weights. The batch takes its steps
+/// alone and then in turn with the verify passes. Its kernels and the bits of its rows must be the
+/// same; on a real device its times are compared too.
 ///
 /// Exit codes: 0 the same, 3 not, 1 an error, 2 wrong usage.
 #[derive(Debug, clap::Args)]
@@ -18,10 +20,10 @@ Examples:
   mlx-lab mixed
   mlx-lab mixed --model ~/models/Qwen3-8B-4bit --batch 8 --width 4 --steps 200")]
 pub(crate) struct Args {
-    /// A model folder as mlx_lm writes it; without it, a small random transformer
+    /// A model folder as mlx_lm writes it, of which the headers are read; without it, a few small products
     #[arg(long, value_name = "FOLDER")]
     model: Option<PathBuf>,
-    /// Sequences of the batch
+    /// Rows of the batch, one a sequence
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
     /// Rows of each verify pass, 2 to 8
@@ -40,7 +42,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Outcome {
     super::check_json(args.json.as_deref())?;
-    let model = super::decode::model(args.model.as_ref(), 0)?;
+    let products = match &args.model {
+        Some(folder) => Products::of(&Model::read(folder)?)?,
+        None => Products::small()?,
+    };
     let options = Options {
         batch: args.batch as usize,
         width: args.width as usize,
@@ -49,7 +54,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     };
     let report = {
         let progress = cli::Progress::counted("mixed");
-        mixed::run(&model, &options, &mut |done, total| {
+        mixed::run(&products, &options, &mut |done, total| {
             progress.count(done, total)
         })?
     };

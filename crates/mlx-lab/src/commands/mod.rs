@@ -2,7 +2,6 @@
 
 pub(crate) mod bench;
 pub(crate) mod calibrate;
-pub(crate) mod decode;
 pub(crate) mod mixed;
 pub(crate) mod probe;
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Config, HIDDEN, Inventory};
-use crate::Result;
 
 /// Attention of layers that are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,33 +43,6 @@ const LATENT: [&str; 5] = [
 ];
 
 impl Config {
-    /// The attention that all layers have, if the fields that describe it are there: for models without sliding or
-    /// global layers.
-    ///
-    /// # Errors
-    /// [`crate::Error::Content`] for a count that is none.
-    pub(crate) fn attention(&self) -> Result<Option<(Attention, usize)>> {
-        let (Some(hidden), Some(heads)) = (
-            self.optional_count("hidden_size")?,
-            self.optional_count("num_attention_heads")?,
-        ) else {
-            return Ok(None);
-        };
-        let head_dim = self
-            .optional_count("head_dim")?
-            .unwrap_or((hidden / heads).max(1));
-        let attention = Attention {
-            heads,
-            kv_heads: self.optional_count("num_key_value_heads")?.unwrap_or(heads),
-            head_dim,
-            value_dim: head_dim,
-            sinks: false,
-            window: None,
-            layers: self.count("num_hidden_layers")?,
-        };
-        Ok(Some((attention, hidden)))
-    }
-
     /// What each layer is called, if this says so.
     fn layer_kinds(&self, layers: usize) -> Option<Vec<&str>> {
         if let Some(kinds) = self.texts("layer_types") {

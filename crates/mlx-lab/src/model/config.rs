@@ -60,24 +60,6 @@ impl Config {
         self.field("tie_word_embeddings").and_then(Value::as_bool)
     }
 
-    /// A number that the model cannot be computed without.
-    ///
-    /// # Errors
-    /// [`Error::Content`] if it is not there.
-    pub fn require(&self, name: &str) -> Result<f64> {
-        self.number(name)
-            .ok_or_else(|| Error::content(&self.path, format!("no number `{name}`")))
-    }
-
-    /// A count that the model cannot be computed without.
-    ///
-    /// # Errors
-    /// [`Error::Content`] if it is not there.
-    pub fn count(&self, name: &str) -> Result<usize> {
-        self.optional_count(name)?
-            .ok_or_else(|| Error::content(&self.path, format!("no whole number `{name}`")))
-    }
-
     /// A count, if it is there.
     ///
     /// # Errors
@@ -131,19 +113,15 @@ impl Config {
         Error::content(&self.path, reason)
     }
 
-    /// The base of rotary positions and what scales them (`default` if nothing does), for layers of a kind
-    /// (`full_attention`). transformers 5 keeps both in `rope_parameters`, which may have an entry for each kind.
-    pub(crate) fn rope(&self, kind: &str) -> (f64, &str) {
+    /// What scales rotary positions (`default` if nothing does), for layers of a kind (`full_attention`). transformers 5
+    /// keeps it in `rope_parameters`, which may have an entry for each kind.
+    pub(super) fn rope(&self, kind: &str) -> &str {
         let scaling = self.field("rope_scaling").and_then(Value::as_object);
         let parameters = self.field("rope_parameters").and_then(Value::as_object);
         let parameters = parameters.map(|all| match all.get(kind).and_then(Value::as_object) {
             Some(own) => own,
             None => all,
         });
-        let base = parameters
-            .and_then(|own| own.get("rope_theta"))
-            .and_then(python::number)
-            .or_else(|| self.number("rope_theta"));
         let name = [scaling, parameters]
             .into_iter()
             .flatten()
@@ -151,8 +129,7 @@ impl Config {
             .and_then(Value::as_str);
         // Scaling without a name is not the default: mlx-lm would not know it either.
         let unnamed = scaling.is_some_and(|own| own.contains_key("factor"));
-        let name = name.unwrap_or(if unnamed { "unnamed" } else { "default" });
-        (base.unwrap_or(10_000.0), name)
+        name.unwrap_or(if unnamed { "unnamed" } else { "default" })
     }
 
     /// How the configuration says that a module is quantized.

@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use memmap2::Mmap;
-use mlx_overlay::{Array, bf16, f16};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde_json::Value;
 
@@ -15,11 +14,11 @@ use crate::{Error, Result};
 
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The safetensors files of a model, mapped.
+/// The safetensors files of a model, of which the headers were read.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    files: Vec<(PathBuf, Mmap)>,
+    files: Vec<PathBuf>,
     tensors: BTreeMap<String, Tensor>,
     /// Files that mlx-lm reads as well, and the index does not list.
     pub(super) unlisted: Vec<String>,
@@ -78,14 +77,14 @@ impl Folder {
                 shape: info.shape.clone(),
             };
             if let Some(other) = self.tensors.insert(name.clone(), tensor) {
-                let other = self.files[other.file].0.display();
+                let other = self.files[other.file].display();
                 let reason = format!(
                     "{name} is in {other} as well: remove the file that is not the model's"
                 );
                 return Err(Error::content(&path, reason));
             }
         }
-        self.files.push((path, map));
+        self.files.push(path);
         Ok(())
     }
 
@@ -101,36 +100,6 @@ impl Folder {
 
     pub(crate) fn find(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name)
-    }
-
-    pub(crate) fn tensor(&self, name: &str) -> Result<&Tensor> {
-        self.find(name)
-            .ok_or_else(|| Error::content(&self.path, format!("no tensor `{name}` in any file")))
-    }
-
-    /// Copies a tensor into an array.
-    pub(crate) fn load(&self, name: &str) -> Result<Array> {
-        let tensor = self.tensor(name)?;
-        let (path, map) = &self.files[tensor.file];
-        let fail = |error: SafeTensorError| Error::content(path, format!("{name}: {error}"));
-        let file = SafeTensors::deserialize(map).map_err(fail)?;
-        let view = file.tensor(name).map_err(fail)?;
-        let shape = &tensor.shape;
-        let bytes = view.data();
-        // safetensors are little-endian and not aligned.
-        Ok(match tensor.dtype {
-            Dtype::F32 => Array::from_slice(&values(bytes, f32::from_le_bytes), shape)?,
-            Dtype::F16 => Array::from_slice(&values(bytes, f16::from_le_bytes), shape)?,
-            Dtype::BF16 => Array::from_slice(&values(bytes, bf16::from_le_bytes), shape)?,
-            Dtype::U32 => Array::from_slice(&values(bytes, u32::from_le_bytes), shape)?,
-            Dtype::U8 => Array::from_slice(bytes, shape)?,
-            other => {
-                return Err(Error::content(
-                    path,
-                    format!("{name} is {other:?}, expected F32, F16, BF16, U32 or U8"),
-                ));
-            }
-        })
     }
 }
 
@@ -205,7 +174,7 @@ impl Index {
     /// Whether the folder's files are those of this index.
     fn serves(&self, folder: &Folder) -> bool {
         let files = self.files();
-        folder.files.iter().all(|(path, _)| {
+        folder.files.iter().all(|path| {
             let name = path.strip_prefix(&folder.path).ok().and_then(Path::to_str);
             name.is_some_and(|name| files.contains(&name.to_owned()))
         })
@@ -382,9 +351,4 @@ fn damage(bytes: &[u8], error: &SafeTensorError) -> String {
         }
         _ => format!("is not a safetensors file: {error}"),
     }
-}
-
-fn values<T, const N: usize>(bytes: &[u8], value: fn([u8; N]) -> T) -> Vec<T> {
-    let (chunks, _) = bytes.as_chunks::<N>();
-    chunks.iter().map(|&chunk| value(chunk)).collect()
 }

@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 pub use attention::Attention;
 pub use config::Config;
 pub(crate) use folder::Folder;
-pub(crate) use format::quantization;
 pub use inventory::{Inventory, Module, TIES};
 
 use crate::product::Product;
@@ -96,7 +95,7 @@ impl Model {
             others: inventory.others(),
             skipped: inventory.skipped(),
         };
-        let (_, rope) = config.rope("full_attention");
+        let rope = config.rope("full_attention");
         if rope != "default" {
             let line = format!("rope of type {rope}: each position by itself, not compared");
             model.others.push(line);

@@ -107,14 +107,10 @@ Arrangement shared_arrangement(const Problem& p, int tile) {
   if (p.bits == 8) {
     return {4, 0};
   }
-  if (p.bits == 1 && tile > 4) { // more than 24 KB of threadgroup memory
-    return lean;
-  }
   return {4, is_affine(p) && p.bits == 4 && tile == 8 ? 8 : 4};
 }
 
-// At 8 bits one arrangement is the fastest for all N, and there is no other. At
-// one bit both are the same for more than 4 rows.
+// At 8 bits one arrangement is the fastest for all N, and there is no other.
 bool has_alternative(const Problem& p) {
   return p.bits < 8 && p.batch <= 1;
 }
@@ -198,6 +194,11 @@ int smallest_tile(int m, int most) {
   return ceil_div(m, ceil_div(m, most));
 }
 
+// At one bit a lane holds 32 values of each row, which is too much for more.
+int most_streamed_rows(const Problem& p) {
+  return p.bits == 1 ? 4 : MLX_ROW_TILE_ROWS;
+}
+
 int tile_of(const Problem& p, int kind, int path) {
   switch (path) {
     case MLX_ROW_PATH_WIDE:
@@ -213,7 +214,7 @@ int tile_of(const Problem& p, int kind, int path) {
       return *std::lower_bound(
           streamed_tiles.begin(),
           streamed_tiles.end(),
-          smallest_tile(p.m, MLX_ROW_TILE_ROWS));
+          smallest_tile(p.m, most_streamed_rows(p)));
     case MLX_ROW_PATH_QUAD:
     case MLX_ROW_PATH_QMV:
     case MLX_ROW_PATH_ROWS:

@@ -38,12 +38,6 @@
   instantiate_qmv_streamed_single(type, group_size, bits, 3, 2, 0)   \
   instantiate_qmv_streamed_single(type, group_size, bits, 4, 2, 0)
 
-// One bit: x of more than four rows is too large to share.
-#define instantiate_qmv_streamed_single_bits(type, group_size, bits) \
-  instantiate_qmv_streamed_small_tiles(type, group_size, bits)       \
-  instantiate_qmv_streamed_tile(type, group_size, bits, 6, 2, 0)     \
-  instantiate_qmv_streamed_tile(type, group_size, bits, 8, 2, 0)
-
 #define instantiate_qmv_streamed_bits(type, group_size, bits)      \
   instantiate_qmv_streamed_small_tiles(type, group_size, bits)     \
   instantiate_qmv_streamed_tile(type, group_size, bits, 6, 4, 4)   \
@@ -75,7 +69,7 @@
   instantiate_qmv_streamed_types(tiles, 64, bits)    \
   instantiate_qmv_streamed_types(tiles, 32, bits)
 
-instantiate_qmv_streamed_groups(single_bits, 1)
+instantiate_qmv_streamed_groups(small_tiles, 1)
 instantiate_qmv_streamed_groups(bits, 2)
 instantiate_qmv_streamed_groups(bits, 3)
 instantiate_qmv_streamed_groups(nibbles, 4)
