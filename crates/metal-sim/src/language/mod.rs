@@ -24,7 +24,7 @@ use crate::lexer::Kind;
 use crate::library::Library;
 use crate::parse::{Kernel, Source, UNSUPPORTED};
 use crate::toolchain::Toolchain;
-use crate::{Error, cache, lower, shim};
+use crate::{Error, cache, lower};
 
 /// A version of the language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -212,7 +212,7 @@ pub(crate) fn examine(
 ) -> Result<Examination, Error> {
     let examined = lower::examine(source, kernels, whole)?;
     let cache = checker.toolchain.cache();
-    let shim = shim::folder(cache)?;
+    let shim = checker.toolchain.shim()?;
     let prelude = checker.precompiled_shim()?;
     let scratch = cache::scratch(cache)?;
     let file = scratch.path().join("kernel.cpp");
