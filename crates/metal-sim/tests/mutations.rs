@@ -41,8 +41,8 @@ fn behaviour(runner: &Path) -> String {
         "[[kernel]] void k(device float* y, device float* a, device float* b) { y[0] = b[3]; }";
     let past = "[[kernel]] void k(device float* y, threadgroup float* t [[threadgroup(0)]]) { t[20000] = 1; y[0] = t[20000]; }";
     let deep = "template <int n> [[gnu::noinline]] int f(device float* y) {
-            volatile int a[900]; a[n % 900] = y[0];
-            if constexpr (n == 0) return a[0]; else return f<n - 1>(y) + a[n % 900];
+            volatile int a[900]; int i = n + int(y[0]); a[i] = y[0]; // else one element is left of it
+            if constexpr (n == 0) return a[i]; else return f<n - 1>(y) + a[i];
         }
         [[kernel]] void k(device float* y) { y[0] = f<500>(y); }";
     let mut text = String::new();
