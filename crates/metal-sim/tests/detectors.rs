@@ -5,7 +5,7 @@
 mod support;
 
 use metal_sim::Variant;
-use support::{Fault, Run};
+use support::{Fault, Outcome, Run};
 
 const HEAD: &str = "#include <metal_stdlib>
 using namespace metal;
@@ -14,9 +14,13 @@ using namespace metal;
 
 /// A kernel of two threadgroups of 64 lanes with 128 floats to read and to write.
 fn run(variant: Variant, body: &str) -> Option<Fault> {
+    with(variant, body, "local 0 256 groups 2 1 1 group 64 1 1").fault
+}
+
+fn with(variant: Variant, body: &str, options: &str) -> Outcome {
     let source = format!(
         "{HEAD}[[kernel]] void k(device const float* x, device float* y, device atomic<uint>* n, constant char* c,
-            threadgroup float* d [[threadgroup(0)]],
+            device const atomic<uint>* r [[buffer(4)]], threadgroup float* d [[threadgroup(0)]],
             uint i [[thread_position_in_grid]], uint l [[thread_position_in_threadgroup]]) {{
         {body} }}"
     );
@@ -25,15 +29,16 @@ fn run(variant: Variant, body: &str) -> Option<Fault> {
         .buffer(1, &[0f32; 128])
         .buffer(2, &[0u32; 4])
         .buffer(3, &[0u8; 32])
-        .with("local 0 256 groups 2 1 1 group 64 1 1")
+        .buffer(4, &[0u32; 4])
+        .with(options)
         .looking_for(variant)
         .go()
-        .fault
 }
 
 const RACE: u32 = 14;
 const UNDEFINED: u32 = 13;
 const OUT_OF_RANGE: u32 = 7;
+const CONST_WRITE: u32 = 10;
 const UNINITIALISED: u32 = 15;
 const INACTIVE: u32 = 16;
 
@@ -66,6 +71,72 @@ fn races_in_threadgroup_memory() {
     let body = "d[l] = 1; threadgroup_barrier(mem_flags::mem_threadgroup); float v = d[min(l + 1, 63u)]; FAULT; d[l] = v; y[i] = v;";
     let right = "threadgroup_barrier(mem_flags::mem_threadgroup)";
     found(Variant::Checked, RACE, "loaded", body, "", right);
+    // Several lanes read it, of several simdgroups.
+    let body = "if (l == 0) d[0] = 1; threadgroup_barrier(mem_flags::mem_threadgroup); float v = d[0]; FAULT; if (l == 40) d[0] = 2; y[i] = v;";
+    for fault in ["", "simdgroup_barrier(mem_flags::mem_threadgroup)"] {
+        let words = "no barrier with mem_flags::mem_threadgroup is between";
+        found(Variant::Checked, RACE, words, body, fault, right);
+    }
+}
+
+#[test]
+fn barriers_are_counted_further_than_kernels_loop() {
+    // One pass more or less than the numbers of a cell.
+    let body = "threadgroup float s; if (l == 0) s = x[0]; float a = 0;
+        for (int k = 0; k < 8200; ++k) { threadgroup_barrier(mem_flags::mem_threadgroup); a += s; }
+        FAULT; if (l == 63) s = a; y[i] = a;";
+    let right = "threadgroup_barrier(mem_flags::mem_threadgroup)";
+    found(Variant::Checked, RACE, "lanes", body, "", right);
+    let body = "threadgroup float s; if (l == 0) s = x[0]; float a = 0; threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (int k = 0; k < 8200; ++k) { simdgroup_barrier(mem_flags::mem_threadgroup); a += s; }
+        FAULT; if (l == 63) s = a; y[i] = a;";
+    found(Variant::Checked, RACE, "lanes", body, "", right);
+    // What is left of the numbers of a buffer is let be.
+    let body = "y[i] = x[i]; for (int k = 0; k < FAULT; ++k) threadgroup_barrier(mem_flags::mem_device); y[i ^ 1] = 3;";
+    for passes in [1, 8191, 8192, 8200] {
+        let found = run(
+            Variant::Checked,
+            &body.replace("FAULT", &passes.to_string()),
+        );
+        assert!(found.is_none(), "{passes}: {found:?}");
+    }
+}
+
+#[test]
+fn atomic_operations_are_accesses() {
+    let right = "atomic_fetch_add_explicit(n + 3, 1u, memory_order_relaxed)";
+    for (code, words, fault) in [
+        (
+            OUT_OF_RANGE,
+            "argument n (buffer index 2)",
+            "atomic_fetch_add_explicit(n + 4, 1u, memory_order_relaxed)",
+        ),
+        (
+            OUT_OF_RANGE,
+            "argument n (buffer index 2)",
+            "y[i] = atomic_load_explicit(n + 4, memory_order_relaxed)",
+        ),
+        (
+            CONST_WRITE,
+            "store through an argument that is const (buffer index 4, byte 8)",
+            "atomic_store_explicit((device atomic<uint>*)r + 2, 1u, memory_order_relaxed)",
+        ),
+        (
+            OUT_OF_RANGE,
+            "outside of every threadgroup array, 4 bytes",
+            "atomic_fetch_or_explicit((threadgroup atomic<uint>*)d + 64, 1u, memory_order_relaxed)",
+        ),
+    ] {
+        found(Variant::Checked, code, words, "FAULT;", fault, right);
+    }
+    // Their bytes are counted: each addition loads once and stores once.
+    let options = "local 0 256 groups 2 1 1 group 64 1 1";
+    let counted = with(Variant::Checked, &format!("{right};"), options);
+    assert_eq!(
+        (counted.loaded[&2], counted.stored[&2]),
+        (512, 512),
+        "{counted:?}"
+    );
 }
 
 #[test]
@@ -126,23 +197,17 @@ fn misaligned_accesses() {
 
 #[test]
 fn arrays_out_of_bounds() {
-    let body = "threadgroup float a[48], b[16]; a[l % 48] = 1; b[l % 16] = 2; threadgroup float* p = a; FAULT; y[i] = 0;";
+    let body =
+        "threadgroup float a[48], b[16]; a[l % 48] = 1; b[l % 16] = 2; threadgroup float* p = a;
+        threadgroup_barrier(mem_flags::mem_threadgroup); FAULT; y[i] = 0;";
     let past = "access outside of every threadgroup array";
     for fault in [
         "if (l == 0) p[48] = 1",
         "if (l == 0) p[-1] = 1",
         "if (l == 0) d[64] = 1",
     ] {
-        let clean = "if (l == 0) p[47] = d[63]";
-        let run = |text: &str| run(Variant::Checked, &body.replace("FAULT", text));
-        let planted = run(fault).unwrap();
-        assert_eq!(
-            (planted.code, planted.message.contains(past)),
-            (OUT_OF_RANGE, true),
-            "{planted:?}"
-        );
-        // The last elements are there, but one of them was just stored by another lane.
-        assert_eq!(run(clean).unwrap().code, RACE);
+        let right = "if (l == 0) p[47] = d[63]";
+        found(Variant::Checked, OUT_OF_RANGE, past, body, fault, right);
     }
     let body = "float a[4] = {x[i], 1, 2, 3}; FAULT;";
     let words = "index 4 of an array of type 'float[4]' at mlx/k.metal:4";

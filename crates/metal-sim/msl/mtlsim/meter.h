@@ -104,11 +104,19 @@ inline bool is_private(uintptr_t at, uint64_t size) {
 }
 
 #ifdef MTLSIM_CHECKED
-void check_local(uint64_t offset, uint64_t size, bool store); // races.h
-void check_buffer(int slot, uint64_t offset, uint64_t size, bool store);
+// races.h
+void check_local(uint64_t offset, uint64_t size, bool store, bool atomic);
+void check_buffer(
+    int slot,
+    uint64_t offset,
+    uint64_t size,
+    bool store,
+    bool atomic);
 #endif
 
-inline void count(uintptr_t at, uint64_t size, bool store) {
+// Only checked kernels say which accesses are atomic.
+inline void
+count(uintptr_t at, uint64_t size, bool store, bool atomic = false) {
   if (!call)
     return; // outside a threadgroup: constructors of the shared object
   uint64_t offset = 0;
@@ -122,7 +130,7 @@ inline void count(uintptr_t at, uint64_t size, bool store) {
         (store ? call->report->threadgroup_stored
                : call->report->threadgroup_loaded) += size;
 #ifdef MTLSIM_CHECKED
-        check_local(at - local, size, store);
+        check_local(at - local, size, store, atomic);
 #endif
         return;
       }
@@ -143,7 +151,7 @@ inline void count(uintptr_t at, uint64_t size, bool store) {
     uint64_t part = size - done < left ? size - done : left;
     (store ? call->report->stored : call->report->loaded)[slot] += part;
 #ifdef MTLSIM_CHECKED
-    check_buffer(slot, offset, part, store);
+    check_buffer(slot, offset, part, store, atomic);
 #endif
     if (store)
       if (uint8_t* written = call->dispatch->written[slot])

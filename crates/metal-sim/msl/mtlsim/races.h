@@ -5,7 +5,8 @@
 // Lanes of one threadgroup are ordered by threadgroup_barrier, lanes of one
 // simdgroup by simdgroup_barrier as well; threadgroups are not ordered. Atomic
 // operations do not race with one another. A lane that has made a fence orders
-// by itself what this cannot follow: it is let be.
+// by itself what this cannot follow: it is let be. So is a lane that has passed
+// more barriers than there are numbers for.
 #pragma once
 
 #include "meter.h"
@@ -14,29 +15,49 @@
 
 namespace mtlsim {
 
-// Who used a byte, and when: 0 for nobody.
+// Who used a byte, and when: 0 for nobody. The barriers that the lane had passed
+// are counted in 13 bits, those of the threadgroup and those of the simdgroup.
+// In threadgroup memory, where the threadgroup is known, they have 12 more.
 struct Use {
   static constexpr uint32_t kEpochs = (1 << 13) - 1;
+  static constexpr uint32_t kLocalEpochs = (1 << 25) - 1;
   uint64_t bits;
+  bool local;
 
+  // Whether there are numbers for what the lane has passed.
+  static bool counts(uint32_t memory) {
+    uint32_t most = memory ? kEpochs : kLocalEpochs;
+    return here->passed[here->lane][memory] <= most &&
+        here->simd_passed[here->lane][memory] <= most;
+  }
   static Use mine(uint32_t memory, bool atomic) {
+    uint64_t lane = here->lane;
+    uint64_t passed = here->passed[lane][memory];
+    uint64_t simd_passed = here->simd_passed[lane][memory];
+    uint64_t bits = kUsed | lane << 30 | uint64_t(atomic) << 29 |
+        (passed & kEpochs) << 13 | (simd_passed & kEpochs);
+    if (memory == 0)
+      return {bits | passed >> 13 << 52 | simd_passed >> 13 << 40, true};
     const auto& c = *call;
     const auto* groups = c.dispatch->threadgroups;
-    uint64_t serial = 1 +
+    uint64_t serial =
         (c.position[0] +
          uint64_t(groups[0]) * (c.position[1] + uint64_t(groups[1]) * c.position[2])) %
-            0xfffff0;
-    uint64_t lane = here->lane;
-    return {
-        serial << 40 | lane << 30 | uint64_t(atomic) << 29 |
-        uint64_t(here->passed[lane][memory] & kEpochs) << 13 |
-        (here->simd_passed[lane][memory] & kEpochs)};
+        0xffffff;
+    return {bits | serial << 40, false};
   }
+  static constexpr uint64_t kUsed = 1ull << 26;
   // Two lanes read it: more of one simdgroup, or of several.
   static constexpr uint64_t kSeveral = 1ull << 27, kFar = 1ull << 28;
 
   uint64_t group() const {
-    return bits >> 40;
+    return local ? 0 : bits >> 40;
+  }
+  uint32_t passed() const {
+    return uint32_t((bits >> 13 & kEpochs) | (local ? bits >> 52 << 13 : 0));
+  }
+  uint32_t simd_passed() const {
+    return uint32_t((bits & kEpochs) | (local ? (bits >> 40 & 0xfff) << 13 : 0));
   }
   uint32_t lane() const {
     return bits >> 30 & 1023;
@@ -55,10 +76,10 @@ struct Use {
       return true;
     if (lane() == later.lane() && !several())
       return false;
-    if ((bits ^ later.bits) >> 13 & kEpochs)
+    if (passed() != later.passed())
       return false;
     bool near = lane() / 32 == later.lane() / 32 && !(bits & kFar);
-    return !(near && ((bits ^ later.bits) & kEpochs));
+    return !(near && simd_passed() != later.simd_passed());
   }
 };
 
@@ -128,11 +149,13 @@ inline void use(
     bool atomic,
     const void* address) {
   before_meeting();
+  if (!Use::counts(slot >= 0))
+    return;
   Use mine = Use::mine(slot >= 0, atomic || (fenced && slot >= 0));
   for (uint64_t i = 0; i < size; ++i) {
     uint64_t* cell = cells + 2 * (offset + i);
-    Use stored{__atomic_load_n(cell, __ATOMIC_RELAXED)};
-    Use loaded{__atomic_load_n(cell + 1, __ATOMIC_RELAXED)};
+    Use stored{__atomic_load_n(cell, __ATOMIC_RELAXED), slot < 0};
+    Use loaded{__atomic_load_n(cell + 1, __ATOMIC_RELAXED), slot < 0};
     if (stored.races(mine)) {
       if (!store || atomic || stored.atomic() || size > Repeat::kMost)
         race(slot, offset + i, stored, true, store);
@@ -161,7 +184,8 @@ inline void use(
   }
 }
 
-inline void check_local(uint64_t offset, uint64_t size, bool store) {
+inline void
+check_local(uint64_t offset, uint64_t size, bool store, bool atomic) {
   bool inside = extent_count > sizeof extents / sizeof *extents;
   for (uint32_t i = 0; i < extent_count && !inside; ++i)
     inside = offset >= extents[i].start && offset + size <= extents[i].end;
@@ -182,17 +206,23 @@ inline void check_local(uint64_t offset, uint64_t size, bool store) {
       offset,
       size,
       store,
-      false,
+      atomic,
       here->threadgroup_memory + offset);
 }
 
-inline void check_buffer(int slot, uint64_t offset, uint64_t size, bool store) {
+inline void check_buffer(
+    int slot,
+    uint64_t offset,
+    uint64_t size,
+    bool store,
+    bool atomic) {
   const auto& d = *call->dispatch;
   auto* cells = d.history[slot];
   if (!cells)
     return;
-  // What this dispatch did not store either is not there.
-  if (!store && !(call->const_buffers >> slot & 1) && d.unwritten &&
+  // What this dispatch did not store either is not there. Atomic updates of a
+  // part of a word load what lies beside it.
+  if (!store && !atomic && !(call->const_buffers >> slot & 1) && d.unwritten &&
       !cells[2 * offset] && d.unwritten(d.owner, uint32_t(slot), offset, size)) {
     Text t;
     t << "load of what nobody wrote: byte " << offset << " of argument "
@@ -204,7 +234,7 @@ inline void check_buffer(int slot, uint64_t offset, uint64_t size, bool store) {
       offset,
       size,
       store,
-      false,
+      atomic,
       static_cast<unsigned char*>(d.buffer[slot]) + offset);
 }
 
@@ -212,16 +242,7 @@ inline void check_buffer(int slot, uint64_t offset, uint64_t size, bool store) {
     const volatile void* address,
     uint64_t size,
     bool store) {
-  auto at = reinterpret_cast<uintptr_t>(address);
-  uint64_t offset = 0;
-  if (int slot = meter.readable.find(at, offset); slot >= 0) {
-    if (auto* cells = call->dispatch->history[slot])
-      use(slot, cells, offset, size, store, true, nullptr);
-    return;
-  }
-  auto local = reinterpret_cast<uintptr_t>(here->threadgroup_memory);
-  if (at - local < here->threadgroup_bytes)
-    use(-1, here->history, at - local, size, store, true, nullptr);
+  count(reinterpret_cast<uintptr_t>(address), size, store, true);
 }
 
 inline void fence() {
