@@ -197,6 +197,12 @@ Options read_options(const std::map<std::string, std::string>& configured) {
       throw std::invalid_argument(complaint(name, value, setting));
     }
   }
+  if (made.meter && made.check == Check::Init) {
+    throw std::invalid_argument(
+        "MTL_SIM_METER=\"1\" with MTL_SIM_CHECK=\"init\": kernels that follow "
+        "values count no bytes; set one of the two, or MTL_SIM_CHECK=access, "
+        "which counts");
+  }
   return made;
 }
 
