@@ -26,6 +26,8 @@ constexpr int signals[] = {
     SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, tick_signal};
 
 struct sigaction previous[std::size(signals)];
+// A timer of ours says this address; others may use the signal as well.
+char ours;
 
 // Not ours: to whoever handled it before.
 void pass_on(int signal, siginfo_t* info, void* context) {
@@ -35,7 +37,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
     before.sa_sigaction(signal, info, context);
   } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
     before.sa_handler(signal);
-  } else {
+  } else if (before.sa_handler == SIG_DFL || info->si_code > 0) {
     // The instruction is repeated and ends the process as it would have; what
     // somebody sent is sent again.
     sigaction(signal, &before, nullptr);
@@ -85,7 +87,8 @@ thread_local FaultTrap* FaultTrap::current_ = nullptr;
 
 void FaultTrap::handle(int signal, siginfo_t* info, void* context) {
   auto* trap = current_;
-  if (signal == tick_signal && info->si_code == SI_TIMER) {
+  if (signal == tick_signal && info->si_code == SI_TIMER &&
+      info->si_value.sival_ptr == &ours) {
     if (!trap || !trap->is_late(context)) {
       return;
     }
@@ -151,6 +154,7 @@ void FaultTrap::start_watchdog() {
   sigevent event{};
   event.sigev_notify = SIGEV_THREAD_ID;
   event.sigev_signo = tick_signal;
+  event.sigev_value.sival_ptr = &ours;
   event.sigev_notify_thread_id = static_cast<pid_t>(::syscall(SYS_gettid));
   timer_t timer;
   if (::timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) != 0) {

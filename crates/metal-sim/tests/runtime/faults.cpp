@@ -2,6 +2,9 @@
 // dispatch passes. Runs with guard pages (MTL_SIM_GUARD=1, MTL_SIM_STALE=1).
 #include "harness.h"
 
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
 #include <cstring>
 
 #include <metal_sim.h>
@@ -345,6 +348,25 @@ void deaths(Gpu& gpu) {
   CHECK(run("fill", 1) == "");
 }
 
+volatile sig_atomic_t foreign_ticks = 0;
+
+// A program's own timer may use the watchdog's signal.
+void timers_of_others() {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGVTALRM;
+  timer_t timer;
+  CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+  itimerspec once{};
+  once.it_value.tv_nsec = 1'000'000;
+  CHECK(timer_settime(timer, 0, &once, nullptr) == 0);
+  for (int i = 0; i < 1000 && foreign_ticks == 0; i++) {
+    usleep(1000);
+  }
+  CHECK(foreign_ticks == 1);
+  timer_delete(timer);
+}
+
 // A library is loaded only if no other user can have written it, and if it is
 // the kernel that was asked for.
 void libraries_that_are_not_loaded(Gpu& gpu) {
@@ -382,6 +404,7 @@ void a_fault_ends_its_command_buffer(Gpu& gpu) {
 } // namespace
 
 int main() {
+  signal(SIGVTALRM, [](int) { foreign_ticks = foreign_ticks + 1; });
   Gpu gpu;
   unwritten_output(gpu);
   data_that_look_unwritten(gpu);
@@ -395,6 +418,8 @@ int main() {
   threadgroup_memory(gpu);
   use_after_free(gpu);
   deaths(gpu);
+  CHECK(foreign_ticks == 0);
+  timers_of_others();
   libraries_that_are_not_loaded(gpu);
   a_fault_ends_its_command_buffer(gpu);
 }
