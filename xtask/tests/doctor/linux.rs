@@ -424,7 +424,7 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
     ];
     finds(&scratch, &host, "kernel-cache", Warning, &words);
     mends(&scratch, &host, "kernel-cache", &words);
-    let named = host.with("MTL_SIM_CACHE", "/proc/no-cache");
+    let named = host.clone().with("MTL_SIM_CACHE", "/proc/no-cache");
     let words = ["cannot be kept in /proc/no-cache", "export MTL_SIM_CACHE="];
     finds(&scratch, &named, "kernel-cache", Error, &words);
     mends(&scratch, &named, "kernel-cache", &words);
