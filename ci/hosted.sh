@@ -8,6 +8,8 @@ case ${1:-} in
 sim)
     # The default back-end on Linux, and the repository's own CI.
     .ci/run
+    # Tests of files that belong to other users.
+    cargo --config 'target."cfg(all())".runner = "sudo"' test --package metal-sim --lib -- --ignored
     ;;
 mlx-rs)
     # Needs the build of `sim`, libclang, and crates that the workspace does not have: mlx-rs cannot be in its graph.

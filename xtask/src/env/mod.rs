@@ -16,6 +16,7 @@ use crate::Usage;
 use crate::build;
 use crate::build::backend::{folder_variable, input_folders};
 use crate::host::{Host, Os};
+use crate::proc::quote;
 use crate::progress::Line;
 
 /// Print the settings with which another project's bindings use the patched MLX
@@ -213,7 +214,8 @@ fn cmake(overlay: &Overlay) -> Result<Settings> {
     settings.set("MLX_DIR", package(overlay));
     let file = write_sources(overlay)?;
     settings.comment("FetchContent_MakeAvailable(mlx) builds the patched source instead, with");
-    settings.comment(&format!("  cmake -DCMAKE_PROJECT_INCLUDE={file} …"));
+    let include = quote(format!("-DCMAKE_PROJECT_INCLUDE={file}"));
+    settings.comment(&format!("  cmake {include} …"));
     Ok(settings)
 }
 
@@ -223,8 +225,8 @@ fn mlx_c(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
     settings.set("MLX_DIR", package(overlay));
     settings.comment(&format!(
         "  cmake -S {} -B build -DMLX_C_USE_SYSTEM_MLX=ON -DCMAKE_PROJECT_INCLUDE={}",
-        quoted(absolute(project)?),
-        quoted(overlay.root.join("ci/mlx-c/project.cmake"))
+        quote(absolute(project)?),
+        quote(overlay.root.join("ci/mlx-c/project.cmake"))
     ));
     settings.comment("  cmake --build build");
     Ok(settings)
@@ -251,8 +253,8 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
             settings.comment(&format!(
                 "  {}{} {} test",
                 accept.unwrap_or_default(),
-                quoted(overlay.root.join("ci/mlx-rs.sh")),
-                quoted(absolute(project)?)
+                quote(overlay.root.join("ci/mlx-rs.sh")),
+                quote(absolute(project)?)
             ));
         }
     }
@@ -270,7 +272,7 @@ fn python(overlay: &Overlay) -> Result<Settings> {
             overlay.prefix,
             &overlay.root.join(BUILDS).join("env/python"),
         ]
-        .map(quoted);
+        .map(quote);
         format!("{script} {prefix} {parent}")
     };
     let mut settings = Settings::default();
@@ -334,16 +336,6 @@ fn require_cpu(overlay: &Overlay, consumer: Consumer) -> Result<()> {
         overlay.prefix,
         build::command(&with_cpu, overlay.host)
     )
-}
-
-/// What a shell takes as this one word.
-fn quoted(path: impl AsRef<Utf8Path>) -> String {
-    let path = path.as_ref().as_str();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._+,:@=-".contains(c);
-    match path.chars().all(plain) {
-        true => path.to_owned(),
-        false => format!("'{}'", path.replace('\'', r"'\''")),
-    }
 }
 
 /// The commands work in any folder.

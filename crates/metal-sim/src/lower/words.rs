@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::edits::Edits;
+use super::edits::{Edits, Spaces};
 use super::spaces::ADDRESS_SPACES;
 use super::vectors::is_vector_name;
 use crate::Error;
@@ -39,7 +39,7 @@ impl Edits<'_, '_> {
         }
     }
 
-    pub(super) fn kernel(&mut self, kernel: &Kernel) {
+    pub(super) fn kernel(&mut self, kernel: &Kernel<'_>) {
         let item = &kernel.item;
         if let Some(limit) = &kernel.max_threads {
             let templates = self
@@ -104,8 +104,9 @@ impl Edits<'_, '_> {
             "coherent" if t.at(at + 1) == "(" => self.erase(at..t.skip(at + 1)),
             "static_cast" => self.static_cast(at),
             "vec" => self.vector_template(at),
+            "packed_vec" if self.spaces == Spaces::Kept => self.vector_template(at),
             _ if ADDRESS_SPACES.contains(&word) => self.address_space(at)?,
-            _ if is_vector_name(word) || self.aliases.contains(word) => {
+            _ if is_vector_name(word, self.spaces) || self.aliases.contains(word) => {
                 self.vector(self.type_start(at), at, at + 1);
             }
             _ => {}
@@ -148,7 +149,12 @@ impl Edits<'_, '_> {
             self.replace(at, &format!("bfloat({digits}f)"));
         } else if !hex && let Some(digits) = lower.strip_suffix('h') {
             let point = if digits.contains(['.', 'e']) { "" } else { "." };
-            self.replace(at, &format!("half({digits}{point}L)"));
+            // A suffix of the host's, so that no long double is in what is checked.
+            let suffix = match self.spaces {
+                Spaces::Erased => "L",
+                Spaces::Kept => "f",
+            };
+            self.replace(at, &format!("half({digits}{point}{suffix})"));
         } else if real && !lower.ends_with(['f', 'l']) {
             self.replace(at, &format!("{text}f"));
         }
