@@ -350,6 +350,8 @@ pub fn library_of_version(
     hash.update([0]);
     hash.update(crate::shim::digest());
     hash.update(version.to_string());
+    hash.update(language::RECIPE);
+    hash.update([u8::from(language::is_checked()?)]);
     let cache = toolchain.cache();
     let target = cache.join(format!("jit-{}.metallib", cache::short_hex(hash)));
     if !target.is_file() {
