@@ -87,7 +87,7 @@ pub enum Error {
 /// a program made is in no file that could be opened.
 fn listed(findings: &[Finding]) -> String {
     let mut text = "this is not Metal: Apple's compiler would refuse it \
-                    (MTL_SIM_LANGUAGE=unchecked compiles it all the same)"
+                    (MTL_SIM_LANGUAGE=unchecked leaves out most of these checks)"
         .to_owned();
     for finding in findings {
         text.push_str(&format!("\n{finding}"));

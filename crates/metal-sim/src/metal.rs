@@ -345,6 +345,8 @@ pub fn library_of_version(
     hash.update([0]);
     hash.update(crate::shim::digest());
     hash.update(version.to_string());
+    hash.update(language::RECIPE);
+    hash.update([u8::from(language::is_checked()?)]);
     let key = cache::short_hex(hash);
     Entry::new(toolchain.cache(), "jit", &key, "metallib").find_or_make(|made| {
         let none: [&str; 0] = [];

@@ -257,15 +257,17 @@ impl Toolchain {
         })
     }
 
-    /// What the compiler prints about a text, and its diagnostics. Errors in the text are not this function's.
+    /// What the compiler prints about a text, its diagnostics, and its exit
+    /// status, none where a signal ended it. Errors in the text are not this
+    /// function's.
     pub(crate) fn examine<S: AsRef<OsStr>>(
         &self,
         arguments: &[S],
-    ) -> Result<(String, String), Error> {
+    ) -> Result<(String, String, Option<i32>), Error> {
         let mut command = Command::new(&self.compiler);
         command.args(arguments);
         let output = run(command, None)?;
-        Ok((output.stdout, output.stderr))
+        Ok((output.stdout, output.stderr, output.code))
     }
 
     /// Runs the compiler on something.
@@ -336,6 +338,7 @@ pub(crate) struct Preprocessed {
 
 struct Output {
     success: bool,
+    code: Option<i32>,
     stdout: String,
     stderr: String,
 }
@@ -363,6 +366,7 @@ fn run(mut command: Command, input: Option<&[u8]>) -> Result<Output, Error> {
     .map_err(named)?;
     Ok(Output {
         success: output.status.success(),
+        code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     })

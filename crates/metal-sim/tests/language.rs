@@ -120,6 +120,140 @@ fn metal_simc(arguments: &[&str], unchecked: bool) -> (bool, String) {
 }
 
 #[test]
+fn a_cache_of_any_name_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = crate_folder().join("tests/language/refused/recursion.metal");
+    for name in ["a, b", "it's", "a>b: error: c"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_metal-simc"))
+            .args(["library", "--source", file.to_str().unwrap()])
+            .env("MTL_SIM_CACHE", folder.path().join(name))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && said.contains("recursive call"),
+            "{name}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_compiler_that_died_does_not_accept() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let compiler = folder.path().join("clang");
+    let real = toolchain().compiler().to_owned();
+    // Its tree ends before the text's first error.
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in\n*-ast-dump*)\n  echo 'TranslationUnitDecl 0x1 <<invalid sloc>>'\n  \
+         for a; do :; done\n  echo \"|-EmptyDecl 0x2 <$a:1:1> col:1\"\n  END;;\nesac\nexec {} \"$@\"\n",
+        real.display()
+    );
+    let text = folder.path().join("k.metal");
+    fs_err::write(&text, "[[kernel]] void k(device float* y) { y[0] = 1; }\n").unwrap();
+    for (end, accepted) in [
+        ("exit 0", true),
+        ("kill -9 $$", false),
+        ("exit 1", false),
+        ("exit 139", false),
+    ] {
+        fs_err::write(&compiler, script.replace("END", end)).unwrap();
+        fs_err::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_metal-simc"))
+            .args(["library", "--source", text.to_str().unwrap()])
+            .env("MTL_SIM_CACHE", folder.path().join(end.replace(' ', "")))
+            .env("MTL_SIM_CXX", &compiler)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.success(), accepted, "{end}: {said}");
+        assert!(accepted || said.contains("cannot examine"), "{end}: {said}");
+    }
+}
+
+#[test]
+fn an_error_that_ends_the_compiler_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("k.metal");
+    let text = "template <int n> int f() { return f<n + 1>(); }\n\
+                [[kernel]] void k(device int* y) { y[0] = f<0>(); }\n";
+    fs_err::write(&file, text).unwrap();
+    let (ok, said) = metal_simc(&["check", "--source", file.to_str().unwrap()], false);
+    assert!(
+        !ok && said.contains("recursive template instantiation"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_variable_names_a_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("k.metal");
+    let text =
+        "[[kernel]] void k(device float* y) { auto f = [](float v) { return v; }; y[0] = f(1); }\n";
+    fs_err::write(&file, text).unwrap();
+    for (version, expected) in [
+        ("", ""),
+        ("4.0", ""),
+        ("320", ""),
+        ("3.1", "before Metal 3.2"),
+        ("310", "before Metal 3.2"),
+        ("three", "MTL_SIM_METAL_VERSION is \"three\""),
+        ("31", "MTL_SIM_METAL_VERSION is \"31\""),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_metal-simc"))
+            .args(["library", "--source", file.to_str().unwrap()])
+            .env("MTL_SIM_CACHE", support::cache())
+            .env("MTL_SIM_METAL_VERSION", version)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            output.status.success(),
+            expected.is_empty(),
+            "{version}: {said}"
+        );
+        assert!(said.contains(expected), "{version}: {said}");
+    }
+}
+
+#[test]
+fn what_is_not_simulated_is_said_not_to_be_examined() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("k.metal");
+    let text = "#include <metal_tensor>\n[[kernel]] void k(device float* y) { y[0] = 1; }\n";
+    fs_err::write(&file, text).unwrap();
+    let air = folder.path().join("k.air");
+    let call = [
+        "xcrun",
+        "metal",
+        "-c",
+        file.to_str().unwrap(),
+        "-o",
+        air.to_str().unwrap(),
+    ];
+    // Every time, not once.
+    for _ in 0..2 {
+        let (ok, said) = metal_simc(&call, false);
+        assert!(
+            ok && said.contains("only its words were examined"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn an_unchecked_library_is_not_a_checked_one() {
+    let text = "[[kernel]] void k(device float* y) { goto end; end: y[0] = 1; }\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("k.metal");
+    fs_err::write(&file, text).unwrap();
+    let call = ["library", "--source", file.to_str().unwrap()];
+    assert!(metal_simc(&call, true).0);
+    assert!(!metal_simc(&call, false).0);
+}
+
+#[test]
 fn a_refusal_reads_as_a_compiler_s_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a b.metal");

@@ -336,13 +336,6 @@ MTLSIM_VECTORS(bool)
 #undef MTLSIM_VECTORS
 
 // ---- packed vectors: aligned as one element is, without a gap
-#ifdef MTLSIM_CHECK
-namespace metal {
-// One that is read and written in every address space: only types are checked.
-template <class T, int N>
-using packed_vec = vec<T, N>;
-} // namespace metal
-#else
 namespace metal {
 template <class T, int N>
 struct packed_vec;
@@ -461,6 +454,27 @@ MTLSIM_PACKED(*)
 MTLSIM_PACKED(/)
 #undef MTLSIM_PACKED
 // clang-format on
+#ifdef MTLSIM_CHECK
+// C++ takes a class's object in a space only by a reference to that space.
+#define MTLSIM_PACKED(space, op)                                       \
+  template <class T, int N, class B>                                   \
+  __attribute__((address_space(space))) packed_vec<T, N>& operator op( \
+      __attribute__((address_space(space))) packed_vec<T, N>&, B);     \
+  template <class T, int N>                                            \
+  vec<T, N>& operator op(                                              \
+      vec<T, N>&,                                                      \
+      const __attribute__((address_space(space))) packed_vec<T, N>&);
+#define MTLSIM_PACKED_IN(space) \
+  MTLSIM_PACKED(space, +=)      \
+  MTLSIM_PACKED(space, -=)      \
+  MTLSIM_PACKED(space, *=)      \
+  MTLSIM_PACKED(space, /=)
+MTLSIM_PACKED_IN(1)
+MTLSIM_PACKED_IN(2)
+MTLSIM_PACKED_IN(3)
+#undef MTLSIM_PACKED_IN
+#undef MTLSIM_PACKED
+#endif
 template <class T, int N>
 constexpr auto operator-(packed_vec<T, N> a) {
   return -a.unpacked();
@@ -472,7 +486,6 @@ inline constexpr bool is_packed<metal::packed_vec<T, N>> = true;
 template <class T, int N>
 struct VectorOf<metal::packed_vec<T, N>> : VectorOf<metal::vec<T, N>> {};
 } // namespace mtlsim
-#endif
 #define MTLSIM_PACKED(T)                         \
   using packed_##T##2 = metal::packed_vec<T, 2>; \
   using packed_##T##3 = metal::packed_vec<T, 3>; \

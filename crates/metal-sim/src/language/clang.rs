@@ -28,9 +28,12 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
         let in_text = |place: &str| -> Option<Place> {
             let mut parts = place.rsplitn(3, ':');
             let (column, line) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-            parts.next()?.ends_with(file).then_some((line, column))
+            (parts.next()? == file).then_some((line, column))
         };
-        if let Some((place, message)) = line.split_once(": error: ") {
+        let error = line
+            .split_once(": error: ")
+            .or_else(|| line.split_once(": fatal error: "));
+        if let Some((place, message)) = error {
             found.push(Diagnostic {
                 place: in_text(place),
                 message,
@@ -68,6 +71,9 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
 /// Whether a message is about the conversion of an object, not of a pointer,
 /// that is in an address space.
 fn converts_an_object(message: &str) -> bool {
+    if message.starts_with("incompatible operand types (") {
+        return speaks_of_spaces(message) && !message.contains("*'");
+    }
     [
         "from incompatible type '",
         "conversion from '",
@@ -185,7 +191,7 @@ mod tests {
         let text = "/s/atomic_types.h:20:3: error: static assertion failed: [MSL 2.6] an atomic is int\n\
                     /t/kernel.cpp:7:9: note: in instantiation of template class 'metal::atomic<short>' requested here\n\
                     /t/kernel.cpp:9:1: error: use of undeclared identifier 'exit'\n";
-        let found = errors(text, "/kernel.cpp");
+        let found = errors(text, "/t/kernel.cpp");
         let places: Vec<_> = found.iter().map(|error| error.place).collect();
         assert_eq!(places, [Some((7, 9)), Some((9, 1))]);
         let (section, words) = explained(found[0].message).unwrap();

@@ -39,11 +39,29 @@ impl Version {
         Self::set().unwrap_or(Version(400))
     }
 
-    /// The version that `MTL_SIM_METAL_VERSION` sets.
+    /// The version that `MTL_SIM_METAL_VERSION` sets. What is no version is refused
+    /// where a text is accepted.
     pub fn set() -> Option<Self> {
-        Some(Version(
-            env::var("MTL_SIM_METAL_VERSION").ok()?.parse().ok()?,
-        ))
+        Self::wanted().ok().flatten()
+    }
+
+    /// `MTL_SIM_METAL_VERSION`, as `320` or `3.2`.
+    fn wanted() -> Result<Option<Self>, Error> {
+        let Some(text) = env::var_os("MTL_SIM_METAL_VERSION").filter(|text| !text.is_empty())
+        else {
+            return Ok(None);
+        };
+        let text = text.to_string_lossy();
+        let version = match text.parse() {
+            Ok(digits) => Version(digits),
+            Err(_) => text.parse().unwrap_or(Version(0)),
+        };
+        if (100..1000).contains(&version.0) && version.0 % 10 == 0 {
+            return Ok(Some(version));
+        }
+        Err(Error::Usage(format!(
+            "MTL_SIM_METAL_VERSION is {text:?}; expected a version of Metal such as 3.2, or 320"
+        )))
     }
 
     /// The version of a preprocessed text: its own, else the one that is simulated.
@@ -101,20 +119,30 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
 }
 
+/// Whether texts are examined, as `MTL_SIM_LANGUAGE` says.
+///
+/// # Errors
+/// [`Error::Usage`] where it says something else, or `MTL_SIM_METAL_VERSION` names
+/// no version.
+pub(crate) fn is_checked() -> Result<bool, Error> {
+    Version::wanted()?;
+    match env::var("MTL_SIM_LANGUAGE").as_deref() {
+        Ok("unchecked") => Ok(false),
+        Ok("" | "checked") | Err(_) => Ok(true),
+        Ok(other) => Err(Error::Usage(format!(
+            "MTL_SIM_LANGUAGE is {other:?}; expected checked or unchecked"
+        ))),
+    }
+}
+
 /// Refuses a source of a library if it is not Metal. The answer is kept by
 /// content.
 ///
 /// # Errors
 /// [`Error::Refused`].
 pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) -> Result<(), Error> {
-    match env::var("MTL_SIM_LANGUAGE").as_deref() {
-        Ok("unchecked") => return Ok(()),
-        Ok("" | "checked") | Err(_) => {}
-        Ok(other) => {
-            return Err(Error::Usage(format!(
-                "MTL_SIM_LANGUAGE is {other:?}; expected checked or unchecked"
-            )));
-        }
+    if !is_checked()? {
+        return Ok(());
     }
     let checker = checker(toolchain);
     let text = &library.sources()[source].text;
@@ -132,18 +160,31 @@ pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) ->
     let file = &library.sources()[source].file;
     let parsed = Source::parse(text)?;
     let mut found = tokens::find(&parsed, version)?;
-    // What needs hardware that is not simulated has headers that are not here.
-    if found.is_empty() && !text.contains(UNSUPPORTED) {
+    let mut is_clean = found.is_empty();
+    if found.is_empty() && text.contains(UNSUPPORTED) {
+        // What needs hardware that is not simulated has headers that are not here.
+        eprintln!(
+            "{file}: warning: it is for hardware that is not simulated: only its words were \
+             examined, not its declarations and calls"
+        );
+        is_clean = false;
+    } else if found.is_empty() {
         let kernels = names
             .iter()
             .map(|(name, expression)| {
                 Ok((lower::find(&parsed, file, name, expression)?, *expression))
             })
             .collect::<Result<Vec<_>, Error>>()?;
-        found = examine(&checker, &parsed, &kernels, true)?.refusals;
+        let examination = examine(&checker, &parsed, &kernels, true)?;
+        // What is no C++ either may have hidden something; compiling it tells.
+        is_clean = examination.is_clean();
+        found = examination.refusals;
+    }
+    if is_clean {
+        return cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?));
     }
     if found.is_empty() {
-        return cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?));
+        return Ok(());
     }
     found.sort();
     found.dedup();
@@ -160,7 +201,16 @@ pub(crate) const RECIPE: &str = concat!(
     include_str!("rules.rs"),
     include_str!("tokens.rs"),
     include_str!("tree.rs"),
+    include_str!("../items.rs"),
+    include_str!("../lexer.rs"),
+    include_str!("../lower/descriptor.rs"),
+    include_str!("../lower/edits.rs"),
     include_str!("../lower/examined.rs"),
+    include_str!("../lower/mod.rs"),
+    include_str!("../lower/spaces.rs"),
+    include_str!("../lower/vectors.rs"),
+    include_str!("../lower/words.rs"),
+    include_str!("../parse.rs"),
 );
 
 /// A compiler of texts that are examined: C++17, address spaces as types.
@@ -175,6 +225,9 @@ pub(crate) fn checker(toolchain: &Toolchain) -> Compiler {
     ];
     Compiler::new(toolchain.clone().with_flags(flags), Options::default())
 }
+
+/// Stands for the folder of the examined text in what the compiler prints.
+const EXAMINED_IN: &str = "/examined";
 
 /// What examining some kernels of a source gave.
 #[derive(Debug)]
@@ -222,22 +275,42 @@ pub(crate) fn examine(
     arguments.retain(|argument| argument != "-w");
     arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump", "-include-pch"].map(OsString::from));
     arguments.extend([prelude.into(), file.into()]);
-    let (dump, diagnostics) = checker.toolchain.examine(&arguments)?;
+    let (dump, diagnostics, status) = checker.toolchain.examine(&arguments)?;
+    let failed = |what: &str, diagnostics: &str| Error::Compile {
+        what: format!(
+            "cannot examine a source: the compiler {what} \
+             (MTL_SIM_LANGUAGE=unchecked compiles without)"
+        ),
+        diagnostics: diagnostics.to_owned(),
+    };
     if !dump.starts_with("TranslationUnitDecl") {
-        return Err(Error::Compile {
-            what: "cannot examine a source: the compiler printed no tree \
-                   (MTL_SIM_LANGUAGE=unchecked compiles without)"
-                .to_owned(),
-            diagnostics,
-        });
+        return Err(failed("printed no tree", &diagnostics));
     }
+    if !matches!(status, Some(0 | 1)) {
+        return Err(failed("did not end by itself", &diagnostics));
+    }
+    // A path may have in it what separates places and types in the dump.
+    let folder = scratch.path().to_string_lossy();
+    let plain = |text: &str| {
+        text.replace(&*folder, EXAMINED_IN)
+            .replace(&*cache.to_string_lossy(), "/cache")
+    };
+    let (dump, diagnostics) = (plain(&dump), plain(&diagnostics));
+    let path = format!("{EXAMINED_IN}/kernel.cpp");
     let version = Version::of(source.tokens.text);
-    let mut refusals = rules::find(source, &examined, &dump, version)?;
+    let Some(mut refusals) = rules::find(source, &examined, &dump, &path, version)? else {
+        return Err(failed("printed a tree without the source", &diagnostics));
+    };
     let mut errors = Vec::new();
-    let errors_of_metal = clang::errors(&diagnostics, "/kernel.cpp")
-        .into_iter()
-        .filter(|error| !error.is_limit);
-    for error in errors_of_metal {
+    let said = clang::errors(&diagnostics, &path);
+    if status == Some(1)
+        && !said
+            .iter()
+            .any(|error| error.is_limit || error.place.is_some())
+    {
+        return Err(failed("failed", &diagnostics));
+    }
+    for error in said.into_iter().filter(|error| !error.is_limit) {
         let Some(at) = error
             .place
             .and_then(|(line, column)| examined.origin(line, column))

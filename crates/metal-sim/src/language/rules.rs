@@ -5,16 +5,19 @@ use std::collections::{HashMap, HashSet};
 use super::clang::in_metal;
 use super::tree::{Node, Place, Walk};
 use super::{Refusal, Version};
+use crate::lexer::{Kind, Tokens};
 use crate::lower::{ADDRESS_SPACES, Examined};
 use crate::parse::Source;
 
-/// Goes through the tree that clang printed for `examined`.
+/// Goes through the tree that clang printed for `examined`, which is in `file`;
+/// none where the tree has nothing of it.
 pub(super) fn find(
     source: &Source<'_>,
     examined: &Examined,
     dump: &str,
+    file: &str,
     version: Version,
-) -> Result<Vec<Refusal>, crate::Error> {
+) -> Result<Option<Vec<Refusal>>, crate::Error> {
     let constants = source.function_constants()?;
     let mut rules = Rules {
         source,
@@ -28,9 +31,13 @@ pub(super) fn find(
         ends: Vec::new(),
         virtual_base: HashSet::new(),
         derived: HashSet::new(),
+        variables: HashMap::new(),
+        callees: HashMap::new(),
+        strict_orders: HashSet::new(),
     };
     let mut above: Vec<Node<'_>> = Vec::new();
-    for node in Walk::new(dump, "/kernel.cpp") {
+    let mut walk = Walk::new(dump, file);
+    for node in walk.by_ref() {
         above.truncate(node.depth);
         // What was appended to the text is ours.
         let appended = node
@@ -44,8 +51,12 @@ pub(super) fn find(
         }
         above.push(node);
     }
+    if !walk.has_seen_file {
+        return Ok(None);
+    }
     rules.calls();
-    Ok(rules.found)
+    rules.undefined_variables();
+    Ok(Some(rules.found))
 }
 
 /// A function of the source.
@@ -54,8 +65,8 @@ struct Function<'a> {
     name: &'a str,
     place: Option<Place>,
     has_body: bool,
-    /// Declared where a definition elsewhere could be meant: in a namespace or
-    /// a function, and no template.
+    /// Declared where a definition elsewhere could be meant: in a namespace, a
+    /// function or a class, and no template.
     is_plain: bool,
     is_constexpr: bool,
     earlier: u64,
@@ -63,10 +74,9 @@ struct Function<'a> {
 
 /// A mention of a function in another's body.
 #[derive(Debug, Clone, Copy)]
-struct Use<'a> {
+struct Use {
     within: u64,
     of: u64,
-    name: &'a str,
     place: Option<Place>,
     /// Whether nothing of the function is done after it.
     is_last: bool,
@@ -81,13 +91,54 @@ struct Rules<'t, 'a> {
     kernels: HashSet<usize>,
     found: Vec<Refusal>,
     functions: HashMap<u64, Function<'a>>,
-    uses: Vec<Use<'a>>,
+    uses: Vec<Use>,
     /// Mentions that may be the last thing their function does, each with the
     /// blocks that they end as far as is known.
     ends: Vec<(usize, Vec<u64>)>,
     virtual_base: HashSet<Place>,
     /// Classes that have a base.
     derived: HashSet<&'a str>,
+    variables: HashMap<u64, Variable<'a>>,
+    /// The names of the functions that calls call.
+    callees: HashMap<u64, &'a str>,
+    /// Variables that begin as `memory_order_seq_cst`.
+    strict_orders: HashSet<u64>,
+}
+
+/// A variable of a name that the linker knows, or could.
+#[derive(Debug)]
+struct Variable<'a> {
+    name: &'a str,
+    place: Option<Place>,
+    is_defined: bool,
+    earlier: u64,
+}
+
+/// The words of a variable's declaration.
+#[derive(Debug)]
+struct Declaration<'t> {
+    /// Those before its name, the last one first, up to a comma.
+    own: Vec<&'t str>,
+    /// Behind a comma: those that the declarators share.
+    shared: Vec<&'t str>,
+}
+
+impl Declaration<'_> {
+    fn says(&self, word: &str) -> bool {
+        self.own.contains(&word) || self.shared.contains(&word)
+    }
+
+    fn points(&self, by: &str) -> bool {
+        self.own.contains(&by)
+    }
+
+    /// Whether the variable itself is `constant`: of a pointer, what stands
+    /// after its last `*` is the variable's own.
+    fn is_constant(&self) -> bool {
+        let mut own = self.own.iter().take_while(|word| **word != "*");
+        own.any(|word| *word == "constant")
+            || (!self.points("*") && self.shared.contains(&"constant"))
+    }
 }
 
 const FUNCTIONS: [&str; 5] = [
@@ -99,7 +150,7 @@ const FUNCTIONS: [&str; 5] = [
 ];
 
 /// Nodes that Metal has no place for at all: kind, section, message.
-const EXCLUDED: [(&str, &str, &str); 15] = [
+const EXCLUDED: [(&str, &str, &str); 16] = [
     ("GotoStmt", "1.5.4", "'goto' is not supported in Metal"),
     (
         "IndirectGotoStmt",
@@ -140,6 +191,7 @@ const EXCLUDED: [(&str, &str, &str); 15] = [
     ("GCCAsmStmt", "1.5", "assembly is not part of Metal"),
     ("MSAsmStmt", "1.5", "assembly is not part of Metal"),
     ("FileScopeAsmDecl", "1.5", "assembly is not part of Metal"),
+    ("AsmLabelAttr", "1.5", "assembly is not part of Metal"),
     ("BlockExpr", "1.5", "blocks are not part of Metal"),
     (
         "StmtExpr",
@@ -152,6 +204,47 @@ const EXCLUDED: [(&str, &str, &str); 15] = [
         "coroutines are not part of Metal, which is C++17",
     ),
 ];
+
+/// What the compiler does itself, without suffixes of types.
+const BUILTINS: [&str; 25] = [
+    "abs",
+    "assume",
+    "bit_cast",
+    "bitreverse",
+    "bswap",
+    "clrsb",
+    "clz",
+    "constant_p",
+    "ctz",
+    "expect",
+    "expect_with_probability",
+    "ffs",
+    "huge_val",
+    "inf",
+    "is_constant_evaluated",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "nan",
+    "parity",
+    "popcount",
+    "rotateleft",
+    "rotateright",
+    "signbit",
+    "unreachable",
+];
+
+fn is_of_the_compiler(builtin: &str) -> bool {
+    let name = builtin.trim_end_matches(|c: char| c.is_ascii_digit());
+    let suffixes = ["", "l", "ll", "f", "s", "g"];
+    let mut stems = suffixes
+        .iter()
+        .filter_map(|suffix| name.strip_suffix(suffix));
+    stems.any(|stem| BUILTINS.contains(&stem))
+        || ["elementwise_", "reduce_"]
+            .iter()
+            .any(|first| name.starts_with(first))
+}
 
 impl<'t, 'a> Rules<'t, 'a> {
     fn refuse(&mut self, place: Option<Place>, section: &'static str, message: impl Into<String>) {
@@ -184,6 +277,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         match node.kind {
             "VarDecl" | "ParmVarDecl" | "FieldDecl" => self.variable(node, above),
             "NonTypeTemplateParmDecl" => self.template_parameter(node),
+            "TypedefDecl" | "TypeAliasDecl" => self.alias(node),
             "LambdaExpr" if self.version < Version(320) => self.refuse(
                 node.begin,
                 "1.5.4",
@@ -229,7 +323,10 @@ impl<'t, 'a> Rules<'t, 'a> {
                     function.has_body = true;
                 }
             }
-            "DeclRefExpr" | "MemberExpr" => self.mention(node, above),
+            "DeclRefExpr" | "MemberExpr" | "UnresolvedLookupExpr" => {
+                self.order(node, above);
+                self.mention(node, above);
+            }
             "CStyleCastExpr" if node.rest.contains("<AddressSpaceConversion>") => self.refuse(
                 node.begin,
                 "4",
@@ -242,9 +339,9 @@ impl<'t, 'a> Rules<'t, 'a> {
         }
     }
 
-    /// The tokens of a variable's declaration up to its name. None where they
-    /// cannot be told apart from another declarator's.
-    fn declaration(&self, node: &Node<'_>) -> Option<Vec<&'t str>> {
+    /// The words of a variable's declaration before its name. None where they
+    /// cannot be told.
+    fn declaration(&self, node: &Node<'_>) -> Option<Declaration<'t>> {
         let t = &self.source.tokens;
         let (line, column) = node.name?;
         let at = self.examined.origin(line, column)?;
@@ -255,30 +352,136 @@ impl<'t, 'a> Rules<'t, 'a> {
                 return None;
             }
         }
-        let mut words = Vec::new();
+        self.words_before(name, node.kind == "ParmVarDecl")
+    }
+
+    /// The words of a declaration that stand before its name. What is in
+    /// brackets, a template's arguments among it, is not the declarator's.
+    fn words_before(&self, name: usize, is_parameter: bool) -> Option<Declaration<'t>> {
+        let t = &self.source.tokens;
+        let mut own = Vec::new();
         let mut from = name;
-        let mut closers = 0usize;
+        let mut angles = 0usize;
         while from > 0 {
             let word = t.at(from - 1);
             match word {
-                ")" | "]" | ">" => closers += 1,
-                "(" | "[" | "<" if closers > 0 => closers -= 1,
+                ")" | "]" => {
+                    from = opener(t, from - 1)?;
+                    continue;
+                }
+                ">" => angles += 1,
+                "<" if angles > 0 => angles -= 1,
+                _ if angles > 0 => {}
                 // `T (&name)[n]`
-                "(" if matches!(t.at(from), "*" | "&") => {}
-                "," if closers == 0 && node.kind != "ParmVarDecl" => return None,
-                ";" | "{" | "}" | "," | "(" if closers == 0 => break,
-                ":" if closers == 0 && t.at(from - 2) != ":" => break,
-                _ if t.kind(from - 1) == Some(crate::lexer::Kind::Directive) => break,
-                _ => {}
+                "(" if matches!(t.at(from), "*" | "&") => own.push(word),
+                "," if !is_parameter => {
+                    let shared = self.words_of_all(from - 1)?;
+                    return Some(Declaration { own, shared });
+                }
+                ";" | "{" | "}" | "," | "(" => break,
+                ":" if t.at(from - 2) != ":" => break,
+                _ if t.kind(from - 1) == Some(Kind::Directive) => break,
+                _ => own.push(word),
             }
-            words.push(word);
             from -= 1;
         }
-        Some(words)
+        let shared = Vec::new();
+        Some(Declaration { own, shared })
+    }
+
+    /// The words that the declarators around a comma share: those of the
+    /// statement before its first declarator. None where it is no statement.
+    fn words_of_all(&self, comma: usize) -> Option<Vec<&'t str>> {
+        let t = &self.source.tokens;
+        let mut from = comma;
+        while from > 0 {
+            match t.at(from - 1) {
+                ")" | "]" => {
+                    from = opener(t, from - 1)?;
+                    continue;
+                }
+                // Of an initial value, or of what stands before.
+                "}" if t.kind(from) != Some(Kind::Word) && !matches!(t.at(from), "[" | "::") => {
+                    from = opener(t, from - 1)?;
+                    continue;
+                }
+                "[" => return None,
+                ";" | "{" | "}" | "(" => break,
+                _ if t.kind(from - 1) == Some(Kind::Directive) => break,
+                _ => from -= 1,
+            }
+        }
+        let mut words = Vec::new();
+        loop {
+            match t.at(from) {
+                "<" => from = t.skip_angles(from)?,
+                "[" if t.is_attribute(from) => from = t.skip(from),
+                "(" if words.last() == Some(&"alignas") => from = t.skip(from),
+                ":" | "::" => from += 1,
+                word if t.is_word(from) => {
+                    words.push(word);
+                    from += 1;
+                }
+                _ => return Some(words),
+            }
+        }
+    }
+
+    /// `using P = float*;`, `typedef float* P;`
+    fn alias(&mut self, node: &Node<'a>) {
+        let t = &self.source.tokens;
+        let Some(at) = node
+            .name
+            .and_then(|(line, column)| self.examined.origin(line, column))
+        else {
+            return;
+        };
+        let name = t.tokens.partition_point(|token| token.start < at);
+        if t.at(name) != node.declared() || node.type_name().contains(")(") {
+            return;
+        }
+        let words = if node.kind == "TypedefDecl" {
+            let Some(words) = self.words_before(name, false) else {
+                return;
+            };
+            [words.own, words.shared].concat()
+        } else {
+            let mut words = Vec::new();
+            let mut next = name + 1;
+            while !matches!(t.at(next), ";" | "{" | "}" | "") {
+                words.push(t.at(next));
+                // `T (*)[n]`
+                let is_declarator = t.at(next) == "(" && matches!(t.at(next + 1), "*" | "&");
+                next = match t.at(next) {
+                    "<" => match t.skip_angles(next) {
+                        Some(end) => end,
+                        None => return,
+                    },
+                    "(" if is_declarator => next + 1,
+                    _ => t.skip(next),
+                };
+            }
+            words
+        };
+        let points = words.iter().any(|word| matches!(*word, "*" | "&"));
+        if points && !ADDRESS_SPACES.iter().any(|space| words.contains(space)) {
+            self.refuse(node.place(), "4", without_space(node.type_name()));
+        }
     }
 
     fn variable(&mut self, node: &Node<'a>, above: &[Node<'a>]) {
         let name = node.declared();
+        if node.kind == "VarDecl" {
+            self.variables.insert(
+                node.id,
+                Variable {
+                    name,
+                    place: node.name,
+                    is_defined: !node.has("extern") || has_value(node),
+                    earlier: node.earlier,
+                },
+            );
+        }
         if name.starts_with("mtlsim_") || name.starts_with("__") {
             return;
         }
@@ -300,10 +503,12 @@ impl<'t, 'a> Rules<'t, 'a> {
             .iter()
             .any(|n| FUNCTIONS.contains(&n.kind) || n.kind == "LambdaExpr");
         let words = self.declaration(node);
-        let says = |word: &str| words.as_ref().is_some_and(|words| words.contains(&word));
+        let says = |word: &str| words.as_ref().is_some_and(|words| words.says(word));
         let knows = words.is_some();
         let has_space = ADDRESS_SPACES.iter().any(|space| says(space));
-        let points = says("*") || (says("&") && !type_name.ends_with("&&"));
+        let points = words.as_ref().is_some_and(|words| {
+            words.points("*") || (words.points("&") && !type_name.ends_with("&&"))
+        });
         if knows
             && points
             && !has_space
@@ -311,16 +516,7 @@ impl<'t, 'a> Rules<'t, 'a> {
             && !says("operator")
             && !type_name.contains(")(")
         {
-            let what = if type_name.ends_with('&') {
-                "reference"
-            } else {
-                "pointer"
-            };
-            self.refuse(
-                node.place(),
-                "4",
-                format!("{what} type must have an explicit address space: device, constant, thread or threadgroup"),
-            );
+            self.refuse(node.place(), "4", without_space(type_name));
         }
         if node.kind == "ParmVarDecl"
             && above
@@ -378,13 +574,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         if is_member && !node.has("static") {
             return;
         }
-        // Of a pointer, what stands after its last `*` is the variable's own.
-        let own_space = words.as_ref().is_some_and(|words| {
-            words
-                .iter()
-                .take_while(|word| **word != "*")
-                .any(|word| *word == "constant")
-        });
+        let own_space = words.as_ref().is_some_and(Declaration::is_constant);
         if knows && !own_space {
             let message = if self.is_attributed(node) {
                 "the simulator has no program-scope built-ins; pass the value as a parameter of the kernel"
@@ -396,9 +586,7 @@ impl<'t, 'a> Rules<'t, 'a> {
             && !node.has("extern")
             && !is_member
             && node.earlier == 0
-            && !["cinit", "callinit", "listinit", "parenlistinit"]
-                .iter()
-                .any(|init| node.has(init))
+            && !has_value(node)
         {
             self.refuse(
                 node.place(),
@@ -467,9 +655,13 @@ impl<'t, 'a> Rules<'t, 'a> {
             node.id,
             Function {
                 name: node.declared(),
-                place: node.name,
+                // What the compiler declares stands where it is used.
+                place: node.name.filter(|_| !node.has("implicit")),
                 has_body: node.has("default") || node.has("delete"),
-                is_plain: is_global || matches!(parent, "NamespaceDecl" | "DeclStmt"),
+                is_plain: is_global
+                    || matches!(parent, "NamespaceDecl" | "DeclStmt")
+                    || (parent == "CXXRecordDecl"
+                        && !above.iter().any(|n| n.kind.contains("Template"))),
                 is_constexpr: node.has("constexpr"),
                 earlier: node.earlier,
             },
@@ -495,21 +687,15 @@ impl<'t, 'a> Rules<'t, 'a> {
         let Some((of, name)) = node.function() else {
             return;
         };
-        const HOST: [&str; 12] = [
-            "__builtin_alloca",
-            "__builtin_alloca_with_align",
-            "__builtin_malloc",
-            "__builtin_calloc",
-            "__builtin_realloc",
-            "__builtin_free",
-            "__builtin_printf",
-            "__builtin_puts",
-            "__builtin_abort",
-            "__builtin_exit",
-            "__builtin_trap",
-            "__builtin_setjmp",
-        ];
-        if HOST.contains(&name) {
+        // Not evaluated.
+        if above.iter().any(|n| n.kind == "UnaryExprOrTypeTraitExpr") {
+            return;
+        }
+        // Most builtins of the compiler are functions of the host's library.
+        if name
+            .strip_prefix("__builtin_")
+            .is_some_and(|name| !is_of_the_compiler(name))
+        {
             self.refuse(
                 node.begin,
                 "1.5.4",
@@ -524,10 +710,89 @@ impl<'t, 'a> Rules<'t, 'a> {
         self.uses.push(Use {
             within: within.map_or(0, |n| n.id),
             of,
-            name,
             place: node.begin,
             is_last: blocks.is_some(),
         });
+    }
+
+    /// An order that no atomic function takes, as an argument of one.
+    fn order(&mut self, node: &Node<'a>, above: &[Node<'a>]) {
+        let name = match node.kind {
+            "DeclRefExpr" => node.function().map(|(_, name)| name),
+            "UnresolvedLookupExpr" => node.rest.split('\'').nth(3),
+            _ => None,
+        };
+        let mut around = above
+            .iter()
+            .rev()
+            .skip_while(|n| n.kind == "ImplicitCastExpr");
+        if let (Some(name), Some(call)) = (name, around.next())
+            && call.kind == "CallExpr"
+        {
+            self.callees.entry(call.id).or_insert(name);
+            return;
+        }
+        let is_strict = node
+            .refers_to("EnumConstant")
+            .is_some_and(|(_, name)| name == "memory_order_seq_cst")
+            || node
+                .refers_to("Var")
+                .is_some_and(|(id, _)| self.strict_orders.contains(&id));
+        if !is_strict {
+            return;
+        }
+        match above
+            .iter()
+            .rev()
+            .find(|n| n.kind == "CallExpr" || n.kind.ends_with("Decl"))
+        {
+            Some(variable) if variable.kind == "VarDecl" => {
+                self.strict_orders.insert(variable.id);
+            }
+            Some(call)
+                if self.callees.get(&call.id).is_some_and(|name| {
+                    name.starts_with("atomic_") && *name != "atomic_thread_fence"
+                }) =>
+            {
+                self.refuse(
+                    node.begin,
+                    "6.15.1",
+                    "atomic functions take memory_order_relaxed; only atomic_thread_fence takes memory_order_seq_cst",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Variables that are declared and would be the host's.
+    fn undefined_variables(&mut self) {
+        let first = |mut id: u64| {
+            while let Some(variable) = self.variables.get(&id)
+                && variable.earlier != 0
+                && variable.earlier != id
+            {
+                id = variable.earlier;
+            }
+            id
+        };
+        let defined: HashSet<u64> = self
+            .variables
+            .iter()
+            .filter(|(_, variable)| variable.is_defined)
+            .map(|(id, _)| first(*id))
+            .collect();
+        let undefined: Vec<_> = self
+            .variables
+            .iter()
+            .filter(|(id, _)| !defined.contains(&first(**id)))
+            .map(|(_, variable)| (variable.place, variable.name))
+            .collect();
+        for (place, name) in undefined {
+            let message = format!(
+                "variable '{name}' is declared and nowhere defined: a kernel has no host's data"
+            );
+            self.refuse(place, "4", message);
+        }
     }
 
     /// A statement that follows a call in one of the blocks around it: the call
@@ -567,8 +832,8 @@ impl<'t, 'a> Rules<'t, 'a> {
                 kernels.insert(first);
             }
         }
-        let mut graph: HashMap<u64, Vec<Use<'a>>> = HashMap::new();
-        let uses: Vec<Use<'a>> = self
+        let mut graph: HashMap<u64, Vec<Use>> = HashMap::new();
+        let uses: Vec<Use> = self
             .uses
             .iter()
             .map(|mention| Use {
@@ -592,12 +857,12 @@ impl<'t, 'a> Rules<'t, 'a> {
                 let message = format!("a kernel function cannot be called: '{}'", function.name);
                 self.refuse(mention.place, "5.1", message);
             } else if function.is_plain
-                && !mention.name.starts_with("__")
+                && (function.place.is_some() || !function.name.starts_with("__"))
                 && !defined.contains(&mention.of)
             {
                 let message = format!(
                     "'{}' is declared and nowhere defined: a kernel has no host's library to call",
-                    mention.name
+                    function.name
                 );
                 self.refuse(mention.place, "1.5.4", message);
             }
@@ -631,14 +896,20 @@ fn ended_blocks(above: &[Node<'_>]) -> Option<Vec<u64>> {
     if !matches!(call.kind, "CallExpr" | "CXXMemberCallExpr") {
         return None;
     }
+    let (is_void, is_bool) = (call.type_name() == "void", call.type_name() == "bool");
     let mut blocks = Vec::new();
-    let mut inner = call.kind;
+    let mut inner = "CallExpr";
     for node in around {
         match node.kind {
-            "ExprWithCleanups" | "ReturnStmt" if blocks.is_empty() => {}
+            "ExprWithCleanups" | "ParenExpr" if blocks.is_empty() => continue,
+            "ReturnStmt" if blocks.is_empty() => {}
             "CompoundStmt" => blocks.push(node.id),
-            // Its condition comes first, and has no block.
-            "IfStmt" if matches!(inner, "CompoundStmt" | "ReturnStmt") => {}
+            // Its condition comes first, has no block, and a value.
+            "IfStmt" if matches!(inner, "CompoundStmt" | "ReturnStmt" | "IfStmt") => {}
+            "IfStmt" | "ConditionalOperator" if inner == "CallExpr" && is_void => {}
+            // The condition is a bool, or is converted to one.
+            "ConditionalOperator"
+                if matches!(inner, "CallExpr" | "ConditionalOperator") && !is_bool => {}
             kind if FUNCTIONS.contains(&kind) => return Some(blocks),
             _ => return None,
         }
@@ -647,8 +918,33 @@ fn ended_blocks(above: &[Node<'_>]) -> Option<Vec<u64>> {
     None
 }
 
+/// The bracket that the one at `close` closes.
+fn opener(t: &Tokens<'_>, close: usize) -> Option<usize> {
+    (0..close)
+        .rev()
+        .find(|&i| matches!(t.at(i), "(" | "[" | "{") && t.tokens[i].close == close)
+}
+
+/// Whether a variable's declaration gives it a value.
+fn has_value(node: &Node<'_>) -> bool {
+    ["cinit", "callinit", "listinit", "parenlistinit"]
+        .iter()
+        .any(|init| node.has(init))
+}
+
+fn without_space(type_name: &str) -> String {
+    let what = if type_name.ends_with('&') {
+        "reference"
+    } else {
+        "pointer"
+    };
+    format!(
+        "{what} type must have an explicit address space: device, constant, thread or threadgroup"
+    )
+}
+
 /// The mentions that close a circle of calls.
-fn cycles<'a>(graph: &HashMap<u64, Vec<Use<'a>>>) -> Vec<Use<'a>> {
+fn cycles(graph: &HashMap<u64, Vec<Use>>) -> Vec<Use> {
     let reach = |from: u64, to: u64| {
         let (mut seen, mut open) = (HashSet::new(), vec![from]);
         while let Some(id) = open.pop() {
@@ -667,7 +963,7 @@ fn cycles<'a>(graph: &HashMap<u64, Vec<Use<'a>>>) -> Vec<Use<'a>> {
         }
         false
     };
-    let mut closing: Vec<Use<'a>> = graph
+    let mut closing: Vec<Use> = graph
         .values()
         .flatten()
         .filter(|mention| mention.within != 0 && reach(mention.of, mention.within))

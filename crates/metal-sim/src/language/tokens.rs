@@ -113,13 +113,6 @@ impl Rules<'_> {
             {
                 self.refuse(at, "1.5.4", "the C++ standard library is not part of Metal; it has its own in namespace metal");
             }
-            (Some(Kind::Word), "memory_order_seq_cst") if !self.is_of_a_fence(at) => {
-                self.refuse(
-                    at,
-                    "6.15.1",
-                    "atomic functions take memory_order_relaxed; only atomic_thread_fence takes memory_order_seq_cst",
-                );
-            }
             (Some(Kind::Word), "coherent")
                 if t.at(at + 1) == "(" && self.version < Version(320) =>
             {
@@ -135,15 +128,6 @@ impl Rules<'_> {
             }
             _ => {}
         }
-    }
-
-    /// Whether a token is an argument of `atomic_thread_fence`.
-    fn is_of_a_fence(&self, at: usize) -> bool {
-        let t = self.t;
-        (0..at)
-            .rev()
-            .take_while(|&i| !matches!(t.at(i), ";" | "{" | "}"))
-            .any(|i| t.at(i) == "atomic_thread_fence")
     }
 
     fn number(&mut self, at: usize) {
@@ -191,7 +175,14 @@ impl Rules<'_> {
                 Owner::Class => self.refuse(at, "4.4", "a member cannot be in threadgroup memory"),
                 Owner::Program => self.refuse(at, "4.4", "a threadgroup variable belongs in a kernel function"),
             }
-            if t.at(end) == "=" && !self.is_zero(end + 1) {
+            // Of this declarator, and of those behind a comma.
+            let mut next = end;
+            let mut is_initialised = false;
+            while !matches!(t.at(next), ";" | "{" | "}" | "") {
+                is_initialised |= t.at(next) == "=" && !self.is_zero(next + 1);
+                next = t.skip(next + usize::from(t.at(next) == "="));
+            }
+            if is_initialised {
                 self.refuse(at, "4.4", "a threadgroup variable has no initial value");
             }
         }

@@ -47,6 +47,14 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The declaration that an expression refers to, and its name, where that is
+    /// of `kind`: `Var`, `EnumConstant`.
+    pub(super) fn refers_to(&self, kind: &str) -> Option<(u64, &'a str)> {
+        let (_, after) = self.rest.split_once(&format!("{kind} 0x"))?;
+        let (id, after) = after.split_once(' ')?;
+        Some((u64::from_str_radix(id, 16).ok()?, quoted(after)?.0))
+    }
+
     /// Whether one of its flags is `word`.
     pub(super) fn has(&self, word: &str) -> bool {
         let mut rest = self.rest;
@@ -100,19 +108,23 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
 /// Walks the nodes of a printed tree, from the root down.
 pub(super) struct Walk<'a> {
     lines: std::str::Lines<'a>,
-    /// End of the path of the examined text.
+    /// Path of the examined text.
     file: &'a str,
     in_file: bool,
+    /// Whether a place of the file was met at all.
+    pub(super) has_seen_file: bool,
     line: usize,
 }
 
 impl<'a> Walk<'a> {
-    /// `file` is the name of the examined text's file.
+    /// `file` is the path of the examined text's file, as the dump has it. It
+    /// is plain: a range is cut at its `, `, a type at its `'`.
     pub(super) fn new(dump: &'a str, file: &'a str) -> Self {
         Walk {
             lines: dump.lines(),
             file,
             in_file: false,
+            has_seen_file: false,
             line: 0,
         }
     }
@@ -130,7 +142,8 @@ impl<'a> Walk<'a> {
             (line, Some("line")) => self.line = line.parse().ok()?,
             (line, Some(file)) => {
                 self.line = line.parse().ok()?;
-                self.in_file = file.ends_with(self.file);
+                self.in_file = file == self.file;
+                self.has_seen_file |= self.in_file;
             }
             _ => return None,
         }
@@ -217,7 +230,7 @@ mod tests {
 
     #[test]
     fn places_are_taken_from_the_last_ones() {
-        let nodes: Vec<_> = Walk::new(DUMP, "/kernel.cpp").collect();
+        let nodes: Vec<_> = Walk::new(DUMP, "/tmp/x/kernel.cpp").collect();
         let at: Vec<_> = nodes
             .iter()
             .map(|node| (node.depth, node.begin, node.name))

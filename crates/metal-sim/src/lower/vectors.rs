@@ -1,6 +1,6 @@
 //! Vectors: they are the compiler's own, and C++ has no constructors for them.
 
-use super::edits::{Edits, Spaces};
+use super::edits::Edits;
 
 const VECTOR_ELEMENTS: [&str; 12] = [
     "bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float",
@@ -73,12 +73,7 @@ impl Edits<'_, '_> {
     }
 }
 
-pub(super) fn is_vector_name(word: &str, spaces: Spaces) -> bool {
-    // Where address spaces are kept the shim's packed vectors are vectors too.
-    let word = match spaces {
-        Spaces::Kept => word.strip_prefix("packed_").unwrap_or(word),
-        Spaces::Erased => word,
-    };
+pub(super) fn is_vector_name(word: &str) -> bool {
     word.strip_suffix(['2', '3', '4'])
         .is_some_and(|element| VECTOR_ELEMENTS.contains(&element))
 }

@@ -104,9 +104,8 @@ impl Edits<'_, '_> {
             "coherent" if t.at(at + 1) == "(" => self.erase(at..t.skip(at + 1)),
             "static_cast" => self.static_cast(at),
             "vec" => self.vector_template(at),
-            "packed_vec" if self.spaces == Spaces::Kept => self.vector_template(at),
             _ if ADDRESS_SPACES.contains(&word) => self.address_space(at)?,
-            _ if is_vector_name(word, self.spaces) || self.aliases.contains(word) => {
+            _ if is_vector_name(word) || self.aliases.contains(word) => {
                 self.vector(self.type_start(at), at, at + 1);
             }
             _ => {}
