@@ -74,6 +74,17 @@ expect "source $root/vendor/mlx" \
     cmake -S "$work/fetch" -B "$work/fetch/build" -G Ninja -DCMAKE_PROJECT_INCLUDE="$include"
 unset MLX_DIR
 
+if [[ $(uname) == Linux ]]; then
+    echo "== Python: pip keeps the wheel"
+    # The environment of ci/mlx-lm.sh.
+    python=$(PYTHON=python3 ci/python-env.sh "$builds/current" "$root/target/mlx-lm")/bin/python
+    expect "+overlay." "$python" -c 'import importlib.metadata as m; print(m.version("mlx"))'
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$builds/current/mlx-overlay.toml")
+    # Nothing to fetch, so that no index is needed.
+    expect "already satisfied: mlx[cpu]>=$version" "$python" -m pip install --disable-pip-version-check --no-index \
+        --dry-run "mlx[cpu]>=$version"
+fi
+
 echo "== bundle, move, hide the build"
 cargo xtask bundle --output "$work/made"
 mv "$work/made" "$work/moved"

@@ -1,24 +1,30 @@
 #!/usr/bin/env bash
-# One job of hosted CI (.github/workflows/ci.yml). Each runs on a fresh machine and on your own.
-# usage: ci/hosted.sh sim|cpu|metal|deny|msrv|docs|packages|conclusion
+# One job of hosted CI (.github/workflows/ci.yml). Each runs on a fresh machine and on your own; mlx-rs, after sim.
+# usage: ci/hosted.sh sim|mlx-rs|cpu|metal|deny|msrv|docs|packages|semver|conclusion
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
 sim)
     # The default back-end on Linux, and the repository's own CI.
-    exec .ci/run
+    .ci/run
+    # Tests of files that belong to other users.
+    cargo --config 'target."cfg(all())".runner = "sudo"' test --package metal-sim --lib -- --ignored
+    ;;
+mlx-rs)
+    # Needs the build of `sim`, libclang, and crates that the workspace does not have: mlx-rs cannot be in its graph.
+    ACCEPT=0.32.2 ci/mlx-rs.sh examples/mlx-rs run --locked
     ;;
 cpu)
     cargo xtask quickstart --backend cpu --install-deps
-    cargo test --package mlx-overlay-sys --package mlx-overlay --no-fail-fast
+    cargo test --package mlx-overlay-sys --package mlx-overlay --package mlx-row-policy --no-fail-fast
     ;;
 metal)
     cargo xtask quickstart --install-deps
     cargo xtask doctor
     # Every kernel that the dispatch can ask for is in the library that this machine's Xcode made.
     cargo xtask kernels --metallib target/mlx/current/lib/mlx.metallib
-    cargo test --package mlx-overlay-sys --package mlx-overlay --no-fail-fast
+    cargo test --package mlx-overlay-sys --package mlx-overlay --package mlx-row-policy --no-fail-fast
     # The runner's own GPU, whatever its generation: rows under `exact` must equal M = 1.
     for bits in 2 3 4 5 6 8; do
         for m in 2 5 6 8; do
@@ -47,6 +53,12 @@ docs)
     ;;
 packages)
     ci/packages.sh
+    ;;
+semver)
+    cargo install --locked --debug --version 0.51.0 cargo-semver-checks
+    # A schedule has no commit before, and after a forced push the one before is not in the checkout.
+    git rev-parse --quiet --verify "${BASELINE:=HEAD^}^{commit}" >/dev/null || BASELINE=HEAD^
+    ci/semver.sh "$BASELINE"
     ;;
 conclusion)
     # Skipped and cancelled jobs are not passed ones.

@@ -3,9 +3,9 @@
 # pristine MLX and on the patched one without a policy: the lists of hashes must be equal.
 # usage: ci/outputs-without-policy.sh ARCH [FILE[:PATTERN]]…, e.g. applegpu_g15d test_quantized.py:test_qmm
 #
-# Needs what ci/python-env.sh needs, and `cargo xtask build --backend sim` with and without
+# Needs what ci/python-env.sh needs, and `cargo xtask build --backend sim --cpu` with and without
 # `--pristine`; MLX_OVERLAY_PREFIX and MLX_PRISTINE_PREFIX name other builds. The lists stay in
-# target/outputs-without-policy. Tests that compute on the CPU as well need builds with `--cpu`.
+# target/outputs-without-policy.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,7 +18,7 @@ root=$PWD/target/outputs-without-policy
 patched=${MLX_OVERLAY_PREFIX:-target/mlx/current}
 pristine=${MLX_PRISTINE_PREFIX:-$(find target/mlx -path '*/sim*-pristine-*/prefix/mlx-overlay.toml' -printf '%h\n' | head -1)}
 [[ -f $pristine/mlx-overlay.toml ]] || {
-    echo "there is no pristine build: cargo xtask build --backend sim --pristine" >&2
+    echo "there is no pristine build: cargo xtask build --backend sim --cpu --pristine" >&2
     exit 1
 }
 

@@ -1,30 +1,61 @@
 #!/usr/bin/env bash
-# Packs every crate that is published, and checks each against crates.io's limit.
+# Publishes every crate that is published, as a dry run: packs all of them, has cargo compile each from what was packed,
+# and compares each with crates.io's limit.
+# usage: ci/packages.sh [--no-verify | list]
+#
+# --no-verify leaves the compiling out; `list` prints the crates. MLX need not be built. Needs cargo 1.90.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-limit=$((10 * 1024 * 1024))
 # What the workspace publishes: all that does not say `publish = false`.
-mapfile -t manifests < <(grep --files-without-match '^publish = false' xtask/Cargo.toml crates/*/Cargo.toml)
 packages=()
-for manifest in "${manifests[@]}"; do
+while read -r manifest; do
     packages+=("$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)")
-done
-[[ ${#packages[@]} -gt 0 ]] || { echo "no package is published" >&2; exit 1; }
+done < <(grep --files-without-match '^publish = false' xtask/Cargo.toml crates/*/Cargo.toml)
+[[ ${#packages[@]} -gt 0 ]] || { echo "error: no package is published" >&2; exit 1; }
+verify=()
+case ${1:-} in
+'') ;;
+--no-verify) verify=(--no-verify) ;;
+list)
+    printf '%s\n' "${packages[@]}"
+    exit
+    ;;
+*)
+    sed -n 's,^# usage,usage,p' "$0" >&2
+    exit 2
+    ;;
+esac
 
+version=$(cargo --version | sed 's/^cargo \([0-9.]*\).*/\1/')
+IFS=. read -r major minor _ <<<"$version"
+[[ $major -gt 1 || $minor -ge 90 ]] || {
+    echo "error: this is cargo $version, and 1.90 is the first to publish a workspace: rustup update stable, or RUSTUP_TOOLCHAIN=<a later one>" >&2
+    exit 1
+}
+
+limit=$((10 * 1024 * 1024))
 out=$PWD/target/packages
-rm -rf "$out"
-cargo package --quiet --no-verify --allow-dirty --target-dir "$out" "${packages[@]/#/--package=}"
+rm -rf "$out/package"
+DOCS_RS=1 cargo publish --quiet --workspace --dry-run --allow-dirty --target-dir "$out" ${verify[@]+"${verify[@]}"}
 status=0
 for package in "${packages[@]}"; do
-    file=$(echo "$out/package/$package"-[0-9]*.crate)
+    file=$(find "$out/package" -name "$package-[0-9]*.crate" -print -quit)
     size=$(wc -c <"$file")
     printf '%-20s %9d bytes\n' "$package" "$size"
     if [[ $size -ge $limit ]]; then
-        echo "$file is above crates.io's $limit bytes" >&2
+        echo "error: $file is above crates.io's $limit bytes" >&2
         status=1
     fi
+    manifest=$(tar -xzOf "$file" "$(basename "$file" .crate)/Cargo.toml")
+    for field in description license repository documentation readme keywords categories; do
+        grep -q "^$field = " <<<"$manifest" || {
+            echo "error: $package has no $field" >&2
+            status=1
+        }
+    done
 done
 # The build script compares with the lock: without it the package is useless.
-tar -xzOf "$out"/package/mlx-overlay-sys-[0-9]*.crate --wildcards '*/mlx.lock' | grep -q '^final_tree'
+file=$(find "$out/package" -name 'mlx-overlay-sys-[0-9]*.crate' -print -quit)
+grep -q '^final_tree' <<<"$(tar -xzOf "$file" "$(basename "$file" .crate)/mlx.lock")"
 exit $status

@@ -1,40 +1,121 @@
 #!/usr/bin/env bash
-# Builds a Python wheel of the patched tree, installs it into an environment of its own, and looks whether it is
-# patched (docs/consumers.md). usage: ci/python-wheel.sh
+# Makes a Python wheel of MLX over a build of this repository, in seconds, and prints its path: the bindings come from
+# PyPI (they are those of the pinned version), the library under them is linked from the prefix.
+# usage: ci/python-wheel.sh PREFIX PARENT [LINKER-ARGUMENT…], e.g. pip install "$(ci/python-wheel.sh PREFIX PARENT)"
 #
-# PYTHON names the interpreter. Where GitHub cannot be reached, NANOBIND names a folder with nanobind's source (the
-# sdist on PyPI has it).
+# The wheel is in a folder below PARENT, which content names: what is there is used again. Its version, 0.32.4+overlay.TREE
+# for example, is later than PyPI's 0.32.4, so that pip keeps it where a package asks for that or later. PYTHON names the
+# Python that it is for (python3). Needs llvm-objcopy 19 (OBJCOPY names another), and PyPI.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-python=${PYTHON:-python3}
-settings=$(cargo xtask env --consumer python)
-eval "$settings"
-if [[ -n ${NANOBIND:-} ]]; then
-    CMAKE_ARGS+=" -DFETCHCONTENT_SOURCE_DIR_NANOBIND=$NANOBIND"
+fail() { printf 'error: %s\n' "$1" >&2; exit 1; }
+
+[[ $# -ge 2 ]] || { sed -n 's,^# usage,usage,p' "$0" >&2; exit 2; }
+prefix=$1 parent=$2
+shift 2
+python=${PYTHON:-python3} objcopy=${OBJCOPY:-llvm-objcopy-19}
+made_by="make one with: cargo xtask build --cpu"
+[[ -f $prefix/mlx-overlay.toml ]] || fail "$prefix has no mlx-overlay.toml, so it is no prefix of a build; $made_by"
+"$python" -c 'import ensurepip, sys; assert sys.version_info >= (3, 11)' 2>/dev/null ||
+    fail "$python is not Python 3.11 or later with venv (apt-get install python3-venv); name another in PYTHON"
+command -v "$objcopy" >/dev/null ||
+    fail "$objcopy is not on PATH; install llvm-19 (apt-get install llvm-19), or name another in OBJCOPY"
+stamp() { "$python" - "$prefix/mlx-overlay.toml" "$1" <<'PY'; }
+import sys, tomllib
+value = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]
+print(*value if isinstance(value, list) else [value])
+PY
+[[ $(stamp backend) == sim || $(stamp backend) == cpu ]] ||
+    fail "$prefix is a $(stamp backend) build, and a sim or cpu one is needed; $made_by"
+[[ $(stamp cpu) == True ]] || fail "$prefix has no CPU back-end, which MLX's Python needs; $made_by"
+
+inputs=("$0" "$prefix"/mlx-overlay.toml "$prefix"/{bin,lib}/*)
+for argument in "$@"; do [[ ! -f $argument ]] || inputs+=("$argument"); done
+tag=$("$python" -c 'import sys; print(sys.implementation.cache_tag)')
+out=$parent/$({ echo "$tag" "$@"; for file in "${inputs[@]}"; do [[ ! -f $file ]] || cat "$file"; done; } | sha256sum | cut -c1-12)
+for wheel in "$out"/mlx-*.whl; do
+    [[ ! -f $wheel ]] || { echo "$wheel"; exit; }
+done
+mkdir -p "$out"
+work=$(mktemp -d "$out/wheel.XXXXXX")
+trap 'rm -rf "$work"; rmdir "$out" 2>/dev/null || true' EXIT
+
+version=$(stamp version)
+pip=("$python" -m pip)
+if ! "$python" -c 'import pip' 2>/dev/null; then
+    "$python" -m venv "$work/venv"
+    pip=("$work/venv/bin/pip")
 fi
-out=$PWD/target/mlx/env/python
-rm -rf "$out/dist"
-"$python" -m pip wheel --quiet --no-deps --wheel-dir "$out/dist" "$MLX_PYTHON_SOURCE"
-"$python" -m venv --clear "$out/venv"
-"$out/venv/bin/pip" install --quiet --disable-pip-version-check "$out"/dist/mlx-*.whl
-cd "$out"
-"$out/venv/bin/python" - <<'PY'
-import ctypes, glob, os
+"${pip[@]}" --disable-pip-version-check download --quiet --no-deps --only-binary :all: --dest "$work" \
+    "mlx==$version" >"$work/log" 2>&1 ||
+    fail "pip fetched no mlx==$version for $tag: $(grep -i '^error' "$work/log" | tail -n 1)
+PyPI has to be reachable once, or PIP_FIND_LINKS to name a folder with that wheel"
 
-import mlx.core as mx
+# The bindings load libmlx.so. It is linked from the very objects of the static library; those hide their symbols, so
+# what the bindings may ask for is made visible first. "protected": the objects were compiled to reach one another
+# directly, and still do.
+nm --defined-only --extern-only "$prefix/lib/libmlx.a" 2>/dev/null |
+    awk 'NF == 3 && $3 ~ /mlx/ { print $3 }' | sort -u >"$work/symbols"
+"$objcopy" --set-symbols-visibility="$work/symbols=protected" "$prefix/lib/libmlx.a" "$work/visible.a"
+libs=()
+for name in $(stamp static_libs); do [[ $name == mlx ]] || libs+=("-l$name"); done
+for name in $(stamp system_libs); do libs+=("-l$name"); done
+for path in $(stamp link_search); do libs+=("-L$path"); done
+"${CXX:-c++}" -shared -o "$work/libmlx.so" "$@" -Wl,--whole-archive "$work/visible.a" -Wl,--no-whole-archive \
+    -L"$prefix/lib" "${libs[@]}"
 
-library = glob.glob(os.path.join(os.path.dirname(mx.__file__), "lib", "libmlx.*"))[0]
-overlay = ctypes.CDLL(library)
-policy = (ctypes.c_int32 * 2)(-1, -1)  # kind and rows
-assert overlay.mlx_row_process_policy(policy) == 0
-assert policy[0] == 0, list(policy)
+"$python" - "$work" "$prefix" "$out" <<'PY'
+import base64, glob, hashlib, os, platform, re, sys, tomllib, zipfile
 
-w = mx.random.uniform(-1, 1, (64, 512), key=mx.random.key(1))
-x = mx.random.uniform(-1, 1, (6, 512), key=mx.random.key(2))
-q = mx.quantize(w, group_size=64, bits=4)
-product = mx.quantized_matmul(x, *q, group_size=64, bits=4)
-reference = x @ mx.dequantize(*q, group_size=64, bits=4).T
-assert mx.max(mx.abs(product - reference)).item() < 1e-3
-print(f"mlx {mx.__version__} imports; the overlay's functions are in {library}")
+work, prefix, out = sys.argv[1:]
+stamp = tomllib.load(open(f"{prefix}/mlx-overlay.toml", "rb"))
+(theirs,) = glob.glob(f"{work}/mlx-*.whl")
+label = "pristine" if stamp["pristine"] else "overlay"
+version = f"{stamp['version']}+{label}.{stamp['final_tree'][:8]}"
+_, _, python, abi, _ = os.path.basename(theirs).split("-")
+# Not manylinux: it links libraries of this system.
+tag = f"{python}-{abi}-linux_{platform.machine()}"
+
+record = []
+name = f"mlx-{version}-{tag}.whl"
+with zipfile.ZipFile(theirs) as source, zipfile.ZipFile(
+    f"{work}/{name}", "w", zipfile.ZIP_DEFLATED, compresslevel=1
+) as wheel:
+    (info,) = {path.split("/")[0] for path in source.namelist() if ".dist-info/" in path}
+
+    def put(path, data, mode=0o644):
+        entry = zipfile.ZipInfo(path)
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        entry.external_attr = (0o100000 | mode) << 16
+        wheel.writestr(entry, data)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        record.append(f"{path},sha256={digest},{len(data)}\n")
+
+    def put_file(path, file):
+        with open(file, "rb") as opened:
+            put(path, opened.read(), os.stat(file).st_mode & 0o777)
+
+    for entry in source.infolist():
+        if entry.is_dir() or entry.filename == f"{info}/RECORD":
+            continue
+        data, path = source.read(entry), entry.filename
+        if path == f"{info}/METADATA":
+            head, _, body = data.decode().partition("\n\n")
+            head = re.sub(r"(?m)^Version: .*$", f"Version: {version}", head)
+            # Packages that bring another library into the same place, as the extra `cpu` does.
+            head = re.sub(r"(?m)^Requires-Dist: mlx-.*\n", "", head)
+            data = f"{head}\n\n{body}".encode()
+        elif path == f"{info}/WHEEL":
+            data = re.sub(r"(?m)^Tag: .*$", f"Tag: {tag}", data.decode()).encode()
+        put(path.replace(info, f"mlx-{version}.dist-info", 1), data, entry.external_attr >> 16 & 0o777 or 0o644)
+    put_file("mlx/lib/libmlx.so", f"{work}/libmlx.so")
+    # Which build it is; and the kernels, and what compiles them, so that the wheel needs no prefix.
+    put_file("mlx/lib/mlx-overlay.toml", f"{prefix}/mlx-overlay.toml")
+    for file in [stamp.get("metallib"), "bin/metal-simc"]:
+        if file and os.path.isfile(f"{prefix}/{file}"):
+            put_file(f"mlx/lib/{os.path.basename(file)}", f"{prefix}/{file}")
+    record_path = f"mlx-{version}.dist-info/RECORD"
+    wheel.writestr(record_path, "".join(record) + f"{record_path},,\n")
+os.rename(f"{work}/{name}", f"{out}/{name}")
+print(f"{out}/{name}")
 PY

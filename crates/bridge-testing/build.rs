@@ -22,7 +22,12 @@ fn compile() -> Result<(), String> {
     };
     let mut build = cxx_build::bridge("src/lib.rs");
     build
-        .files(["src/faults.cpp", "src/graphs.cpp", "src/probe.cpp"])
+        .files([
+            "src/faults.cpp",
+            "src/graphs.cpp",
+            "src/mlx_c.cpp",
+            "src/probe.cpp",
+        ])
         .std(&found("CXX_STD")?)
         .warnings(true)
         .extra_warnings(true)

@@ -23,6 +23,8 @@ struct Scratch {
     toolchain: std::cell::RefCell<String>,
     /// The tree that the prefix was built from.
     tree: std::cell::Cell<&'static str>,
+    /// Whether it has the CPU back-end.
+    cpu: std::cell::Cell<bool>,
 }
 
 impl Scratch {
@@ -31,6 +33,7 @@ impl Scratch {
             dir: tempfile::tempdir().unwrap(),
             toolchain: String::new().into(),
             tree: "one".into(),
+            cpu: true.into(),
         };
         scratch.file("root/vendor/mlx/setup.py", "");
         scratch
@@ -70,6 +73,7 @@ impl Scratch {
             .with("CMAKE_TOOLCHAIN_FILE", self.toolchain.borrow().as_str());
         let stamp = Stamp {
             final_tree: self.tree.get().to_owned(),
+            cpu: self.cpu.get(),
             ..built(backend)
         };
         let overlay = Overlay {
@@ -92,7 +96,6 @@ impl Scratch {
 
 fn built(backend: Backend) -> Stamp {
     Stamp {
-        cpu: true,
         deployment_target: (backend == Backend::Metal).then(|| "26.2".to_owned()),
         ..stamp("0.32.4", "", backend)
     }
@@ -138,6 +141,7 @@ fn cmake_gets_the_package_or_the_source_with_every_input() {
             "DIR_FMT [==[/inputs/fmt]==]",
             "DIR_JSON",
             "DIR_METAL_CPP",
+            "set(MLX_OVERLAY_TREE one ",
         ],
     );
     // MLX's own tests fetch doctest, and they and its examples are on by default.
@@ -156,7 +160,11 @@ fn a_consumer_for_another_mlx_is_refused_until_it_is_accepted_by_version() {
     scratch.mlx_c("project", "0.32.4");
     has(
         &get(None).unwrap(),
-        &["MLX_DIR", "-DMLX_C_USE_SYSTEM_MLX=ON"],
+        &[
+            "MLX_DIR",
+            "-DMLX_C_USE_SYSTEM_MLX=ON",
+            "ci/mlx-c/project.cmake",
+        ],
     );
     scratch.mlx_c("project", "0.32.2");
     let refusal = get(None).unwrap_err();
@@ -251,23 +259,58 @@ fn mlx_rs_is_found_by_cargo_and_has_a_folder_of_its_own_for_kernels() {
     assert!(!linux.contains("ACCEPT"), "{linux}");
     scratch.mlx_c("mlx-sys/src/mlx-c", "0.32.2");
     let accepted = scratch.settings(Os::Linux, Backend::Sim, Consumer::MlxRs, Some("0.32.2"));
-    let script = format!("ACCEPT=0.32.2 {}/ci/mlx-rs.sh", scratch.path("root"));
+    let script = format!(
+        "#   ACCEPT=0.32.2 {}/ci/mlx-rs.sh {} test\n",
+        scratch.path("root"),
+        scratch.path("project")
+    );
     has(&accepted.unwrap(), &[&script]);
+
+    // A build without it compiles, and fails when it runs.
+    scratch.cpu.set(false);
+    let refusal = scratch.settings(Os::Linux, Backend::Sim, Consumer::MlxRs, Some("0.32.2"));
+    has(
+        &refusal.unwrap_err(),
+        &[
+            "has no CPU back-end, and mlx-rs needs one",
+            "`cargo xtask build --cpu`",
+        ],
+    );
 }
 
 #[test]
-fn python_builds_from_a_copy_and_on_the_simulated_device() {
+fn python_gets_a_wheel_over_the_library() {
+    let scratch = Scratch::new();
+    let get = || scratch.settings(Os::Linux, Backend::Sim, Consumer::Python, None);
+    let text = get().unwrap();
+    let root = scratch.path("root");
+    let arguments = format!(r"'/opt/mlx'\''s' {root}/target/mlx/env/python");
+    let install =
+        format!("#   python3 -m pip install \"$({root}/ci/python-wheel.sh {arguments})\"\n");
+    let environment = format!("#   {root}/ci/python-env.sh {arguments}\n");
+    has(&text, &[&install, &environment, "MLX_OVERLAY_PREFIX="]);
+    // Nothing is compiled, and so nothing is copied.
+    assert!(!root.join("target").exists());
+
+    scratch.cpu.set(false);
+    has(
+        &get().unwrap_err(),
+        &["has no CPU back-end, and python needs one", "--cpu`"],
+    );
+}
+
+#[test]
+fn python_on_a_mac_builds_from_a_copy_with_a_fingerprint_and_the_pins_version() {
     let scratch = Scratch::new();
     let text = scratch
-        .settings(Os::Linux, Backend::Sim, Consumer::Python, None)
+        .settings(Os::MacOs, Backend::Metal, Consumer::Python, None)
         .unwrap();
     has(
         &text,
         &[
-            "CMAKE_PROJECT_mlx_INCLUDE=",
-            "metal-simc",
-            "-DMLX_BUILD_CPU=ON",
+            "-DMLX_OVERLAY_TREE=one",
             "PYPI_RELEASE='1'",
+            "DEV_RELEASE='0'",
         ],
     );
     let copy = value(&text, "MLX_PYTHON_SOURCE");
@@ -309,7 +352,7 @@ fn printing_the_settings_again_leaves_what_they_named_alone() {
     let scratch = Scratch::new();
     let python = || {
         scratch
-            .settings(Os::Linux, Backend::Sim, Consumer::Python, None)
+            .settings(Os::MacOs, Backend::Metal, Consumer::Python, None)
             .unwrap()
     };
     let cmake = || {
@@ -326,14 +369,12 @@ fn printing_the_settings_again_leaves_what_they_named_alone() {
     assert_eq!((python(), cmake()), (first.clone(), sources));
     assert_eq!(snapshot(&env), before);
 
-    // Another back-end and another tree have a copy of their own.
-    let cpu = scratch.settings(Os::Linux, Backend::Cpu, Consumer::Python, None);
-    let cpu = value(&cpu.unwrap(), "MLX_PYTHON_SOURCE");
+    // Another tree has a copy of its own.
     scratch.file("root/vendor/mlx/setup.py", "another");
     scratch.tree.set("two");
     let two = value(&python(), "MLX_PYTHON_SOURCE");
     cmake();
-    assert!(two != cpu && two != copy && cpu != copy);
+    assert_ne!(two, copy);
     assert_eq!(
         fs_err::read_to_string(format!("{two}/setup.py")).unwrap(),
         "another"

@@ -37,6 +37,11 @@ mod bridge {
         /// Takes the policy hook away.
         fn hook_is_gone() -> Result<()>;
 
+        include!("bridge-testing/src/mlx_c.h");
+
+        /// Takes the part of mlx-c that changes MLX's default stream into the program.
+        fn link_mlx_c();
+
         include!("bridge-testing/src/probe.h");
 
         /// Names of products of several rows, of every kind that reaches a quantized kernel.

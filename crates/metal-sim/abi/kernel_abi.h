@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define MTLSIM_ABI_VERSION 1u
+#define MTLSIM_ABI_VERSION 2u
 
 enum {
   MTLSIM_BUFFER_SLOTS =
@@ -48,6 +48,16 @@ typedef struct mtlsim_dispatch {
   // Optional shadow, one byte a byte of `buffer` and as long: instrumented
   // kernels set it to 1 where they store. Null: not kept.
   uint8_t* written[MTLSIM_BUFFER_SLOTS];
+  // Optional, for checked kernels: two cells a byte of `buffer`, the last store
+  // and the last load by a threadgroup of this dispatch (msl/mtlsim/races.h).
+  uint64_t* history[MTLSIM_BUFFER_SLOTS];
+  // Optional, for checked kernels: whether nobody wrote any of these bytes.
+  int (*unwritten)(
+      const void* owner,
+      uint32_t index,
+      uint64_t offset,
+      uint64_t bytes);
+  const void* owner;
   // setThreadgroupMemoryLength, in bytes.
   uint32_t threadgroup_length[MTLSIM_THREADGROUP_SLOTS];
   uint32_t threadgroups[3]; // threadgroups per grid, rounded up
@@ -75,6 +85,12 @@ typedef enum mtlsim_fault_code {
   MTLSIM_FAULT_THREADS = 9, // more threads than the kernel or the engine takes
   MTLSIM_FAULT_CONST_WRITE =
       10, // instrumented kernels: a store through a const or constant argument
+  MTLSIM_FAULT_DIVISION = 11, // of integers, without a result
+  MTLSIM_FAULT_ENDLESS = 12, // the threadgroup took too long
+  MTLSIM_FAULT_UNDEFINED = 13, // what the language leaves undefined
+  MTLSIM_FAULT_RACE = 14, // two lanes at one address, and nothing orders them
+  MTLSIM_FAULT_UNINITIALISED = 15, // what nobody wrote decides something
+  MTLSIM_FAULT_INACTIVE = 16, // a value of a lane that takes no part
 } mtlsim_fault_code;
 
 // What one threadgroup did. The caller zeroes it; a kernel adds to the
@@ -124,6 +140,8 @@ typedef struct mtlsim_constant_use {
 typedef enum mtlsim_variant {
   MTLSIM_PLAIN = 0,
   MTLSIM_METERED = 1, // counts bytes, marks `written`, checks ranges
+  MTLSIM_CHECKED_VARIANT = 2, // the same; alignment, bounds, races, inactive lanes
+  MTLSIM_TRACKED_VARIANT = 3, // follows values that nobody wrote
 } mtlsim_variant;
 
 typedef struct mtlsim_kernel {
@@ -141,7 +159,7 @@ typedef struct mtlsim_kernel {
   uint32_t (*static_threadgroup_bytes)(void);
   // Runs the threadgroup at `position`. Returns the fault code, also put into
   // the report with its message; a threadgroup that faults is abandoned.
-  // The thread should have a handler for SIGSEGV and SIGBUS that calls
+  // The thread should have a handler for signals that calls
   // mtlsim_engine_abandon.
   int (*run)(
       const mtlsim_dispatch* dispatch,

@@ -48,6 +48,18 @@ struct mtlsim_lanes {
   unsigned char* stacks; // every lane's stack lies between these
   unsigned char* stacks_end;
 
+  // Of an engine that keeps track, else null. Checked kernels: two cells a byte
+  // of threadgroup memory, as mtlsim_dispatch::history. Tracked kernels: a byte
+  // and a quarter of a number for each byte of the stacks and of threadgroup
+  // memory (msl/mtlsim/track.h).
+  uint64_t* history;
+  unsigned char *stack_shadow, *local_shadow;
+  uint32_t *stack_origins, *local_origins;
+  // How many barriers each lane has passed that order threadgroup and device
+  // memory, of the threadgroup and of the simdgroup.
+  uint32_t passed[MTLSIM_MAX_THREADS][2];
+  uint32_t simd_passed[MTLSIM_MAX_THREADS][2];
+
   mtlsim_exchange simd, quad;
   uint32_t simd_generation[MTLSIM_MAX_THREADS / MTLSIM_SIMD_WIDTH];
   uint32_t quad_generation[MTLSIM_MAX_THREADS / 4];

@@ -67,11 +67,12 @@ set(FETCHCONTENT_SOURCE_DIR_METAL_CPP "${_metal_sim_root}/include")
 file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/metal-sim/bin")
 file(CREATE_LINK "${METAL_SIM_COMPILER}"
      "${CMAKE_BINARY_DIR}/metal-sim/bin/xcrun" SYMBOLIC)
+# CMake hands this to the shell as it is.
 set_property(
   GLOBAL
   PROPERTY
     RULE_LAUNCH_CUSTOM
-    "${CMAKE_COMMAND} -E env --modify PATH=path_list_prepend:${CMAKE_BINARY_DIR}/metal-sim/bin"
+    "\"${CMAKE_COMMAND}\" -E env --modify \"PATH=path_list_prepend:${CMAKE_BINARY_DIR}/metal-sim/bin\""
 )
 
 # Without the overlay (`cargo xtask build --pristine`) two files do not build

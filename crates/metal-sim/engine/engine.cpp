@@ -3,6 +3,7 @@
 #include "context.h"
 #include "lane_abi.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -88,9 +89,16 @@ struct mtlsim_engine {
   uint32_t guarded = 0; // stacks whose guard page is in place
   unsigned char* local = nullptr; // threadgroup memory, ending at a guard page
   size_t local_bytes = 0;
+  unsigned char* tracked = nullptr; // what is kept of stacks and local memory
 };
 
 namespace {
+
+// What a tracking engine keeps: of the stacks, of threadgroup memory, and how
+// threadgroup memory was used.
+size_t tracked_bytes(const mtlsim_engine& e) {
+  return 2 * e.reserved_bytes + (2 + 2 * sizeof(uint64_t)) * e.local_bytes;
+}
 
 constexpr uint32_t bit(uint32_t lane) {
   return 1u << (lane % MTLSIM_SIMD_WIDTH);
@@ -518,6 +526,14 @@ MTLSIM_UNTRACKED int run(
   lanes->threadgroup_bytes = threadgroup_bytes;
   memset(lanes->threadgroup_memory, 0xff, rounded);
 
+  if (e.tracked) {
+    memset(lanes->history, 0, 2 * sizeof(uint64_t) * rounded);
+    memset(lanes->local_shadow, 0xff, rounded);
+    memset(lanes->local_origins, 0, rounded);
+    memset(lanes->passed, 0, sizeof lanes->passed);
+    memset(lanes->simd_passed, 0, sizeof lanes->simd_passed);
+  }
+
   guard_stacks(e, lane_count);
   lanes->lane_count = e.live = lane_count;
   e.simdgroups = (lane_count + MTLSIM_SIMD_WIDTH - 1) / MTLSIM_SIMD_WIDTH;
@@ -595,6 +611,24 @@ mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options) {
     mtlsim_engine_destroy(e);
     return nullptr;
   }
+  if (e->options.track) {
+    e->tracked = static_cast<unsigned char*>(
+        reserve(tracked_bytes(*e), PROT_READ | PROT_WRITE));
+    if (!e->tracked) {
+      mtlsim_engine_destroy(e);
+      return nullptr;
+    }
+    auto* at = e->tracked;
+    auto take = [&](size_t bytes) {
+      at += bytes;
+      return at - bytes;
+    };
+    l.stack_shadow = take(e->reserved_bytes);
+    l.stack_origins = reinterpret_cast<uint32_t*>(take(e->reserved_bytes));
+    l.local_shadow = take(e->local_bytes);
+    l.local_origins = reinterpret_cast<uint32_t*>(take(e->local_bytes));
+    l.history = reinterpret_cast<uint64_t*>(take(0));
+  }
   l.zeros_bytes = kZeros;
   l.reduction = e->options.reduction;
   l.stacks = e->reserved;
@@ -613,6 +647,8 @@ void mtlsim_engine_destroy(mtlsim_engine* e) {
     munmap(e->reserved, e->reserved_bytes);
   if (e->local)
     munmap(e->local, e->local_bytes + e->page);
+  if (e->tracked)
+    munmap(e->tracked, tracked_bytes(*e));
   if (e->lanes.unbound)
     munmap(e->lanes.unbound, mtlsim_lanes::kUnboundBytes * MTLSIM_BUFFER_SLOTS);
   if (e->lanes.zeros)
@@ -620,8 +656,64 @@ void mtlsim_engine_destroy(mtlsim_engine* e) {
   delete e;
 }
 
-void mtlsim_engine_abandon(mtlsim_engine* engine, const void* address) {
-  trap(&engine->lanes, address);
+void mtlsim_engine_abandon(
+    mtlsim_engine* engine,
+    int signal,
+    [[maybe_unused]] int code,
+    const void* address) {
+  auto& e = *engine;
+  auto fault = [&](mtlsim_fault_code fault, const char* text) {
+    write_fault(e, fault, -1, 0, text);
+  };
+#ifdef SI_KERNEL
+  // The processor tells no address.
+  if (signal == SIGSEGV && code == SI_KERNEL && !address)
+    fault(
+        MTLSIM_FAULT_OUT_OF_RANGE,
+        "access to an address that is not aligned for its type, or that no memory can have");
+#endif
+  if (signal == SIGFPE)
+    // Kernels look for zero themselves.
+    fault(
+        MTLSIM_FAULT_DIVISION,
+        "integer division whose quotient its type does not hold: by zero, or of the least number by -1");
+  else if (signal == SIGILL || signal == SIGTRAP)
+    fault(
+        MTLSIM_FAULT_UNDEFINED,
+        "the kernel came to a place that nothing leads to: the end of a function that must return a value, or, if checked, past the bounds of a local array");
+  else
+    explain(e, address);
+  stop(e, current_context(e));
+}
+
+void mtlsim_engine_give_up(mtlsim_engine* engine, double seconds) {
+  auto& e = *engine;
+  char text[400];
+  const mtlsim_site* site = nullptr;
+  for (uint32_t lane = 0; lane < e.lanes.lane_count && !site; ++lane)
+    site = e.waits_at[lane];
+  int length = snprintf(
+      text,
+      sizeof text,
+      "the threadgroup has run for %.3g s without an end (MTL_SIM_WATCHDOG)",
+      seconds);
+  if (site)
+    snprintf(
+        text + length,
+        sizeof text - size_t(length),
+        "; other lanes wait at %s, %s:%u",
+        site->call,
+        site->file,
+        site->line);
+  write_fault(e, MTLSIM_FAULT_ENDLESS, -1, 0, text);
+  stop(e, current_context(e));
+}
+
+int mtlsim_engine_in_lane(
+    const mtlsim_engine* engine,
+    const void* stack_pointer) {
+  auto at = static_cast<const unsigned char*>(stack_pointer);
+  return at >= engine->lanes.stacks && at < engine->lanes.stacks_end;
 }
 
 int mtlsim_reduction_from_name(const char* name) {

@@ -31,17 +31,32 @@ typedef struct mtlsim_engine_options {
   uint32_t threadgroup_limit; // bytes of threadgroup memory that a threadgroup
                               // may have; 0: 32768
   uint32_t stack_bytes; // of one lane; 0: 256 KiB (reserved, not touched)
+  uint32_t track; // 1: for checked and tracked kernels (lane_abi.h)
 } mtlsim_engine_options;
 
 // Null where memory cannot be reserved.
 mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options);
 void mtlsim_engine_destroy(mtlsim_engine* engine);
 
-// For a handler of SIGSEGV and SIGBUS (SA_SIGINFO | SA_ONSTACK | SA_NODEFER, on
-// an alternate stack) of a thread that is inside mtlsim_kernel::run with this
-// engine: explains the address in the report and makes `run` return its fault.
+// For a handler (SA_SIGINFO | SA_ONSTACK | SA_NODEFER, on an alternate stack) of
+// a thread that is inside mtlsim_kernel::run with this engine: explains the
+// signal in the report and makes `run` return its fault. `code` and `address`
+// are si_code and si_addr of SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGTRAP.
 // Does not return.
-void mtlsim_engine_abandon(mtlsim_engine* engine, const void* address);
+void mtlsim_engine_abandon(
+    mtlsim_engine* engine,
+    int signal,
+    int code,
+    const void* address);
+
+// The same for a threadgroup that has run for so many seconds.
+void mtlsim_engine_give_up(mtlsim_engine* engine, double seconds);
+
+// Whether a lane was running when the stack pointer was this. If none was,
+// `run` itself was, and cannot be abandoned.
+int mtlsim_engine_in_lane(
+    const mtlsim_engine* engine,
+    const void* stack_pointer);
 
 // The value of MTL_SIM_SIMD_SUM (butterfly, neighbours, sequential), or -1
 // where the text is none of these.

@@ -29,6 +29,12 @@
 //   MTL_SIM_SHUFFLE   none: a seed; dispatches that no barrier, fence or event
 //                     orders run in a random order, and so do threadgroups
 //   MTL_SIM_METER     0: count bytes by buffer, check every access (slower)
+//   MTL_SIM_CHECK     0: access: kernels are compiled to find races, misaligned
+//                     accesses, arrays out of bounds, reads of inactive lanes
+//                     and of unwritten outputs; init: to find what depends on
+//                     values that nobody wrote (README.md: what each costs)
+//   MTL_SIM_WATCHDOG  60: a threadgroup that has not ended after so many
+//                     seconds of processor time is a fault, 0 for no limit
 //
 // What a detector finds makes the command buffer fail, as a fault of a GPU
 // does: MLX throws "Command buffer execution failed" with the reason.

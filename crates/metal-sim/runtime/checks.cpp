@@ -77,6 +77,7 @@ std::optional<Fault> check_output(
     region.written = hole.value_or(region.length());
     return std::nullopt;
   }
+  region.has_hole = true;
   return invalid(
       subject(dispatch, argument) + " is unwritten at byte " +
       std::to_string(*hole) + " of " + std::to_string(region.length()));
@@ -137,6 +138,19 @@ std::optional<Fault> check_after(const Dispatch& dispatch) {
               subject(dispatch, argument) + " was left by a store: byte " +
               std::to_string(*at) + " of " +
               std::to_string(binding.region->length()));
+        }
+        return std::nullopt;
+      });
+}
+
+void note_data(const Dispatch& dispatch) {
+  for_each_buffer(
+      dispatch,
+      [&](const mtlsim_argument& argument,
+          const Binding& binding) -> std::optional<Fault> {
+        if (!argument.is_const && binding.kind == Binding::Kind::Buffer &&
+            !binding.region->freed()) {
+          binding.region->take_as_written();
         }
         return std::nullopt;
       });

@@ -190,7 +190,13 @@ std::optional<Fault> CommandBufferObject::run(
     *seed += id;
   }
   auto queue_id = static_cast<CommandQueueObject*>(queue.get())->id;
-  for (auto* dispatch : order(encoders, seed)) {
+  auto ordered = order(encoders, seed);
+  if (done.empty() && options().unwritten && options().run) {
+    for (auto* dispatch : ordered) {
+      note_data(*dispatch);
+    }
+  }
+  for (auto* dispatch : ordered) {
     Outcome outcome;
     note_use(*dispatch);
     outcome.fault = check_before(*dispatch);

@@ -144,9 +144,10 @@ Library* Device::newLibrary(const NS::String* path, NS::Error** error) {
 
 Library* Device::newLibrary(
     const NS::String* source,
-    const CompileOptions*,
+    const CompileOptions* options,
     NS::Error** error) {
-  return compile_library(text_of(source), error);
+  auto version = options ? options->languageVersion() : MTL::LanguageVersion4_0;
+  return compile_library(text_of(source), version, error);
 }
 
 ComputePipelineState* Device::newComputePipelineState(

@@ -58,11 +58,26 @@ mtlsim_engine* Engines::make() {
   wanted.schedule = o.shuffle && *o.shuffle % 2 ? MTLSIM_SCHEDULE_REVERSE
                                                 : MTLSIM_SCHEDULE_FORWARD;
   wanted.threadgroup_limit = o.threadgroup_memory;
+  if (o.check != Check::Nothing) {
+    wanted.track = 1;
+    // Room for the gaps between arrays: what the arrays need is checked before.
+    wanted.threadgroup_limit = 2 * o.threadgroup_memory;
+  }
   auto* engine = mtlsim_engine_create(&wanted);
   if (!engine) {
     misuse("no memory for the lanes of a threadgroup");
   }
   return engine;
+}
+
+int unwritten(
+    const void* owner,
+    std::uint32_t index,
+    std::uint64_t offset,
+    std::uint64_t bytes) {
+  auto& binding = static_cast<const Dispatch*>(owner)->bindings[index];
+  auto from = binding.offset + offset;
+  return binding.region->unwritten(from, from + bytes, bytes).has_value();
 }
 
 mtlsim_dispatch arguments_of(const Dispatch& dispatch) {
@@ -74,6 +89,16 @@ mtlsim_dispatch arguments_of(const Dispatch& dispatch) {
     if (options().meter && binding.kind == Binding::Kind::Buffer) {
       arguments.written[i] = binding.region->stores() + binding.offset;
     }
+    if (options().check == Check::Access &&
+        binding.kind == Binding::Kind::Buffer) {
+      binding.region->forget_history();
+      arguments.history[i] =
+          binding.region->history() + Region::cells * binding.offset;
+    }
+  }
+  if (options().unwritten) {
+    arguments.unwritten = unwritten;
+    arguments.owner = &dispatch;
   }
   for (std::size_t i = 0; i < 3; i++) {
     arguments.threadgroups[i] = dispatch.threadgroups[i];
@@ -87,6 +112,19 @@ mtlsim_dispatch arguments_of(const Dispatch& dispatch) {
   arguments.constant_count = static_cast<std::uint32_t>(constants.size());
   arguments.constants = constants.data();
   return arguments;
+}
+
+// Whether a lane had started.
+bool names_lane(const mtlsim_report& report) {
+  switch (report.fault) {
+    case MTLSIM_FAULT_SHORT_ARGUMENT:
+    case MTLSIM_FAULT_CONSTANT_TYPE:
+    case MTLSIM_FAULT_THREADGROUP_MEMORY:
+    case MTLSIM_FAULT_THREADS:
+      return false;
+    default:
+      return true;
+  }
 }
 
 struct Job {
@@ -145,7 +183,9 @@ struct Job {
     Fault fault;
     fault.text = dispatch.state().name + ", threadgroup (" +
         std::to_string(at[0]) + ", " + std::to_string(at[1]) + ", " +
-        std::to_string(at[2]) + "): " + report.message;
+        std::to_string(at[2]) + ")" +
+        (names_lane(report) ? ", lane " + std::to_string(report.lane) : "") +
+        ": " + report.message;
     if (address) {
       fault.code = MTL::CommandBufferErrorPageFault;
       if (was_freed(reinterpret_cast<std::uintptr_t>(address))) {

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <signal.h>
+#include <time.h>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include <Metal/Metal.hpp>
@@ -16,8 +19,9 @@ struct Fault {
   std::string text;
 };
 
-// Turns a memory fault of the kernel that runs on this thread into a fault of
-// its engine. One of these lives on the stack of every thread that runs
+// Turns what would end the process into a fault of the engine whose kernel runs
+// on this thread: a bad address, a division without a result, a threadgroup that
+// does not end. One of these lives on the stack of every thread that runs
 // kernels.
 class FaultTrap {
  public:
@@ -26,15 +30,16 @@ class FaultTrap {
   FaultTrap(const FaultTrap&) = delete;
   FaultTrap& operator=(const FaultTrap&) = delete;
 
-  // From here to disarm() a memory fault is the engine's.
+  // From here to disarm() a fault is the engine's.
   void arm(mtlsim_engine* engine) {
     address_ = nullptr;
+    runs_ = runs_ + 1;
     engine_ = engine;
   }
   void disarm() {
     engine_ = nullptr;
   }
-  // Of the fault since it was last armed, else null.
+  // Of the memory fault since it was last armed, else null.
   const void* address() const {
     return address_;
   }
@@ -43,13 +48,24 @@ class FaultTrap {
   static void install();
   static void handle(int signal, siginfo_t* info, void* context);
   static void abandon();
+  bool is_late(void* context);
+  void start_watchdog();
 
   static thread_local FaultTrap* current_;
 
   mtlsim_engine* volatile engine_{nullptr};
   void* volatile address_{nullptr};
+  volatile int signal_{0};
+  volatile int code_{0};
   void* stack_{nullptr};
   stack_t previous_stack_{};
+
+  // The watchdog ticks in processor time of the thread, so that a busy machine
+  // is no endless loop.
+  std::optional<timer_t> watchdog_;
+  volatile std::uint64_t runs_{0}; // threadgroups
+  std::uint64_t seen_{0}; // runs_ at the last tick
+  int ticks_{0}; // since then
 };
 
 } // namespace metalsim

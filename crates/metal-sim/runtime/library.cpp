@@ -89,10 +89,16 @@ MTL::Library* open_library(const std::string& path, NS::Error** error) {
   return new LibraryObject(std::move(container));
 }
 
-// Of the options only the source counts: arithmetic here never uses the
-// freedom that a faster math mode gives.
-MTL::Library* compile_library(const std::string& source, NS::Error** error) {
-  auto answer = ask_compiler({"library", "--source", "-"}, source);
+// Of the options only the language version counts: arithmetic here never uses
+// the freedom that a faster math mode gives.
+MTL::Library* compile_library(
+    const std::string& source,
+    MTL::LanguageVersion version,
+    NS::Error** error) {
+  auto number =
+      std::to_string(version >> 16) + "." + std::to_string(version & 0xffff);
+  auto answer = ask_compiler(
+      {"library", "--source", "-", "--language-version", number}, source);
   if (answer.status != 0) {
     set_error(error, 3, answer.message);
     return nullptr;

@@ -79,6 +79,9 @@ class CompileOptionsObject final : public MTL::CompileOptions {
 class LinkedFunctionsObject final : public MTL::LinkedFunctions {};
 
 MTL::Library* open_library(const std::string& path, NS::Error** error);
-MTL::Library* compile_library(const std::string& source, NS::Error** error);
+MTL::Library* compile_library(
+    const std::string& source,
+    MTL::LanguageVersion version,
+    NS::Error** error);
 
 } // namespace metalsim

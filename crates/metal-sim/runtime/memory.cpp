@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 
+#include "runtime/misuse.h"
 #include "runtime/options.h"
 
 namespace metalsim {
@@ -171,6 +172,9 @@ Region::~Region() {
     }
   }
   delete[] stores_.load();
+  if (auto* cells = history_.load()) {
+    ::munmap(cells, history_bytes());
+  }
 }
 
 void Region::free() {
@@ -194,12 +198,66 @@ std::uint8_t* Region::stores() {
   return shadow;
 }
 
+std::uint64_t* Region::history() {
+  auto* cells = history_.load(std::memory_order_acquire);
+  if (!cells) {
+    void* made = ::mmap(
+        nullptr,
+        history_bytes(),
+        PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+        -1,
+        0);
+    if (made == MAP_FAILED) {
+      misuse("no memory for the history of a buffer");
+    }
+    if (history_.compare_exchange_strong(
+            cells, static_cast<std::uint64_t*>(made))) {
+      return static_cast<std::uint64_t*>(made);
+    }
+    ::munmap(made, history_bytes());
+  }
+  return cells;
+}
+
+void Region::forget_history() {
+  if (auto* cells = history_.load(std::memory_order_acquire)) {
+    ::madvise(cells, history_bytes(), MADV_DONTNEED);
+  }
+}
+
+std::size_t Region::history_bytes() const {
+  return std::max<std::size_t>(length_, 1) * cells * sizeof(std::uint64_t);
+}
+
 bool Region::untouched(std::size_t offset) const {
   auto* shadow = stores_.load(std::memory_order_acquire);
   auto lane = poison(id_, offset / 8);
   return data_[offset] ==
       reinterpret_cast<const std::byte*>(&lane)[offset % 8] &&
       !(shadow && shadow[offset]);
+}
+
+void Region::take_as_written() {
+  if (kind_ == Kind::Foreign || has_hole) {
+    return;
+  }
+  const auto known = written.load(std::memory_order_acquire);
+  auto end = length_;
+  while (end > known && untouched(end - 1)) {
+    end--;
+    // Eight bytes at once, as long as all of them are poison.
+    while (end % 8 == 0 && end >= known + 8 && !stores_.load()) {
+      auto lane = poison(id_, end / 8 - 1);
+      if (std::memcmp(data_ + end - 8, &lane, 8) != 0) {
+        break;
+      }
+      end -= 8;
+    }
+  }
+  if (end > known) {
+    written = end;
+  }
 }
 
 bool Region::untouched_from(std::size_t from) const {

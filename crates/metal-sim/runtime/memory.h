@@ -50,6 +50,10 @@ class Region : public std::enable_shared_from_this<Region> {
   std::optional<std::size_t>
   unwritten(std::size_t from, std::size_t to, std::size_t element) const;
 
+  // Counts as written what lies before the last byte that somebody wrote,
+  // unless a kernel left a hole in the region.
+  void take_as_written();
+
   // Whether nothing from `from` to the end was written.
   bool untouched_from(std::size_t from) const;
 
@@ -60,8 +64,16 @@ class Region : public std::enable_shared_from_this<Region> {
   // One byte a byte: 1 where an instrumented kernel stored. Made on request.
   std::uint8_t* stores();
 
+  // For checked kernels, so many cells a byte (mtlsim_dispatch::history). Made on
+  // request.
+  static constexpr std::size_t cells = 2;
+  std::uint64_t* history();
+  void forget_history();
+
   // What lies before this offset counts as written: there is no way back.
   std::atomic<std::size_t> written{0};
+  // Set once a kernel's output was found unwritten in part.
+  std::atomic<bool> has_hole{false};
   // Set once a kernel has had the region as an output.
   std::atomic<bool> output{false};
 
@@ -69,6 +81,7 @@ class Region : public std::enable_shared_from_this<Region> {
   Region(Kind kind, std::byte* data, std::size_t length);
 
   bool untouched(std::size_t offset) const;
+  std::size_t history_bytes() const;
 
   const Kind kind_;
   std::byte* const data_;
@@ -78,6 +91,7 @@ class Region : public std::enable_shared_from_this<Region> {
   std::size_t pages_length_{0};
   std::atomic<bool> freed_{false};
   std::atomic<std::uint8_t*> stores_{nullptr};
+  std::atomic<std::uint64_t*> history_{nullptr};
 };
 
 // Whether the address belongs to a buffer that was freed, or lies close to it.

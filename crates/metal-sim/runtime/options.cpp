@@ -146,6 +146,17 @@ const std::map<std::string, Setting, std::less<>>& settings() {
         [](auto& o, auto v) { return parse(v, o.shuffle.emplace()); }}},
       {"MTL_SIM_METER",
        {"0 or 1", [](auto& o, auto v) { return parse_bool(v, o.meter); }}},
+      {"MTL_SIM_CHECK",
+       {"0, access or init",
+        [](auto& o, auto v) {
+          o.check = v == "access" ? Check::Access
+              : v == "init"       ? Check::Init
+                                  : Check::Nothing;
+          return v == "0" || o.check != Check::Nothing;
+        }}},
+      {"MTL_SIM_WATCHDOG",
+       {"a number of seconds, 0 for no limit",
+        [](auto& o, auto v) { return parse(v, o.watchdog); }}},
   };
   return *all;
 }
@@ -185,6 +196,12 @@ Options read_options(const std::map<std::string, std::string>& configured) {
     if (!value.empty() && !setting.set(made, value)) {
       throw std::invalid_argument(complaint(name, value, setting));
     }
+  }
+  if (made.meter && made.check == Check::Init) {
+    throw std::invalid_argument(
+        "MTL_SIM_METER=\"1\" with MTL_SIM_CHECK=\"init\": kernels that follow "
+        "values count no bytes; set one of the two, or MTL_SIM_CHECK=access, "
+        "which counts");
   }
   return made;
 }

@@ -14,6 +14,9 @@ struct Version {
   auto operator<=>(const Version&) const = default;
 };
 
+// What kernels are compiled to look for.
+enum class Check { Nothing, Access, Init };
+
 struct Options {
   std::string arch{"applegpu_g15d"};
   Version os{26, 0};
@@ -31,6 +34,8 @@ struct Options {
   bool run{true};
   std::optional<std::uint64_t> shuffle;
   bool meter{false};
+  Check check{Check::Nothing};
+  std::uint32_t watchdog{60};
 };
 
 // Freezes the settings at the first call. Throws std::invalid_argument, which

@@ -1,7 +1,12 @@
 #include "runtime/pipeline.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 
 #include "runtime/compiler.h"
@@ -12,11 +17,69 @@
 namespace metalsim {
 namespace {
 
-// Kernels are never unloaded: at the end of the process one may still run.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& path)
+      : descriptor_(::open(
+            path.c_str(),
+            O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
+  ~OpenFile() {
+    if (descriptor_ >= 0) {
+      ::close(descriptor_);
+    }
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  int descriptor() const {
+    return descriptor_;
+  }
+
+ private:
+  const int descriptor_;
+};
+
+// What lets another user change the file, empty if nothing does.
+std::string risk_of(int descriptor) {
+  struct stat file {};
+  if (descriptor < 0 || ::fstat(descriptor, &file) != 0) {
+    return std::strerror(errno);
+  }
+  if (!S_ISREG(file.st_mode)) {
+    return "it is no regular file";
+  }
+  if (file.st_uid != ::geteuid() && file.st_uid != 0) {
+    return "it belongs to user " + std::to_string(file.st_uid);
+  }
+  if (file.st_mode & (S_IWGRP | S_IWOTH)) {
+    return "other users can write it";
+  }
+  return "";
+}
+
+// A name of the open file that is new to dlopen: descriptors' numbers come
+// back, and dlopen knows a library again by its name.
+std::string fresh_name(int descriptor) {
+  static std::atomic<std::uint32_t> next{0};
+  std::string name = "/proc/self/";
+  for (auto n = next++; n != 0; n /= 2) {
+    name += n % 2 ? "./" : "/";
+  }
+  return name + "fd/" + std::to_string(descriptor);
+}
+
+// Loads the file that was checked, whatever has its path by then. Kernels are
+// never unloaded: at the end of the process one may still run.
 const mtlsim_kernel* load_kernel(const std::string& path, std::string& error) {
-  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  OpenFile file(path);
+  if (auto risk = risk_of(file.descriptor()); !risk.empty()) {
+    error = path + " is not loaded: " + risk;
+    return nullptr;
+  }
+  void* handle = ::dlopen(
+      fresh_name(file.descriptor()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
-    error = ::dlerror();
+    error = path + " cannot be loaded: " + ::dlerror();
     return nullptr;
   }
   auto* kernel =
@@ -33,6 +96,17 @@ const mtlsim_kernel* load_kernel(const std::string& path, std::string& error) {
     return nullptr;
   }
   return kernel;
+}
+
+const char* variant() {
+  switch (options().check) {
+    case Check::Access:
+      return "checked";
+    case Check::Init:
+      return "tracked";
+    default:
+      return options().meter ? "metered" : "plain";
+  }
 }
 
 } // namespace
@@ -69,7 +143,7 @@ MTL::ComputePipelineState* make_pipeline(
        "--name",
        wanted.name,
        "--variant",
-       options().meter ? "metered" : "plain"});
+       variant()});
   if (answer.status != 0) {
     set_error(error, 3, answer.message);
     return nullptr;
@@ -78,6 +152,14 @@ MTL::ComputePipelineState* make_pipeline(
   auto* kernel = load_kernel(answer.path, reason);
   if (!kernel) {
     set_error(error, 3, reason);
+    return nullptr;
+  }
+  if (kernel->host_name != wanted.name) {
+    set_error(
+        error,
+        3,
+        answer.path + " holds the kernel " + kernel->host_name +
+            ", expected " + wanted.name);
     return nullptr;
   }
   auto used = kernel->static_threadgroup_bytes();

@@ -1,31 +1,237 @@
-//! Files that several processes may make at once: each is written elsewhere
-//! and renamed into place, so that a reader sees all of it or nothing.
+//! What is kept of earlier runs. Shared objects of the cache become part of the programs that use the device, so the
+//! cache is a folder that only its user can write, and nothing in it is used before its content was compared with the
+//! sum in its name. Several processes may fill it at once: a file is written elsewhere and renamed into place.
 
-use std::env;
+use std::fs::{File, Metadata, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
 
-/// Where compiled kernels are kept: `MTL_SIM_CACHE`, else `metal-sim` in the
-/// user's cache folder, else in the temporary one.
+/// Names the folder that compiled kernels are kept in.
+const SETTING: &str = "MTL_SIM_CACHE";
+const GROUP_AND_OTHERS_WRITE: u32 = 0o022;
+const GROUP_WRITE: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+
+/// Where compiled kernels are kept: `MTL_SIM_CACHE`, else `metal-sim` in the user's cache folder. If that cannot be
+/// used, a folder of the user's own in the temporary folder.
 pub fn default_folder() -> PathBuf {
-    folder_in(|name| {
-        env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
+    let set = |name: &str| env::var_os(name).map(PathBuf::from);
+    let folder = folder_in(set);
+    if is_set(set, SETTING).is_some() || prepare(&folder).is_ok() {
+        return folder;
+    }
+    temporary()
+}
+
+/// The first choice in an environment whose variables are `set` so. Whether it can be used is not looked at.
+pub fn folder_in(set: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    // A relative path would be another folder for each program.
+    let absolute = |name| is_set(&set, name).filter(|path| path.is_absolute());
+    is_set(&set, SETTING).unwrap_or_else(|| {
+        absolute("XDG_CACHE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+            .map_or_else(temporary, |caches| caches.join("metal-sim"))
     })
 }
 
-/// The same in an environment whose variables are `set` so.
-pub fn folder_in(set: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
-    set("MTL_SIM_CACHE").unwrap_or_else(|| {
-        set("XDG_CACHE_HOME")
-            .or_else(|| set("HOME").map(|home| home.join(".cache")))
-            .unwrap_or_else(env::temp_dir)
-            .join("metal-sim")
+fn is_set(set: impl Fn(&str) -> Option<PathBuf>, name: &str) -> Option<PathBuf> {
+    set(name).filter(|value| !value.as_os_str().is_empty())
+}
+
+/// A name that each user has for himself. Who owns the folder is checked as everywhere.
+fn temporary() -> PathBuf {
+    env::temp_dir().join(format!("metal-sim-{}", geteuid().as_raw()))
+}
+
+/// Makes the folder of the cache, or checks the one that is there. Returns its path without links.
+pub(crate) fn prepare(folder: &Path) -> Result<PathBuf, Error> {
+    let unusable = |reason: String| Error::Cache {
+        folder: folder.to_owned(),
+        reason,
+    };
+    let real = usable(folder).map_err(unusable)?;
+    for above in real.ancestors().skip(1) {
+        let metadata = fs::metadata(above).map_err(|error| unusable(error.to_string()))?;
+        let me = (geteuid().as_raw(), getegid().as_raw());
+        let user = Some(metadata.uid()).filter(|&id| is_a_user(id));
+        let owner = (user.unwrap_or(0), metadata.gid());
+        if let Some(risk) = risk_above(owner, metadata.mode(), me) {
+            return Err(unusable(format!(
+                "{risk} can replace what lies in {}",
+                above.display()
+            )));
+        }
+    }
+    Ok(real)
+}
+
+/// Who but this user and root can put another folder in the place of ours: in a sticky folder, only its owner. Users and
+/// groups are numbers, first the user.
+fn risk_above(owner: (u32, u32), mode: u32, me: (u32, u32)) -> Option<String> {
+    let writable = |bits: u32| mode & bits != 0 && mode & STICKY == 0;
+    // By convention the group of a user's own has his number.
+    let own_group = owner.1 == 0 || (owner.1 == me.1 && me.1 == me.0);
+    if owner.0 != me.0 && owner.0 != 0 {
+        Some(format!("user {}", owner.0))
+    } else if writable(OTHERS_WRITE) {
+        Some("every user".to_owned())
+    } else if writable(GROUP_WRITE) && !own_group {
+        Some(format!("group {}", owner.1))
+    } else {
+        None
+    }
+}
+
+/// In a user namespace (a container, a sandbox), folders of users that it does not know have an owner nobody can be.
+fn is_a_user(id: u32) -> bool {
+    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else {
+        return true;
+    };
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        match (numbers.next(), numbers.nth(1)) {
+            (Some(Ok(first)), Some(Ok(count))) => (first..first + count).contains(&id.into()),
+            _ => true,
+        }
     })
+}
+
+fn usable(folder: &Path) -> Result<PathBuf, String> {
+    let text = |error: io::Error| error.to_string();
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(text)?;
+    // The link itself, if it is one: who owns it can lead it elsewhere later.
+    for metadata in [fs::symlink_metadata(folder), fs::metadata(folder)] {
+        let metadata = metadata.map_err(text)?;
+        if !is_trusted(&metadata) {
+            return Err(format!("it belongs to user {}", metadata.uid()));
+        }
+        if metadata.is_dir() && metadata.mode() & GROUP_AND_OTHERS_WRITE != 0 {
+            if metadata.uid() != geteuid().as_raw() || metadata.mode() & STICKY != 0 {
+                return Err("other users can write in it".to_owned());
+            }
+            fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(text)?;
+        }
+    }
+    fs::canonicalize(folder).map_err(text)
+}
+
+/// Root can do anything anyway; its folder may hold kernels for all users.
+fn is_trusted(metadata: &Metadata) -> bool {
+    metadata.uid() == geteuid().as_raw() || metadata.uid() == 0
+}
+
+/// One file of the cache: `<kind>/<key>-<sum of its content>.<extension>`, the key's first two digits a folder.
+#[derive(Debug)]
+pub(crate) struct Entry<'c> {
+    cache: &'c Path,
+    folder: PathBuf,
+    key: String,
+    extension: &'static str,
+}
+
+impl<'c> Entry<'c> {
+    pub(crate) fn new(
+        cache: &'c Path,
+        kind: &str,
+        key: &str,
+        extension: &'static str,
+    ) -> Entry<'c> {
+        let (first, rest) = key.split_at(2);
+        Entry {
+            cache,
+            folder: cache.join(kind).join(first),
+            key: rest.to_owned(),
+            extension,
+        }
+    }
+
+    /// The file, if there is one whose content is what its name says. Others are removed, unless they cannot be read
+    /// just now: another process may be about to load them.
+    fn find(&self) -> Option<PathBuf> {
+        for file in fs::read_dir(&self.folder).ok()?.filter_map(Result::ok) {
+            let name = file.file_name();
+            let sum = name.to_str().and_then(|name| {
+                let rest = name.strip_prefix(&self.key)?.strip_prefix('-')?;
+                rest.strip_suffix(self.extension)?.strip_suffix('.')
+            });
+            let Some(sum) = sum else { continue };
+            let path = file.path();
+            match contents(&path) {
+                Ok(Some(bytes)) if self.sum(&bytes) == sum => return Some(path),
+                // If it cannot be removed, the new one takes its place.
+                Ok(_) => drop(fs::remove_file(&path)),
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    /// The file, made by `fill` if it is not there. Of two processes that make it, each ends with a whole one.
+    pub(crate) fn find_or_make(
+        &self,
+        fill: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<PathBuf, Error> {
+        if let Some(path) = self.find() {
+            return Ok(path);
+        }
+        let scratch = scratch(self.cache)?;
+        let made = scratch.path().join("made");
+        fill(&made)?;
+        let name = format!(
+            "{}-{}.{}",
+            self.key,
+            self.sum(&fs_err::read(&made)?),
+            self.extension
+        );
+        let target = self.folder.join(name);
+        place(&made, &target)?;
+        Ok(target)
+    }
+
+    /// Of the key as well: the content of one entry under the name of another is wrong.
+    fn sum(&self, bytes: &[u8]) -> String {
+        let mut hash = Sha256::new_with_prefix(&self.key);
+        hash.update([0]);
+        hash.update(bytes);
+        short_hex(hash)
+    }
+}
+
+/// What a file holds; none if it is no file, or if another user can have written it.
+fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path);
+    let mut file: File = match opened {
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Ok(None),
+        opened => opened?,
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file()
+        || !is_trusted(&metadata)
+        || metadata.mode() & GROUP_AND_OTHERS_WRITE != 0
+    {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// The first 24 hex digits of a hash.
@@ -45,20 +251,12 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     Ok(fs_err::write(path, bytes)?)
 }
 
-/// Lets `fill` write a folder beside `target` and renames it there. Another
-/// process that was faster wins; both made the same.
-pub(crate) fn publish_folder(
-    cache: &Path,
-    target: &Path,
-    fill: impl FnOnce(&Path) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let temporary = scratch(cache)?;
-    let made = temporary.path().join("made");
-    fill(&made)?;
-    match fs_err::rename(&made, target) {
-        Err(_) if target.is_dir() => Ok(()),
-        result => Ok(result?),
+/// Has a file of the cache hold `bytes`, whatever it held.
+pub(crate) fn keep(cache: &Path, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    if contents(path).is_ok_and(|there| there.as_deref() == Some(bytes)) {
+        return Ok(());
     }
+    publish_file(cache, path, |made| Ok(fs_err::write(made, bytes)?))
 }
 
 /// Lets `fill` write a file and renames it to `target`.
@@ -67,17 +265,201 @@ pub(crate) fn publish_file(
     target: &Path,
     fill: impl FnOnce(&Path) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let temporary = scratch(cache)?;
-    let made = temporary.path().join("made");
+    let scratch = scratch(cache)?;
+    let made = scratch.path().join("made");
     fill(&made)?;
-    if let Some(parent) = target.parent() {
-        fs_err::create_dir_all(parent)?;
+    place(&made, target)
+}
+
+fn place(made: &Path, target: &Path) -> Result<(), Error> {
+    // Whatever the umask is.
+    fs_err::set_permissions(made, Permissions::from_mode(0o600))?;
+    if let Some(folder) = target.parent() {
+        usable(folder).map_err(|reason| Error::Cache {
+            folder: folder.to_owned(),
+            reason,
+        })?;
     }
-    Ok(fs_err::rename(&made, target)?)
+    Ok(fs_err::rename(made, target)?)
 }
 
 /// A folder in the cache that goes when dropped.
 pub(crate) fn scratch(cache: &Path) -> Result<tempfile::TempDir, Error> {
-    fs_err::create_dir_all(cache)?;
-    Ok(tempfile::Builder::new().prefix("tmp-").tempdir_in(cache)?)
+    tempfile::Builder::new()
+        .prefix("tmp-")
+        .tempdir_in(cache)
+        .map_err(|error| Error::Cache {
+            folder: cache.to_owned(),
+            reason: error.to_string(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, lchown, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    const NOBODY: u32 = 65_534;
+
+    fn cache() -> (tempfile::TempDir, PathBuf) {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = prepare(&scratch.path().join("a/cache")).unwrap();
+        (scratch, folder)
+    }
+
+    fn reason(folder: &Path) -> String {
+        prepare(folder).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn its_folder_is_the_users_own() {
+        let (scratch, folder) = cache();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700);
+        // Others can no longer write in a folder of ours.
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        prepare(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o700);
+
+        let open = scratch.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        let found = reason(&open.join("cache"));
+        assert!(found.contains("every user can replace"), "{found}");
+        assert!(found.contains(SETTING), "{found}");
+        let found = reason(&env::temp_dir());
+        assert!(found.contains("other users can write"), "{found}");
+        let found = reason(Path::new("/proc/no/cache"));
+        assert!(found.contains(SETTING), "{found}");
+        let file = scratch.path().join("file");
+        fs::write(&file, "").unwrap();
+        reason(&file);
+    }
+
+    #[test]
+    fn who_can_replace_a_folder_is_known_from_the_ones_above() {
+        const ME: (u32, u32) = (1000, 1000);
+        let risk = |owner, mode| risk_above(owner, mode, ME).unwrap_or_default();
+        for owner in [ME, (0, 0)] {
+            for mode in [0o700, 0o755, 0o775, 0o1777, 0o1775] {
+                assert_eq!(risk(owner, mode), "", "{owner:?} {mode:o}");
+            }
+            assert_eq!(risk(owner, 0o777), "every user");
+        }
+        assert_eq!(risk((1000, 100), 0o755), "");
+        assert_eq!(risk((1000, 100), 0o775), "group 100");
+        assert_eq!(risk((0, 100), 0o775), "group 100");
+        assert_eq!(risk((0, 100), 0o1775), "");
+        // Of many users the first group is the same.
+        let shared = risk_above((1000, 100), 0o775, (1000, 100));
+        assert_eq!(shared.as_deref(), Some("group 100"));
+        // Its owner may take anything out of a folder, a sticky one as well.
+        for mode in [0o700, 0o755, 0o1777] {
+            assert_eq!(risk((1001, 1001), mode), "user 1001", "{mode:o}");
+        }
+    }
+
+    #[test]
+    #[ignore = "only root can give files away: sudo cargo test -p metal-sim --lib -- --ignored"]
+    fn a_folder_or_a_link_of_another_user_is_refused() {
+        let (scratch, _) = cache();
+        let theirs = scratch.path().join("theirs");
+        fs::create_dir(&theirs).unwrap();
+        let link = scratch.path().join("link");
+        symlink(&theirs, &link).unwrap();
+        assert!(prepare(&link).is_ok());
+        lchown(&link, Some(NOBODY), None).unwrap();
+        assert!(reason(&link).contains("belongs to user 65534"));
+        chown(&theirs, Some(NOBODY), None).unwrap();
+        assert!(reason(&theirs).contains("belongs to user 65534"));
+        // Nor is one of ours taken in such a folder.
+        let ours = theirs.join("cache");
+        assert!(reason(&ours).contains("user 65534 can replace"));
+        chown(&theirs, Some(0), Some(NOBODY)).unwrap();
+        prepare(&ours).unwrap();
+        fs::set_permissions(&theirs, Permissions::from_mode(0o775)).unwrap();
+        assert!(reason(&ours).contains("group 65534 can replace"));
+    }
+
+    #[test]
+    fn home_decides_unless_it_is_no_absolute_path() {
+        fn with(set: &[(&str, &str)]) -> PathBuf {
+            folder_in(|name| {
+                let found = set.iter().find(|(other, _)| *other == name)?;
+                Some(PathBuf::from(found.1))
+            })
+        }
+        let home = ("HOME", "/home/u");
+        assert_eq!(with(&[("MTL_SIM_CACHE", "/c"), home]), Path::new("/c"));
+        assert_eq!(with(&[]), temporary());
+        assert_eq!(with(&[("HOME", "")]), temporary());
+        assert_eq!(with(&[("HOME", "u")]), temporary());
+        let in_home = Path::new("/home/u/.cache/metal-sim");
+        assert_eq!(with(&[("MTL_SIM_CACHE", ""), home]), in_home);
+        assert_eq!(with(&[("XDG_CACHE_HOME", "x"), home]), in_home);
+        assert_eq!(with(&[("XDG_CACHE_HOME", "/x")]), Path::new("/x/metal-sim"));
+    }
+
+    #[test]
+    fn what_is_damaged_is_made_anew() {
+        let (_scratch, folder) = cache();
+        let made = std::cell::Cell::new(0);
+        let get = |key, text: &str| {
+            Entry::new(&folder, "kernel", key, "so").find_or_make(|path| {
+                made.set(made.get() + 1);
+                Ok(fs_err::write(path, text)?)
+            })
+        };
+        let (a, b) = (get("aa11", "one").unwrap(), get("aa22", "two").unwrap());
+        assert_eq!(get("aa11", "one").unwrap(), a);
+        assert_eq!(made.get(), 2);
+        let damages: [&dyn Fn(); 6] = [
+            &|| fs::write(&a, "").unwrap(),
+            &|| fs::write(&a, "on").unwrap(),
+            &|| assert_eq!(fs::copy(&b, &a).unwrap(), 3),
+            &|| {
+                // Another's content under its own sum, but our key.
+                let name = b.file_name().unwrap().to_str().unwrap();
+                fs::copy(&b, a.with_file_name(name.replace("22-", "11-"))).unwrap();
+                fs::remove_file(&a).unwrap();
+            },
+            &|| {
+                fs::remove_file(&a).unwrap();
+                symlink(&b, &a).unwrap();
+            },
+            &|| fs::set_permissions(&a, Permissions::from_mode(0o666)).unwrap(),
+        ];
+        for (i, damage) in damages.iter().enumerate() {
+            damage();
+            assert_eq!(get("aa11", "one").unwrap(), a, "{i}");
+            assert_eq!(fs::read_to_string(&a).unwrap(), "one");
+            assert_eq!(made.get(), 3 + i);
+        }
+        // What cannot be read just now may be as good as before: it is not removed.
+        fs::remove_file(&a).unwrap();
+        drop(UnixListener::bind(&a).unwrap()); // cannot be opened
+        let entry = Entry::new(&folder, "kernel", "aa11", "so");
+        assert_eq!(entry.find(), None);
+        assert!(fs::symlink_metadata(&a).is_ok());
+        assert_eq!(get("aa11", "one").unwrap(), a);
+        // A folder in its place is left alone and reported.
+        fs::remove_file(&a).unwrap();
+        fs::create_dir(&a).unwrap();
+        assert!(get("aa11", "one").is_err());
+    }
+
+    #[test]
+    #[ignore = "only root can give files away: sudo cargo test -p metal-sim --lib -- --ignored"]
+    fn what_another_user_wrote_is_not_used() {
+        let (_scratch, folder) = cache();
+        let entry = Entry::new(&folder, "kernel", "aa11", "so");
+        let path = entry
+            .find_or_make(|made| Ok(fs_err::write(made, "one")?))
+            .unwrap();
+        assert_eq!(entry.find(), Some(path.clone()));
+        chown(&path, Some(NOBODY), None).unwrap();
+        assert_eq!(entry.find(), None);
+    }
 }

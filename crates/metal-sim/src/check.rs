@@ -1,95 +1,165 @@
-//! Checks what running a kernel on the host cannot show: address spaces.
+//! Checks what running a kernel on the host cannot show: what is not Metal, and
+//! address spaces.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 
 use rayon::prelude::*;
 
-use crate::compile::{Compiler, Options, missing};
-use crate::library::Library;
+use crate::compile::{Compiler, missing};
+use crate::lexer::locate;
+use crate::library::{Entry, Library};
 use crate::parse::Source;
-use crate::{Error, cache, lower, shim};
+use crate::{Error, cache, language, lower};
 
 impl Compiler {
-    /// Compiles kernels with Metal's address spaces as spaces of their own and
-    /// reports what the compiler refuses: a `device`, `constant` or
-    /// `threadgroup` that is missing or wrong.
+    /// Examines kernels as Metal: what the specification excludes, and what the
+    /// compiler refuses with Metal's address spaces as spaces of their own: a
+    /// `device`, `constant` or `threadgroup` that is missing or wrong.
     ///
     /// # Errors
     /// Where the library cannot be read or lacks a name.
     pub fn check(&self, path: &Path, names: &[String]) -> Result<Vec<Finding>, Error> {
         let library = Library::read(path)?;
-        let toolchain = self.toolchain.clone().with_flags(["-DMTLSIM_CHECK"]);
-        let checker = Compiler::new(toolchain, Options::default());
+        let checker = language::checker(&self.toolchain);
         checker.precompiled_shim()?;
-        let found: Result<Vec<_>, Error> = names
+        let mut of_source: BTreeMap<usize, Vec<(&str, &Entry)>> = BTreeMap::new();
+        for name in names {
+            let entry = library
+                .entry(name)
+                .ok_or_else(|| missing(&library, path, name))?;
+            of_source
+                .entry(entry.source)
+                .or_default()
+                .push((name, entry));
+        }
+        let groups: Vec<_> = of_source
+            .values()
+            .flat_map(|kernels| kernels.chunks(TOGETHER))
+            .collect();
+        let found: Result<Vec<_>, Error> = groups
             .par_iter()
-            .map(|name| checker.check_one(&library, path, name))
+            .map(|kernels| self.check_group(&checker, &library, kernels))
             .collect();
         Ok(found?.into_iter().flatten().collect())
     }
 
-    fn check_one(&self, library: &Library, path: &Path, name: &str) -> Result<Vec<Finding>, Error> {
-        let entry = library
-            .entry(name)
-            .ok_or_else(|| missing(library, path, name))?;
+    /// Examines kernels of one source together, and each on its own if
+    /// something is found.
+    fn check_group(
+        &self,
+        checker: &Compiler,
+        library: &Library,
+        kernels: &[(&str, &Entry)],
+    ) -> Result<Vec<Finding>, Error> {
+        let Some((first, entry)) = kernels.first() else {
+            return Ok(Vec::new());
+        };
+        // What is not Metal in the source as a whole.
+        match language::accept(&self.toolchain, library, entry.source) {
+            Ok(()) => {}
+            Err(Error::Refused(found)) => {
+                return Ok(found.into_iter().map(|finding| finding.of(first)).collect());
+            }
+            Err(error) => return Err(error),
+        }
         let source = &library.sources()[entry.source];
-        let parsed = Source::parse(&source.text)?;
-        let text = lower::for_check(&parsed, &source.file, name, &entry.expression)?;
         let cache = self.toolchain.cache();
-        let clean = cache.join(format!("checked-{}", self.key(&[&text])));
+        let mut parts = vec!["check", language::RECIPE, &source.text];
+        parts.extend(kernels.iter().map(|(_, entry)| entry.expression.as_str()));
+        let clean = cache.join(format!("checked-{}", checker.key(&parts)));
         if clean.is_file() {
             return Ok(Vec::new());
         }
-        let shim = shim::folder(cache)?;
-        let prelude = self.precompiled_shim()?;
-        let scratch = cache::scratch(cache)?;
-        let file = scratch.path().join("kernel.cpp");
-        cache::write_new(&file, text.as_bytes())?;
-        let mut arguments = self.arguments(&shim);
-        arguments.extend(["-fsyntax-only", "-ferror-limit=0", "-include-pch"].map(OsString::from));
-        arguments.extend([prelude.into(), file.into()]);
-        match self.toolchain.compile(name, &arguments) {
-            Ok(()) => {
-                cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?))?;
-                Ok(Vec::new())
-            }
-            Err(Error::Compile { diagnostics, .. }) => Ok(findings(name, &diagnostics)),
-            Err(error) => Err(error),
+        let parsed = Source::parse(&source.text)?;
+        let chosen = kernels
+            .iter()
+            .map(|(name, entry)| {
+                let kernel = lower::find(&parsed, &source.file, name, &entry.expression)?;
+                Ok((kernel, entry.expression.as_str()))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let examination = language::examine(checker, &parsed, &chosen, false)?;
+        if examination.is_clean() {
+            cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?))?;
+            return Ok(Vec::new());
         }
+        if kernels.len() > 1 {
+            let each = kernels
+                .iter()
+                .map(|kernel| self.check_group(checker, library, std::slice::from_ref(kernel)));
+            return Ok(each.collect::<Result<Vec<_>, _>>()?.concat());
+        }
+        let found = examination.findings(&source.text);
+        Ok(found.into_iter().map(|finding| finding.of(first)).collect())
     }
 }
+
+/// Kernels that are examined together: reading a source takes longer than one
+/// more instantiation of it.
+const TOGETHER: usize = 16;
 
 /// Something that a check found in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Host name of the kernel.
+    /// Host name of the kernel; empty if it is of the source as a whole.
     pub kernel: String,
     /// Source file, as the library's maker named it.
     pub file: String,
     /// Line of that file.
     pub line: u32,
-    /// The compiler's words.
+    /// Column of the preprocessed line.
+    pub column: u32,
+    /// What is wrong.
     pub message: String,
+    /// Section of the Metal Shading Language Specification, version 4, that
+    /// says so; empty if it is an error of C++ as well.
+    pub section: String,
+    /// The text of the line; empty where it is not known.
+    pub excerpt: String,
 }
 
-/// The errors among a compiler's diagnostics: `file:line:column: error: text`.
-fn findings(kernel: &str, diagnostics: &str) -> Vec<Finding> {
-    diagnostics
-        .lines()
-        .filter_map(|line| {
-            let (place, message) = line.split_once(": error: ")?;
-            let mut parts = place.rsplitn(3, ':');
-            let (_column, line, file) = (parts.next()?, parts.next()?, parts.next()?);
-            Some(Finding {
-                kernel: kernel.to_owned(),
-                file: file.to_owned(),
-                line: line.parse().ok()?,
-                message: message.to_owned(),
-            })
-        })
-        .collect()
+impl Finding {
+    /// Something at a byte of a preprocessed text.
+    pub(crate) fn at(text: &str, at: usize, section: &str, message: String) -> Self {
+        let (file, line, column) = locate(text, at);
+        let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let excerpt = text[start..].lines().next().unwrap_or_default();
+        Finding {
+            excerpt: excerpt.trim().to_owned(),
+            kernel: String::new(),
+            file: file.unwrap_or_else(|| "<text>".to_owned()),
+            line: line.try_into().unwrap_or(u32::MAX),
+            column: column.try_into().unwrap_or(u32::MAX),
+            message,
+            section: section.to_owned(),
+        }
+    }
+
+    fn of(mut self, kernel: &str) -> Self {
+        kernel.clone_into(&mut self.kernel);
+        self
+    }
+}
+
+/// As a compiler shows an error.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding {
+            file,
+            line,
+            column,
+            message,
+            section,
+            ..
+        } = self;
+        write!(f, "{file}:{line}:{column}: error: {message}")?;
+        if !section.is_empty() {
+            write!(f, " (MSL 4.0, section {section})")?;
+        }
+        Ok(())
+    }
 }
 
 /// Findings in stock MLX that are the checker's own limits: C++ has no
@@ -151,32 +221,22 @@ mod tests {
     use super::*;
 
     fn finding(file: &str, message: &str) -> Finding {
-        findings("k", &format!("{file}:77:5: error: {message}\n note: x\n")).remove(0)
+        let text = format!("# 77 \"{file}\"\nint x;\n");
+        Finding::at(&text, text.len() - 2, "", message.to_owned())
     }
 
     #[test]
     fn the_baseline_forgives_what_it_names_and_no_more() {
-        let known = finding(
-            "/a/mlx/backend/metal/kernels/steel/gemm/loader.h",
-            "no viable overloaded '='",
-        );
-        let new = finding(
-            "/a/mlx/backend/metal/kernels/steel/gemm/mma.h",
-            "no viable overloaded '='",
-        );
+        let message = "binding reference of type 'constant int const' to value of type 'const int' changes address space";
+        let known = finding("/a/mlx/backend/metal/kernels/sort.h", message);
+        let new = finding("/a/mlx/backend/metal/kernels/scan.h", message);
         let verdict = Verdict::of(vec![known, new.clone()]);
         assert_eq!((verdict.known, verdict.new), (1, vec![new]));
+        assert_eq!(verdict.stale, [] as [&str; 0]);
+        let stale = Verdict::of(Vec::new()).stale;
         assert!(
-            !verdict
-                .stale
-                .iter()
-                .any(|line| line.starts_with("steel/gemm/loader.h"))
-        );
-        assert!(
-            verdict
-                .stale
-                .iter()
-                .any(|line| line.starts_with("quantized.h"))
+            stale.iter().any(|line| line.starts_with("sort.h")),
+            "{stale:?}"
         );
     }
 }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
+use crate::cache::{self, Entry};
 use crate::library::Library;
 use crate::parse::Source;
 use crate::toolchain::{Contraction, Toolchain, Variant};
-use crate::{Error, cache, lower, shim};
+use crate::{Error, language, lower, shim};
 
 /// How kernels are to be compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,10 +69,16 @@ impl Compiler {
         let entry = library
             .entry(name)
             .ok_or_else(|| missing(library, path, name))?;
+        language::accept(&self.toolchain, library, entry.source)?;
         let source = &library.sources()[entry.source];
         let parsed = Source::parse(&source.text)?;
         let text = lower::lower(&parsed, &source.file, name, &entry.expression)?;
-        self.build(name, &text)
+        self.build(name, &text).map_err(|error| match error {
+            Error::Compile { diagnostics, what } => {
+                language::refused(&diagnostics).unwrap_or(Error::Compile { what, diagnostics })
+            }
+            error => error,
+        })
     }
 
     fn flags(&self) -> Vec<String> {
@@ -97,21 +104,16 @@ impl Compiler {
     }
 
     pub(crate) fn precompiled_shim(&self) -> Result<PathBuf, Error> {
-        let cache = self.toolchain.cache();
-        let target = cache.join(format!("prelude-{}.pch", self.key(&["prelude"])));
-        if !target.is_file() {
-            let shim = shim::folder(cache)?;
-            cache::publish_file(cache, &target, |made| {
-                let mut arguments = self.arguments(&shim);
-                arguments.extend(
-                    ["-x", "c++-header", "-Xclang", "-fno-pch-timestamp"].map(OsString::from),
-                );
-                arguments.push(shim.join("msl/mtlsim/prelude.h").into());
-                arguments.extend(["-o".into(), made.into()]);
-                self.toolchain.compile("the MSL shim", &arguments)
-            })?;
-        }
-        Ok(target)
+        let shim = self.toolchain.shim()?;
+        let key = self.key(&["prelude"]);
+        Entry::new(self.toolchain.cache(), "prelude", &key, "pch").find_or_make(|made| {
+            let mut arguments = self.arguments(&shim);
+            arguments
+                .extend(["-x", "c++-header", "-Xclang", "-fno-pch-timestamp"].map(OsString::from));
+            arguments.push(shim.join("msl/mtlsim/prelude.h").into());
+            arguments.extend(["-o".into(), made.into()]);
+            self.toolchain.compile("the MSL shim", &arguments)
+        })
     }
 
     pub(crate) fn arguments(&self, shim: &Path) -> Vec<OsString> {
@@ -121,46 +123,42 @@ impl Compiler {
     }
 
     fn build(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
-        let cache = self.toolchain.cache();
-        let key = self.key(&[text]);
-        let target = cache.join(&key[..2]).join(format!("{}.so", &key[2..]));
-        if target.is_file() {
-            return Ok(target);
-        }
-        let shim = shim::folder(cache)?;
+        Entry::new(self.toolchain.cache(), "kernel", &self.key(&[text]), "so")
+            .find_or_make(|made| self.shared_object(name, text, made))
+    }
+
+    fn shared_object(&self, name: &str, text: &str, made: &Path) -> Result<(), Error> {
+        let shim = self.toolchain.shim()?;
         let prelude = self.precompiled_shim()?;
-        let scratch = cache::scratch(cache)?;
+        let scratch = cache::scratch(self.toolchain.cache())?;
         let source = scratch.path().join("kernel.cpp");
         cache::write_new(&source, text.as_bytes())?;
         let mut compile = self.arguments(&shim);
         compile.extend(["-include-pch".into(), prelude.into(), source.into()]);
-        cache::publish_file(cache, &target, |made| {
-            let link = |arguments: &mut Vec<OsString>| {
-                arguments.extend(["-shared", "-lm", "-o"].map(OsString::from));
-                arguments.push(made.into());
-            };
-            if self.options.contraction == Contraction::Split {
-                link(&mut compile);
-                return self.toolchain.compile(name, &compile);
-            }
-            // clang would fuse `llvm.fmuladd` only where the machine has an
-            // instruction for the type, and no machine of ours has one for
-            // half and bfloat: so decide it in the intermediate code. The
-            // optimiser may split one while it vectorises, and split the same
-            // expression differently in two kernels: so decide before it runs.
-            let code = scratch.path().join("kernel.ll");
-            compile.extend(
-                ["-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm", "-o"].map(OsString::from),
-            );
-            compile.push(code.clone().into());
-            self.toolchain.compile(name, &compile)?;
-            cache::write_new(&code, fuse(&fs_err::read_to_string(&code)?).as_bytes())?;
-            let mut finish: Vec<OsString> = self.code_flags();
-            finish.extend(["-x".into(), "ir".into(), code.into()]);
-            link(&mut finish);
-            self.toolchain.compile(name, &finish)
-        })?;
-        Ok(target)
+        let link = |arguments: &mut Vec<OsString>| {
+            arguments.extend(["-shared", "-lm", "-o"].map(OsString::from));
+            arguments.push(made.into());
+        };
+        if self.options.contraction == Contraction::Split {
+            link(&mut compile);
+            return self.toolchain.compile(name, &compile);
+        }
+        // clang would fuse `llvm.fmuladd` only where the machine has an
+        // instruction for the type, and no machine of ours has one for
+        // half and bfloat: so decide it in the intermediate code. The
+        // optimiser may split one while it vectorises, and split the same
+        // expression differently in two kernels: so decide before it runs.
+        let code = scratch.path().join("kernel.ll");
+        compile.extend(
+            ["-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm", "-o"].map(OsString::from),
+        );
+        compile.push(code.clone().into());
+        self.toolchain.compile(name, &compile)?;
+        cache::write_new(&code, fuse(&fs_err::read_to_string(&code)?).as_bytes())?;
+        let mut finish: Vec<OsString> = self.code_flags();
+        finish.extend(["-x".into(), "ir".into(), code.into()]);
+        link(&mut finish);
+        self.toolchain.compile(name, &finish)
     }
 
     /// Flags of a kernel's intermediate code: those of its source but the language's.

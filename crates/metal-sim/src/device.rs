@@ -129,6 +129,18 @@ impl Device {
         self.set("MTL_SIM_METER", u8::from(on))
     }
 
+    /// Has kernels look for faults of their accesses, or for what depends on values that nobody wrote
+    /// (`MTL_SIM_CHECK`). Much slower.
+    #[must_use]
+    pub fn check(self, what: crate::Variant) -> Self {
+        let name = match what {
+            crate::Variant::Checked => "access",
+            crate::Variant::Tracked => "init",
+            crate::Variant::Plain | crate::Variant::Metered => "0",
+        };
+        self.set("MTL_SIM_CHECK", name)
+    }
+
     /// Names and values, in the order in which they were set.
     pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.settings

@@ -1,6 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::check::Finding;
+
 /// What can go wrong between Metal source and a loaded kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -21,6 +23,9 @@ pub enum Error {
         /// What it is and why.
         message: String,
     },
+    /// Text that the Metal specification excludes.
+    #[error("{}", listed(.0))]
+    Refused(Vec<Finding>),
     /// The name is not in the library.
     #[error("no kernel named {name} in {library}: its table has {count} names")]
     NoKernel {
@@ -51,6 +56,17 @@ pub enum Error {
         /// Program names that were tried.
         tried: String,
     },
+    /// The folder for compiled kernels cannot be used.
+    #[error(
+        "kernels cannot be kept in {folder}: {reason}. Set MTL_SIM_CACHE to a folder that you own and that no other \
+         user can write"
+    )]
+    Cache {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The compiler refused something.
     #[error("{what}\n{diagnostics}")]
     Compile {
@@ -65,4 +81,19 @@ pub enum Error {
     /// A file or a program could not be used.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// The findings as a compiler shows its errors, each with its line: text that
+/// a program made is in no file that could be opened.
+fn listed(findings: &[Finding]) -> String {
+    let mut text = "this is not Metal: Apple's compiler would refuse it \
+                    (MTL_SIM_LANGUAGE=unchecked leaves out most of these checks)"
+        .to_owned();
+    for finding in findings {
+        text.push_str(&format!("\n{finding}"));
+        if !finding.excerpt.is_empty() {
+            text.push_str(&format!("\n    {}", finding.excerpt));
+        }
+    }
+    text
 }

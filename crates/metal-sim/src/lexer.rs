@@ -184,23 +184,35 @@ fn unclosed(text: &str, at: usize, what: &str) -> Error {
 /// File and line of a byte of preprocessed text, from the nearest line marker
 /// (`# 12 "file"`) above it.
 pub(crate) fn place(text: &str, at: usize) -> String {
+    match locate(text, at) {
+        (Some(file), line, _) => format!("{file}:{line}"),
+        (None, line, _) => format!("line {line}"),
+    }
+}
+
+/// File, line and column of a byte of preprocessed text; no file where no line
+/// marker is above it.
+pub(crate) fn locate(text: &str, at: usize) -> (Option<String>, usize, usize) {
+    let column = at - text[..at].rfind('\n').map_or(0, |end| end + 1) + 1;
     let mut lines = text[..at].split('\n').rev();
-    let marker = |line: &str| {
-        let rest = line
-            .strip_prefix("# ")
-            .or_else(|| line.strip_prefix("#line "))?;
-        let (number, rest) = rest.split_once(' ')?;
-        let file = rest.split('"').nth(1)?;
-        Some((number.parse::<usize>().ok()?, file.to_owned()))
-    };
     let found = lines
         .by_ref()
         .enumerate()
-        .find_map(|(back, line)| Some((back, marker(line)?)));
+        .find_map(|(back, line)| Some((back, line_marker(line)?)));
     match found {
-        Some((back, (number, file))) => format!("{file}:{}", number + back - 1),
-        None => format!("line {}", 1 + text[..at].matches('\n').count()),
+        Some((back, (number, file))) => (Some(file.to_owned()), number + back - 1, column),
+        None => (None, 1 + text[..at].matches('\n').count(), column),
     }
+}
+
+/// Line and file that a line marker gives to the line after it.
+pub(crate) fn line_marker(line: &str) -> Option<(usize, &str)> {
+    let rest = line
+        .strip_prefix("# ")
+        .or_else(|| line.strip_prefix("#line "))?;
+    let (number, rest) = rest.split_once(' ')?;
+    let file = rest.split('"').nth(1)?;
+    Some((number.parse().ok()?, file))
 }
 
 #[cfg(test)]

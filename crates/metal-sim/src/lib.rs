@@ -13,6 +13,7 @@ mod compile;
 mod device;
 mod error;
 mod items;
+mod language;
 mod lexer;
 mod library;
 mod lower;
@@ -27,7 +28,10 @@ pub use check::{Finding, Verdict};
 pub use compile::{Compiler, Options};
 pub use device::{Device, Reduction};
 pub use error::Error;
+pub use language::Version;
 pub use library::{Entry, Library, SourceText};
-pub use metal::{kernel_functions, library_from_text, library_of_tree, metal, metallib};
+pub use metal::{
+    kernel_functions, library_from_text, library_of_tree, library_of_version, metal, metallib,
+};
 pub use mlx_terms::{Architecture, SizeClass};
 pub use toolchain::{Contraction, Toolchain, Variant};

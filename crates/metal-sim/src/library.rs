@@ -60,7 +60,11 @@ impl Library {
                 source: 0,
                 expression: name.expression,
             };
-            library.names.entry(name.host_name).or_insert(entry);
+            if library.names.contains_key(&name.host_name) {
+                let message = format!("two functions have the host name '{}'", name.host_name);
+                return Err(source.refused(name.token, "5.1.10", message));
+            }
+            library.names.insert(name.host_name, entry);
         }
         library.sources.push(SourceText {
             file: file.to_owned(),
@@ -94,11 +98,21 @@ impl Library {
     /// One name of each kernel function: its instantiation for `float` where
     /// there is one. Sources for hardware that is not simulated are left out.
     pub fn representatives(&self) -> Vec<&str> {
-        let mut chosen: BTreeMap<(usize, &str), (&str, u32)> = BTreeMap::new();
-        for (name, entry) in &self.names {
-            if self.sources[entry.source].text.contains(UNSUPPORTED) {
-                continue;
-            }
+        (0..self.sources.len())
+            .filter(|&source| !self.sources[source].text.contains(UNSUPPORTED))
+            .flat_map(|source| self.representatives_of(source))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// The same of one source, with their expressions.
+    pub(crate) fn representatives_of(&self, source: usize) -> Vec<(&str, &str)> {
+        let mut chosen: BTreeMap<&str, (&str, &str, u32)> = BTreeMap::new();
+        for (name, entry) in self
+            .names
+            .iter()
+            .filter(|(_, entry)| entry.source == source)
+        {
             let (function, arguments) = entry.expression.split_at(
                 entry
                     .expression
@@ -111,13 +125,16 @@ impl Library {
                 _ => 1,
             };
             let best = chosen
-                .entry((entry.source, function))
-                .or_insert((name, rank));
-            if rank < best.1 {
-                *best = (name, rank);
+                .entry(function)
+                .or_insert((name, &entry.expression, rank));
+            if rank < best.2 {
+                *best = (name, &entry.expression, rank);
             }
         }
-        chosen.into_values().map(|(name, _)| name).collect()
+        chosen
+            .into_values()
+            .map(|(name, expression, _)| (name, expression))
+            .collect()
     }
 
     /// The sources, in the order of their numbers.

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
+use crate::cache::{self, Entry};
 use crate::library::Library;
 use crate::parse::Source;
 use crate::toolchain::Toolchain;
-use crate::{Error, cache};
+use crate::{Error, Version, language};
 
 /// What one call is to do.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ struct Call {
     preprocessor: Vec<OsString>,
     inputs: Vec<String>,
     output: Option<PathBuf>,
+    /// The language that `-std` names.
+    version: Option<Version>,
 }
 
 /// Runs `metal` with its arguments; what goes to standard output and error
@@ -90,7 +93,12 @@ fn parse(arguments: &[String]) -> Result<Call, Error> {
             {
                 call.preprocessor.push(argument.into());
             }
-            _ if ["-W", "-w", "-f", "-g", "-O", "-m", "-std="]
+            _ if argument.starts_with("-std=") => {
+                // `metal3.2`, and `macos-metal2.4` of before.
+                let version = argument.rsplit("metal").next().unwrap_or_default();
+                call.version = Some(version.parse()?);
+            }
+            _ if ["-W", "-w", "-f", "-g", "-O", "-m"]
                 .iter()
                 .any(|option| argument.starts_with(option)) => {}
             _ if argument.starts_with('-') => {
@@ -130,13 +138,14 @@ fn expand(
     input: &str,
 ) -> Result<crate::toolchain::Preprocessed, Error> {
     let mut arguments = call.preprocessor.clone();
+    let version = call.version.unwrap_or_else(Version::simulated);
     if input == "-" {
         let mut source = String::new();
         std::io::stdin().read_to_string(&mut source)?;
-        return toolchain.preprocess("standard input", &arguments, Some(&source));
+        return toolchain.preprocess("standard input", &arguments, Some(&source), version);
     }
     arguments.push(input.into());
-    toolchain.preprocess(input, &arguments, None)
+    toolchain.preprocess(input, &arguments, None, version)
 }
 
 fn compile(toolchain: &Toolchain, call: &Call, err: &mut dyn Write) -> Result<(), Error> {
@@ -152,8 +161,12 @@ fn compile(toolchain: &Toolchain, call: &Call, err: &mut dyn Write) -> Result<()
         .file_name()
         .unwrap_or(input.as_ref())
         .to_string_lossy();
-    let text = without_folders(&expanded.text, &call.preprocessor);
+    let mut text = without_folders(&expanded.text, &call.preprocessor);
+    if let Some(version) = call.version {
+        text = version.mark(&text);
+    }
     let library = Library::from_source(&name, &text)?;
+    language::accept(toolchain, &library, 0)?;
     let output = call
         .output
         .clone()
@@ -241,7 +254,12 @@ pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Er
         .map(|source| {
             let arguments = [OsString::from(&include), source.into()];
             let text = toolchain
-                .preprocess(&source.to_string_lossy(), &arguments, None)?
+                .preprocess(
+                    &source.to_string_lossy(),
+                    &arguments,
+                    None,
+                    Version::simulated(),
+                )?
                 .text;
             Library::from_source(
                 &source.file_name().unwrap_or_default().to_string_lossy(),
@@ -254,15 +272,9 @@ pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Er
         library.merge(part);
     }
     let bytes = library.to_bytes();
-    let cache = toolchain.cache();
-    let target = cache.join(format!(
-        "tree-{}.metallib",
-        cache::short_hex(Sha256::new_with_prefix(&bytes))
-    ));
-    if !target.is_file() {
-        cache::publish_file(cache, &target, |made| Ok(fs_err::write(made, bytes)?))?;
-    }
-    Ok(target)
+    let key = cache::short_hex(Sha256::new_with_prefix(&bytes));
+    Entry::new(toolchain.cache(), "tree", &key, "metallib")
+        .find_or_make(|made| Ok(fs_err::write(made, bytes)?))
 }
 
 /// The kernel functions, templates or not, that a header of an MLX tree defines, with what it includes: what a kernel
@@ -283,7 +295,9 @@ pub fn kernel_functions(
         "-DMLX_METAL_JIT".into(),
         kernels.join(header).into(),
     ];
-    let text = toolchain.preprocess(header, &arguments, None)?.text;
+    let text = toolchain
+        .preprocess(header, &arguments, None, Version::simulated())?
+        .text;
     let functions = Source::parse(&text)?.kernels()?;
     Ok(functions.into_iter().map(|kernel| kernel.name).collect())
 }
@@ -311,24 +325,40 @@ fn find_sources(folder: &Path, sources: &mut Vec<PathBuf>) -> Result<(), Error> 
 /// cache and returns its path. The same text gives the same file.
 ///
 /// # Errors
-/// [`Error::Compile`] and [`Error::Syntax`], with the text's own line numbers.
+/// [`Error::Compile`], [`Error::Syntax`] and [`Error::Refused`], with the
+/// text's own line numbers.
 pub fn library_from_text(toolchain: &Toolchain, source: &str) -> Result<PathBuf, Error> {
+    library_of_version(toolchain, source, Version::simulated())
+}
+
+/// The same for a version of the language.
+///
+/// # Errors
+/// As [`library_from_text`].
+pub fn library_of_version(
+    toolchain: &Toolchain,
+    source: &str,
+    version: Version,
+) -> Result<PathBuf, Error> {
     let mut hash = Sha256::new();
     hash.update(source);
     hash.update([0]);
     hash.update(crate::shim::digest());
-    hash.update(crate::toolchain::metal_version());
-    let cache = toolchain.cache();
-    let target = cache.join(format!("jit-{}.metallib", cache::short_hex(hash)));
-    if !target.is_file() {
+    hash.update(version.to_string());
+    hash.update(language::RECIPE);
+    hash.update([u8::from(language::is_checked()?)]);
+    let key = cache::short_hex(hash);
+    Entry::new(toolchain.cache(), "jit", &key, "metallib").find_or_make(|made| {
         let none: [&str; 0] = [];
-        let expanded = toolchain.preprocess("source text", &none, Some(source))?;
-        let library = Library::from_source("JIT", &expanded.text)?;
-        cache::publish_file(cache, &target, |made| {
-            Ok(fs_err::write(made, library.to_bytes())?)
-        })?;
-    }
-    Ok(target)
+        let expanded = toolchain.preprocess("source text", &none, Some(source), version)?;
+        let mut text = expanded.text;
+        if version != Version::simulated() {
+            text = version.mark(&text);
+        }
+        let library = Library::from_source("JIT", &text)?;
+        language::accept(toolchain, &library, 0)?;
+        Ok(fs_err::write(made, library.to_bytes())?)
+    })
 }
 
 #[cfg(test)]
@@ -370,6 +400,8 @@ mod tests {
         let call = parsed("-x metal -I/a -E -P -CC -C -H k.h -w").unwrap();
         assert!(call.preprocess);
         assert_eq!(call.preprocessor, ["-I/a", "-P", "-CC", "-C", "-H"]);
+        let call = parsed("-std=metal3.2 -c k.metal").unwrap();
+        assert_eq!(call.version, Some(Version(320)));
         let call = parsed("-mmacosx-version-min=26.0 a.air b.air -o x/mlx.metallib").unwrap();
         assert_eq!(call.inputs, ["a.air", "b.air"]);
     }
@@ -384,6 +416,8 @@ mod tests {
         );
         assert!(parsed("-x c k.c").unwrap_err().to_string().contains("-x c"));
         assert!(parsed("-c").unwrap_err().to_string().contains("no input"));
+        let error = parsed("-std=c++17 -c k.metal").unwrap_err().to_string();
+        assert!(error.contains("not a version of Metal"), "{error}");
         assert!(parsed("k.metal -o").unwrap_err().to_string().contains("-o"));
     }
 

@@ -4,29 +4,41 @@
 use std::ops::Range;
 
 use crate::Error;
+use crate::check::Finding;
 use crate::items::{Item, ItemKind, items};
 use crate::lexer::{Tokens, place};
+use crate::lower::ADDRESS_SPACES;
 
 /// Stands in sources that need hardware that is not simulated.
 pub(crate) const UNSUPPORTED: &str = "#pragma mtlsim unsupported ";
 
 /// A kernel's definition.
 #[derive(Debug, Clone)]
-pub(crate) struct Kernel {
+pub(crate) struct Kernel<'a> {
     pub(crate) name: String,
+    /// The token that is its name.
+    pub(crate) name_token: usize,
     pub(crate) item: Item,
     /// Given by a `host_name` attribute on the definition itself.
     pub(crate) host_name: Option<String>,
     /// The attribute's expression, in terms of the template parameters.
     pub(crate) max_threads: Option<String>,
-    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameters: Vec<Parameter<'a>>,
 }
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Parameter {
+pub(crate) struct Parameter<'a> {
     pub(crate) name: String,
+    /// The token that is its name.
+    pub(crate) token: usize,
     pub(crate) role: Role,
+    /// The attribute of a built-in value.
+    pub(crate) attribute: Option<&'static str>,
+    /// The address space that its declaration names.
+    pub(crate) space: Option<&'a str>,
+    /// The attribute that gives its index.
+    pub(crate) placed_by: Option<&'static str>,
     /// The `function_constant` that switches it on.
     pub(crate) enabled_by: Option<String>,
 }
@@ -66,6 +78,8 @@ pub(crate) struct FunctionConstant {
 pub(crate) struct Instantiation {
     pub(crate) host_name: String,
     pub(crate) expression: String,
+    /// Where it begins.
+    pub(crate) token: usize,
 }
 
 /// Attributes of kernel parameters and the shim's names for them.
@@ -121,7 +135,7 @@ impl<'a> Source<'a> {
     }
 
     /// Kernels that this source defines, in order.
-    pub(crate) fn kernels(&self) -> Result<Vec<Kernel>, Error> {
+    pub(crate) fn kernels(&self) -> Result<Vec<Kernel<'a>>, Error> {
         let mut kernels = Vec::new();
         for item in &self.items {
             if item.kind == ItemKind::Function
@@ -147,6 +161,7 @@ impl<'a> Source<'a> {
                 names.push(Instantiation {
                     host_name: kernel.host_name.unwrap_or_else(|| kernel.name.clone()),
                     expression: kernel.name,
+                    token: kernel.name_token,
                 });
             }
         }
@@ -228,7 +243,7 @@ impl<'a> Source<'a> {
         None
     }
 
-    fn kernel(&self, item: &Item) -> Result<Option<Kernel>, Error> {
+    pub(crate) fn kernel(&self, item: &Item) -> Result<Option<Kernel<'a>>, Error> {
         let t = &self.tokens;
         let head = item.after_templates;
         let keyword = (head..item.body)
@@ -252,6 +267,7 @@ impl<'a> Source<'a> {
             .map(|arguments| t.join(arguments.start, arguments.end));
         Ok(Some(Kernel {
             name: t.at(open - 1).to_owned(),
+            name_token: open - 1,
             item: item.clone(),
             host_name,
             max_threads,
@@ -293,6 +309,7 @@ impl<'a> Source<'a> {
         Ok(Some(Instantiation {
             host_name: self.string(name),
             expression,
+            token: item.start,
         }))
     }
 
@@ -316,7 +333,7 @@ impl<'a> Source<'a> {
         text + &t.join(from, close)
     }
 
-    fn parameters(&self, open: usize) -> Result<Vec<Parameter>, Error> {
+    fn parameters(&self, open: usize) -> Result<Vec<Parameter<'a>>, Error> {
         let t = &self.tokens;
         let (mut from, mut at, close) = (open + 1, open + 1, t.tokens[open].close);
         let mut parts = Vec::new();
@@ -335,19 +352,25 @@ impl<'a> Source<'a> {
             }
             at = t.skip(at);
         }
-        let taken: Vec<u32> = parts
-            .iter()
-            .filter_map(|part| self.attribute_in(part.start, part.end, "buffer"))
-            .filter_map(|index| t.join(index.start, index.end).parse().ok())
-            .collect();
-        let mut used = taken.clone();
+        let taken = |group| -> Vec<u32> {
+            parts
+                .iter()
+                .filter_map(|part| self.attribute_in(part.start, part.end, group))
+                .filter_map(|index| t.join(index.start, index.end).parse().ok())
+                .collect()
+        };
+        let mut used = [taken("buffer"), taken("threadgroup")];
         parts
             .into_iter()
             .map(|part| self.parameter(part, &mut used))
             .collect()
     }
 
-    fn parameter(&self, part: Range<usize>, used: &mut Vec<u32>) -> Result<Parameter, Error> {
+    fn parameter(
+        &self,
+        part: Range<usize>,
+        [buffers, threadgroups]: &mut [Vec<u32>; 2],
+    ) -> Result<Parameter<'a>, Error> {
         let t = &self.tokens;
         let attributes = (part.start..part.end)
             .find(|&i| t.is_attribute(i))
@@ -355,11 +378,11 @@ impl<'a> Source<'a> {
         // `T x[2]` is a pointer.
         let array = (part.start..attributes).find(|&i| t.at(i) == "[");
         let declarator = array.unwrap_or(attributes);
-        let name = (part.start..declarator)
+        let token = (part.start..declarator)
             .rev()
             .find(|&i| t.is_word(i))
-            .map(|i| t.at(i).to_owned())
             .ok_or_else(|| self.error(part.start, "a parameter without a name"))?;
+        let name = t.at(token).to_owned();
         let has = |word: &str| (part.start..declarator).any(|i| t.at(i) == word);
         let number = |range: Range<usize>| {
             t.join(range.start, range.end)
@@ -379,16 +402,14 @@ impl<'a> Source<'a> {
                 Some(range) => Role::Threadgroup {
                     index: number(range)?,
                 },
-                None => Role::Threadgroup { index: 0 },
+                None => Role::Threadgroup {
+                    index: first_free(threadgroups),
+                },
             }
         } else if has("*") || has("&") || array.is_some() {
             let index = match self.attribute_in(attributes, part.end, "buffer") {
                 Some(range) => number(range)?,
-                None => {
-                    let free = (0..).find(|n| !used.contains(n)).unwrap_or_default();
-                    used.push(free);
-                    free
-                }
+                None => first_free(buffers),
             };
             if index >= 31 {
                 return Err(self.error(part.start, "a buffer index above 30"));
@@ -402,16 +423,41 @@ impl<'a> Source<'a> {
                 read_only: is_const || has("constant"),
             }
         } else {
-            return Err(self.error(
-                part.start,
-                &format!("parameter {name}: an attribute that the simulator does not know"),
-            ));
+            let place = |name: &str| self.attribute_in(attributes, part.end, name).is_some();
+            return Err(if place("buffer") || place("threadgroup") {
+                self.refused(
+                    token,
+                    "5.2.1",
+                    format!("the type of '{name}' is not valid for its attribute: a buffer is a pointer or a reference"),
+                )
+            } else {
+                self.error(
+                    part.start,
+                    &format!("parameter {name}: an attribute that the simulator does not know"),
+                )
+            });
         };
+        let space = (part.start..declarator)
+            .map(|i| t.at(i))
+            .find(|word| ADDRESS_SPACES.contains(word));
+        let placed_by = ["buffer", "threadgroup", "texture", "sampler"]
+            .into_iter()
+            .find(|name| self.attribute_in(attributes, part.end, name).is_some());
         Ok(Parameter {
             name,
+            token,
             role,
+            attribute: builtin.map(|(attribute, _)| *attribute),
+            space,
+            placed_by,
             enabled_by,
         })
+    }
+
+    /// Something at a token that the specification's `section` excludes.
+    pub(crate) fn refused(&self, token: usize, section: &str, message: String) -> Error {
+        let at = self.tokens.tokens[token].start;
+        Error::Refused(vec![Finding::at(self.tokens.text, at, section, message)])
     }
 
     pub(crate) fn error(&self, token: usize, message: &str) -> Error {
@@ -421,4 +467,11 @@ impl<'a> Source<'a> {
             message: message.to_owned(),
         }
     }
+}
+
+/// The first index that is not used, which then is.
+fn first_free(used: &mut Vec<u32>) -> u32 {
+    let free = (0..).find(|n| !used.contains(n)).unwrap_or_default();
+    used.push(free);
+    free
 }

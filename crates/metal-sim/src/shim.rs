@@ -16,6 +16,7 @@ const SHIM: &[(&str, &str)] = files![
     "abi/kernel_abi.h",
     "abi/lane_abi.h",
     "msl/mtlsim/atomic.h",
+    "msl/mtlsim/atomic_types.h",
     "msl/mtlsim/check.h",
     "msl/mtlsim/kernel.h",
     "msl/mtlsim/lane.h",
@@ -23,8 +24,11 @@ const SHIM: &[(&str, &str)] = files![
     "msl/mtlsim/matrix.h",
     "msl/mtlsim/meter.h",
     "msl/mtlsim/prelude.h",
+    "msl/mtlsim/races.h",
     "msl/mtlsim/simd.h",
+    "msl/mtlsim/track.h",
     "msl/mtlsim/types.h",
+    "msl/mtlsim/undefined.h",
 ];
 
 /// Names of the system headers that Metal sources include. They are empty
@@ -73,25 +77,19 @@ pub(crate) fn digest() -> String {
     cache::short_hex(hash)
 }
 
-/// The shim's folder in the cache, written on first use: `abi`, `msl/mtlsim`
-/// and `stubs`.
+/// The shim's folder in the cache: `abi`, `msl/mtlsim` and `stubs`. What is missing or wrong there is written.
 pub(crate) fn folder(cache: &Path) -> Result<PathBuf, Error> {
     let folder = cache.join(format!("shim-{}", digest()));
-    if folder.is_dir() {
-        return Ok(folder);
+    for (path, text) in SHIM {
+        cache::keep(cache, &folder.join(path), text.as_bytes())?;
     }
-    cache::publish_folder(cache, &folder, |temporary| {
-        for (path, text) in SHIM {
-            cache::write_new(&temporary.join(path), text.as_bytes())?;
-        }
-        for name in EMPTY {
-            cache::write_new(&temporary.join("stubs").join(name), b"")?;
-        }
-        for name in UNSUPPORTED {
-            let marker = format!("{}{name}\n", crate::parse::UNSUPPORTED);
-            cache::write_new(&temporary.join("stubs").join(name), marker.as_bytes())?;
-        }
-        Ok(())
-    })?;
+    let stubs = folder.join("stubs");
+    for name in EMPTY {
+        cache::keep(cache, &stubs.join(name), b"")?;
+    }
+    for name in UNSUPPORTED {
+        let marker = format!("{}{name}\n", crate::parse::UNSUPPORTED);
+        cache::keep(cache, &stubs.join(name), marker.as_bytes())?;
+    }
     Ok(folder)
 }

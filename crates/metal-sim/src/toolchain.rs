@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
-use crate::{Error, shim};
+use crate::{Error, Version, cache, shim};
 
 /// How the two operations of `llvm.fmuladd` are carried out. Apple's front end
 /// emits it for each product and sum of one expression and leaves the choice
@@ -30,6 +30,10 @@ pub enum Variant {
     Plain,
     /// To count the bytes that it loads and stores, and to check each access.
     Metered,
+    /// The same, and to find races, misaligned accesses, arrays out of bounds and reads of inactive lanes.
+    Checked,
+    /// To find what depends on values that nobody wrote.
+    Tracked,
 }
 
 impl Contraction {
@@ -39,8 +43,12 @@ impl Contraction {
 
 impl Variant {
     /// Names on the command line.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("plain", Self::Plain), ("metered", Self::Metered)];
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("plain", Self::Plain),
+        ("metered", Self::Metered),
+        ("checked", Self::Checked),
+        ("tracked", Self::Tracked),
+    ];
 }
 
 /// A clang that can build kernels, and the cache that it builds into.
@@ -50,6 +58,7 @@ pub struct Toolchain {
     /// The compiler's file, size and time: another one makes other kernels.
     identity: String,
     cache: PathBuf,
+    shim: Option<PathBuf>,
     extra_flags: Vec<String>,
 }
 
@@ -66,10 +75,12 @@ impl Toolchain {
 
     /// Finds a compiler: `MTL_SIM_CXX`, else the best clang on the path.
     /// `MTL_SIM_CXXFLAGS` adds flags to every kernel (sanitizers, debugging).
+    /// `cache` becomes a folder that only its owner can write.
     ///
     /// # Errors
-    /// [`Error::NoCompiler`] where there is none.
+    /// [`Error::NoCompiler`] where there is none, [`Error::Cache`] where another user could write what is kept.
     pub fn find(cache: PathBuf) -> Result<Self, Error> {
+        let cache = cache::prepare(&cache)?;
         let wanted = env::var("MTL_SIM_CXX").ok().filter(|name| !name.is_empty());
         let names: Vec<&str> = match &wanted {
             Some(name) => vec![name],
@@ -102,8 +113,26 @@ impl Toolchain {
             compiler,
             identity,
             cache,
+            shim: None,
             extra_flags,
         })
+    }
+
+    /// The same with the headers of a folder in the place of the shim, for tests of the shim. Its cache must be one of
+    /// its own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_shim(mut self, folder: PathBuf) -> Self {
+        self.shim = Some(folder);
+        self
+    }
+
+    /// The folder of the shim's headers.
+    pub(crate) fn shim(&self) -> Result<PathBuf, Error> {
+        match &self.shim {
+            Some(folder) => Ok(folder.clone()),
+            None => shim::folder(&self.cache),
+        }
     }
 
     /// The same with more flags for every kernel, such as those of a sanitizer.
@@ -142,6 +171,10 @@ impl Toolchain {
             // clang 19's gives wrong sums of six rows at 6 bits (qmv_streamed, K
             // of 544); a lane's code has little to gain from it.
             "-fno-slp-vectorize",
+            // A loop without an end stays one, for the watchdog to find.
+            "-fno-finite-loops",
+            "-fsanitize=integer-divide-by-zero",
+            "-fno-sanitize-recover=integer-divide-by-zero",
             // Half and bfloat expressions round where Apple's do.
             "-Xclang",
             "-ffloat16-excess-precision=none",
@@ -157,8 +190,17 @@ impl Toolchain {
             // results must not depend on the machine.
             flags.push("-march=x86-64-v3");
         }
-        if variant == Variant::Metered {
-            flags.extend(METER_FLAGS);
+        match variant {
+            Variant::Plain => {}
+            Variant::Metered => {
+                flags.extend(METER_FLAGS);
+                flags.extend(["-mllvm", "-asan-instrument-atomics=true"]);
+            }
+            Variant::Checked => {
+                flags.extend(METER_FLAGS);
+                flags.extend(CHECK_FLAGS);
+            }
+            Variant::Tracked => flags.extend(TRACK_FLAGS),
         }
         let mut flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
         flags.extend(self.extra_flags.iter().cloned());
@@ -175,13 +217,19 @@ impl Toolchain {
         what: &str,
         arguments: &[S],
         source: Option<&str>,
+        version: Version,
     ) -> Result<Preprocessed, Error> {
-        let stubs = shim::folder(&self.cache)?.join("stubs");
+        let stubs = self.shim()?.join("stubs");
         let mut command = Command::new(&self.compiler);
         command
             .args(["-E", "-x", "c++", "-std=c++17", "-nostdinc", "-undef", "-w"])
-            .args(["-D__METAL__", "-D__METAL_MACOS__", "-D__cplusplus=201703L"])
-            .arg(format!("-D__METAL_VERSION__={}", metal_version()))
+            .args(["-D__METAL__", "-D__METAL_MACOS__"])
+            .arg(format!("-D__METAL_VERSION__={}", u32::from(version)))
+            .arg(if u32::from(version) < 400 {
+                "-D__cplusplus=201402L"
+            } else {
+                "-D__cplusplus=201703L"
+            })
             .arg("-isystem")
             .arg(&stubs)
             .args(arguments);
@@ -209,6 +257,19 @@ impl Toolchain {
         })
     }
 
+    /// What the compiler prints about a text, its diagnostics, and its exit
+    /// status, none where a signal ended it. Errors in the text are not this
+    /// function's.
+    pub(crate) fn examine<S: AsRef<OsStr>>(
+        &self,
+        arguments: &[S],
+    ) -> Result<(String, String, Option<i32>), Error> {
+        let mut command = Command::new(&self.compiler);
+        command.args(arguments);
+        let output = run(command, None)?;
+        Ok((output.stdout, output.stderr, output.code))
+    }
+
     /// Runs the compiler on something.
     pub(crate) fn compile<S: AsRef<OsStr>>(
         &self,
@@ -230,7 +291,7 @@ impl Toolchain {
 
 /// Instrumentation of the metered variant: each access calls the meter
 /// (msl/mtlsim/meter.h), block copies included; none is merged with another.
-const METER_FLAGS: [&str; 17] = [
+const METER_FLAGS: [&str; 15] = [
     "-DMTLSIM_METER",
     "-fsanitize=kernel-address",
     "-mllvm",
@@ -245,18 +306,28 @@ const METER_FLAGS: [&str; 17] = [
     "-asan-stack=false",
     "-mllvm",
     "-asan-globals=false",
-    "-mllvm",
-    "-asan-instrument-atomics=true",
     "-fno-vectorize",
 ];
 
-/// The language version to report: `MTL_SIM_METAL_VERSION`, as three digits.
-pub(crate) fn metal_version() -> String {
-    env::var("MTL_SIM_METAL_VERSION")
-        .ok()
-        .filter(|value| !value.is_empty())
-        .unwrap_or_else(|| "400".to_owned())
-}
+/// What the checked variant has besides: atomics tell of themselves, and what C++ leaves undefined is looked for.
+const CHECK_FLAGS: [&str; 6] = [
+    "-DMTLSIM_CHECKED",
+    "-mllvm",
+    "-asan-instrument-atomics=false",
+    "-fsanitize=alignment,array-bounds,local-bounds,unreachable,return",
+    "-fno-sanitize-recover=alignment,array-bounds",
+    "-fsanitize-trap=local-bounds",
+];
+
+/// Instrumentation of the tracked variant (msl/mtlsim/track.h). An optimiser would make some number of what nobody
+/// wrote.
+const TRACK_FLAGS: [&str; 5] = [
+    "-O0",
+    "-DMTLSIM_TRACKED",
+    "-fsanitize=kernel-memory",
+    "-fno-sanitize-memory-param-retval",
+    "-fno-vectorize",
+];
 
 /// Preprocessed source and what the compiler said about it.
 #[derive(Debug)]
@@ -267,6 +338,7 @@ pub(crate) struct Preprocessed {
 
 struct Output {
     success: bool,
+    code: Option<i32>,
     stdout: String,
     stderr: String,
 }
@@ -294,6 +366,7 @@ fn run(mut command: Command, input: Option<&[u8]>) -> Result<Output, Error> {
     .map_err(named)?;
     Ok(Output {
         success: output.status.success(),
+        code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     })

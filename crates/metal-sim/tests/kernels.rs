@@ -54,6 +54,52 @@ fn threadgroup_variables_are_shared_and_barriers_order_them() {
 }
 
 #[test]
+fn a_division_by_zero_is_a_fault_that_names_its_line() {
+    let run = |by: &str| {
+        let source = format!(
+            "# 1 \"mlx/k.metal\"
+            [[kernel]] void k(device int* x, device int* y, uint i [[thread_position_in_grid]]) {{
+                x[i] = x[i] {by} y[i];
+            }}"
+        );
+        let divisors: Vec<i32> = (0..64).map(|i| if i == 40 { 0 } else { i + 1 }).collect();
+        kernel(&source)
+            .buffer(0, &[i32::MIN; 64])
+            .buffer(1, &divisors)
+            .with("groups 2 1 1 group 32 1 1")
+            .go()
+    };
+    for by in ["/", "%"] {
+        let fault = run(by).fault.unwrap();
+        assert_eq!(
+            (fault.code, fault.message.as_str()),
+            (11, "integer division by zero at mlx/k.metal:2")
+        );
+    }
+    // The least integer by -1 has no place: the processor finds it.
+    if cfg!(target_arch = "x86_64") {
+        let fault = kernel("[[kernel]] void k(device int* x) { x[0] = x[0] / x[1]; }")
+            .buffer(0, &[i32::MIN, -1])
+            .go()
+            .fault
+            .unwrap();
+        assert_eq!(fault.code, 11);
+        assert!(fault.message.contains("by -1"), "{}", fault.message);
+    }
+}
+
+/// Otherwise clang takes an endless loop without effects for one that is never reached.
+#[test]
+fn an_endless_loop_stays_one() {
+    let run = kernel("[[kernel]] void k(device int* x) { x[0] = 1; while (true) {} }")
+        .buffer(0, &[0])
+        .with("limit 1");
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.go()));
+    let message = *outcome.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.starts_with("None"), "ended: {message}");
+}
+
+#[test]
 fn a_missing_barrier_shows_under_the_other_schedule() {
     let run = || {
         kernel(
@@ -275,6 +321,15 @@ fn dynamic_threadgroup_memory_and_its_limit() {
         out.get::<i32>(0),
         (0..32).map(|i| 31 - i + 7).collect::<Vec<i32>>()
     );
+    // Without an index each takes the first that is free.
+    let implicit = source
+        .replace(" [[threadgroup(0)]]", "")
+        .replace(" [[threadgroup(1)]]", "");
+    let out = kernel(&implicit)
+        .buffer(0, &[0i32; 32])
+        .with("group 32 1 1 local 0 128 local 1 128")
+        .go();
+    assert_eq!(out.get::<i32>(0)[0], 31 + 7);
     let over = run().with("local 0 32640 local 1 128").go();
     assert_eq!(over.fault().code, 6);
     assert!(
@@ -324,6 +379,43 @@ fn atomics_across_threadgroups() {
     assert_eq!(out.get::<u32>(0), [(25_600 * 25_599u64 / 2) as u32]);
     assert_eq!(out.get::<f32>(1), [12_800.0]);
     assert_eq!(out.get::<i32>(2), [25_599]);
+}
+
+#[test]
+fn atomics_of_64_bits_have_a_minimum_and_a_maximum() {
+    let out = kernel(
+        "[[kernel]] void k(device atomic_ulong* a, uint i [[thread_position_in_grid]]) {
+            atomic_max_explicit(a, 1ul << 40 | i, memory_order_relaxed);
+            atomic_min_explicit(a + 1, ulong(i) + 7, memory_order_relaxed);
+        }",
+    )
+    .buffer(0, &[0u64, u64::MAX])
+    .with("groups 4 1 1 group 32 1 1 workers 2")
+    .go();
+    assert_eq!(out.get::<u64>(0), [(1 << 40) + 127, 7]);
+}
+
+#[test]
+fn packed_vectors_have_no_gaps() {
+    let out = kernel(
+        "struct Row { packed_float3 p; float w; };
+        static_assert(sizeof(packed_float3) == 12 && alignof(packed_float3) == 4 && sizeof(Row) == 16, \"\");
+        static_assert(sizeof(packed_half3) == 6 && sizeof(packed_uchar4) == 4 && sizeof(packed_long2) == 16, \"\");
+        [[kernel]] void k(const device packed_float3* x [[buffer(0)]], device packed_float3* y [[buffer(1)]], device Row* r [[buffer(2)]]) {
+            float3 a = x[1];
+            packed_float3 b(a), c = packed_float3(1, 2, 3), d = 2 * c;
+            b[0] += 10; b.y = c.z; d += b;
+            packed_vec<float, 3> e = d - c * 2;
+            y[0] = e; y[1] = float3(x[0]) + b; y[2] = packed_float3(float2(c.xy), 9.0);
+            r[0].p = -a; r[0].w = float4(b, 1).x + dot(float3(c), a);
+        }",
+    )
+    .buffer(0, &[1f32, 2., 3., 4., 5., 6.])
+    .buffer(1, &[0f32; 9])
+    .buffer(2, &[0f32; 4])
+    .go();
+    assert_eq!(out.get::<f32>(1), [14., 3., 6., 15., 5., 9., 1., 2., 9.]);
+    assert_eq!(out.get::<f32>(2), [-4., -5., -6., 14. + 32.]);
 }
 
 #[test]
@@ -696,8 +788,11 @@ fn the_meter_checks_every_access() {
 
 #[test]
 fn a_lane_that_runs_over_its_stack_is_a_fault() {
-    let source = "inline int deep(device int* y, int n) { int a[1000]; for (int i = 0; i < 1000; i++) a[i] = y[i % 2] + n; return n == 0 ? a[7] : deep(y, n - 1) + a[n % 1000]; }
-        [[kernel]] void k(device int* y) { y[0] = deep(y, y[1]); }";
+    let source = "template <int n> [[gnu::noinline]] int deep(device int* y) {
+            int a[1000]; for (int i = 0; i < 1000; i++) a[i] = y[i % 2] + n;
+            if constexpr (n == 0) return a[7]; else return deep<n - 1>(y) + a[y[1] % 1000];
+        }
+        [[kernel]] void k(device int* y) { y[0] = deep<80>(y); }";
     let out = kernel(source).buffer(0, &[0i32, 1000]).go();
     assert_eq!(out.fault().code, 8, "{:?}", out.fault);
 }

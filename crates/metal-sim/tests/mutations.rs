@@ -40,8 +40,11 @@ fn behaviour(runner: &Path) -> String {
     let unbound =
         "[[kernel]] void k(device float* y, device float* a, device float* b) { y[0] = b[3]; }";
     let past = "[[kernel]] void k(device float* y, threadgroup float* t [[threadgroup(0)]]) { t[20000] = 1; y[0] = t[20000]; }";
-    let deep = "inline int f(device float* y, int n) { volatile int a[900]; a[n % 900] = y[0]; return n == 0 ? a[0] : f(y, n - 1) + a[n % 900]; }
-        [[kernel]] void k(device float* y) { y[0] = f(y, 500); }";
+    let deep = "template <int n> [[gnu::noinline]] int f(device float* y) {
+            volatile int a[900]; int i = n + int(y[0]); a[i] = y[0]; // else one element is left of it
+            if constexpr (n == 0) return a[i]; else return f<n - 1>(y) + a[i];
+        }
+        [[kernel]] void k(device float* y) { y[0] = f<500>(y); }";
     let mut text = String::new();
     for (source, how) in [
         (collectives, "threads 500 1 1 group 96 1 1 workers 2"),
@@ -190,7 +193,7 @@ fn probed(x: &[f32]) -> Vec<f32> {
 }
 
 /// What the probe gives with the shim of a cache, faults included.
-fn probe(cache: &Path, metered: bool) -> String {
+fn probe(cache: &Path, shim: Option<&Path>, metered: bool) -> String {
     // Of many magnitudes, so that the order of a sum shows.
     let x: Vec<f32> = (1..=70u32)
         .map(|i| i.wrapping_mul(2_654_435_761))
@@ -198,7 +201,7 @@ fn probe(cache: &Path, metered: bool) -> String {
         .collect();
     // Room for the threads that a faulty shim may add at the edge.
     let run = kernel(PROBE, runner())
-        .cached_in(cache)
+        .cached_in(cache, shim)
         .buffer(0, &[&x[..], &[0.0; 58]].concat())
         .buffer(1, &[0f32; 414])
         .buffer(2, &[7u32; 128])
@@ -261,11 +264,11 @@ fn faults_in_the_shim() {
             "if (c.const_buffers >> i & 1)",
         ),
     ];
-    // A cache with a shim of its own for each: one that is there is not made.
+    // A cache of its own for each shim.
     let caches = tempfile::tempdir().unwrap();
     let correct = caches.path().join("correct");
-    assert_eq!(probe(&correct, false), "as expected");
-    assert_eq!(probe(&correct, true), "as expected");
+    assert_eq!(probe(&correct, None, false), "as expected");
+    assert_eq!(probe(&correct, None, true), "as expected");
     let shim = std::fs::read_dir(&correct)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -278,14 +281,13 @@ fn faults_in_the_shim() {
         .unwrap();
     for (i, (file, from, to)) in mutations.into_iter().enumerate() {
         let cache = caches.path().join(i.to_string());
-        let copy = cache.join(shim.file_name().unwrap());
-        std::fs::create_dir_all(&cache).unwrap();
+        let copy = caches.path().join(format!("shim-{i}"));
         support::run(Command::new("cp").arg("-r").arg(&shim).arg(&copy));
         let header = copy.join("msl/mtlsim").join(file);
         let text = std::fs::read_to_string(&header).unwrap();
         assert!(text.contains(from), "{file} has no {from:?}");
         std::fs::write(&header, text.replacen(from, to, 1)).unwrap();
-        let found = probe(&cache, file == "meter.h");
+        let found = probe(&cache, Some(&copy), file == "meter.h");
         println!("{file}: {from}: {found}");
         assert_ne!(found, "as expected", "survived: {from}");
     }

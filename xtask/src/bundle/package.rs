@@ -20,7 +20,8 @@ function(mlx_overlay_place_kernels target)
     add_custom_command(
       TARGET ${target}
       POST_BUILD
-      COMMAND ${CMAKE_COMMAND} -E copy_if_different "${MLX_OVERLAY_PREFIX}/${file}" "$<TARGET_FILE_DIR:${target}>")
+      COMMAND ${CMAKE_COMMAND} -E copy_if_different "${MLX_OVERLAY_PREFIX}/${file}" "$<TARGET_FILE_DIR:${target}>"
+      VERBATIM)
   endforeach()
 endfunction()
 "#;

@@ -74,10 +74,10 @@ enum Name {
     Tree,
     /// Every kernel that the dispatch can ask for is instantiated, and has its function in the sources of a JIT build
     Closure,
-    /// The kernels compile with their address spaces as types of their own
+    /// The kernels are Metal, and compile with their address spaces as types of their own
     ///
     /// A `device`, `constant`, `thread` or `threadgroup` that is missing or wrong is an error here as on a Mac, where the
-    /// simulated device, having one address space, would not notice.
+    /// simulated device, having one address space, would not notice; so is what the Metal specification excludes.
     AddressSpaces,
 }
 

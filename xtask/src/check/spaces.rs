@@ -1,4 +1,4 @@
-//! The address spaces of the kernels.
+//! The language of the kernels: what is not Metal, and address spaces.
 
 use anyhow::{Context, Result, bail};
 use camino::Utf8Path;
@@ -6,7 +6,7 @@ use metal_sim::{
     Compiler, Library, Options, Toolchain, Verdict, default_cache_folder, library_of_tree,
 };
 
-/// Compiles one of every kernel function, or the kernels with `part` in their host name, with address spaces as types.
+/// Examines one of every kernel function, or the kernels with `part` in their host name, with address spaces as types.
 pub(super) fn check(tree: &Utf8Path, part: Option<&str>) -> Result<String> {
     let toolchain = Toolchain::find(default_cache_folder())?;
     let path =
@@ -21,10 +21,7 @@ pub(super) fn check(tree: &Utf8Path, part: Option<&str>) -> Result<String> {
     let findings = Compiler::new(toolchain, Options::default()).check(&path, &names)?;
     let verdict = Verdict::of(findings);
     for finding in &verdict.new {
-        eprintln!(
-            "{}:{}: {} [{}]",
-            finding.file, finding.line, finding.message, finding.kernel
-        );
+        eprintln!("{finding} [{}]", finding.kernel);
     }
     // A part of the kernels cannot show all that the baseline knows.
     let stale: &[String] = if part.is_none() { &verdict.stale } else { &[] };

@@ -224,17 +224,22 @@ fn kernel_cache(host: &Host, workspace: &Workspace) -> Finding {
     let Ok(folder) = Utf8PathBuf::try_from(metal_sim::cache_folder(set)) else {
         return Finding::warning(id, "its path is not UTF-8", "set MTL_SIM_CACHE");
     };
-    match unwritable(&folder) {
-        None => Finding::ok(id, format!("{folder} can be written")),
-        Some((_, why)) => {
-            let other = workspace.root().join("target/metal-sim");
-            Finding::error(
-                id,
-                format!("kernels cannot be kept in {folder}: {why}"),
-                format!("export MTL_SIM_CACHE={}", quote(other)),
-            )
-        }
+    let Some((_, why)) = unwritable(&folder) else {
+        return Finding::ok(id, format!("{folder} can be written"));
+    };
+    let other = workspace.root().join("target/metal-sim");
+    let remedy = format!("export MTL_SIM_CACHE={}", quote(other));
+    // Only a folder that was asked for by name has no second choice.
+    if host.var("MTL_SIM_CACHE").is_none_or(str::is_empty)
+        && let Ok(second) = Utf8PathBuf::try_from(metal_sim::cache_folder(|_| None))
+        && unwritable(&second).is_none()
+    {
+        let found =
+            format!("kernels are kept in {second}, which may be cleared: not in {folder}: {why}");
+        return Finding::warning(id, found, remedy);
     }
+    let found = format!("kernels cannot be kept in {folder}: {why}");
+    Finding::error(id, found, remedy)
 }
 
 /// What a build and a download write into.

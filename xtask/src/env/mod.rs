@@ -16,6 +16,7 @@ use crate::Usage;
 use crate::build;
 use crate::build::backend::{folder_variable, input_folders};
 use crate::host::{Host, Os};
+use crate::proc::quote;
 use crate::progress::Line;
 
 /// Print the settings with which another project's bindings use the patched MLX
@@ -24,7 +25,7 @@ use crate::progress::Line;
 Examples:
   eval \"$(cargo xtask env --consumer rust)\"                     crates that depend on mlx-overlay
   eval \"$(cargo xtask env --consumer cmake)\"                    find_package(MLX), or FetchContent
-  eval \"$(cargo xtask env --consumer python)\"                   a wheel of the patched tree
+  eval \"$(cargo xtask env --consumer python)\"                   a wheel over the built library
   eval \"$(cargo xtask env --consumer mlx-c --project ../mlx-c)\"
   eval \"$(cargo xtask env --consumer mlx-rs --project ../app)\"
 
@@ -213,7 +214,8 @@ fn cmake(overlay: &Overlay) -> Result<Settings> {
     settings.set("MLX_DIR", package(overlay));
     let file = write_sources(overlay)?;
     settings.comment("FetchContent_MakeAvailable(mlx) builds the patched source instead, with");
-    settings.comment(&format!("  cmake -DCMAKE_PROJECT_INCLUDE={file} …"));
+    let include = quote(format!("-DCMAKE_PROJECT_INCLUDE={file}"));
+    settings.comment(&format!("  cmake {include} …"));
     Ok(settings)
 }
 
@@ -222,8 +224,11 @@ fn mlx_c(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
     let mut settings = Settings::default();
     settings.set("MLX_DIR", package(overlay));
     settings.comment(&format!(
-        "cmake -S {project} -B build -DMLX_C_USE_SYSTEM_MLX=ON && cmake --build build"
+        "  cmake -S {} -B build -DMLX_C_USE_SYSTEM_MLX=ON -DCMAKE_PROJECT_INCLUDE={}",
+        quote(absolute(project)?),
+        quote(overlay.root.join("ci/mlx-c/project.cmake"))
     ));
+    settings.comment("  cmake --build build");
     Ok(settings)
 }
 
@@ -240,33 +245,63 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
             settings.set("MLX_RS_METAL_PATH", kernels);
         }
         Os::Linux => {
+            require_cpu(overlay, Consumer::MlxRs)?;
+            settings.set(PREFIX_VARIABLE, overlay.prefix);
             settings.comment("mlx-sys links Apple's frameworks, and so its build script does not serve here. This one");
-            settings.comment("builds mlx-c on the prefix and has cargo take it in place of the script's outcome:");
+            settings.comment("builds mlx-c on that prefix and has cargo take it in place of the script's outcome:");
             let accept = overlay.accept.map(|version| format!("ACCEPT={version} "));
             settings.comment(&format!(
-                "  {}{}/ci/mlx-rs.sh {project} test",
+                "  {}{} {} test",
                 accept.unwrap_or_default(),
-                overlay.root
+                quote(overlay.root.join("ci/mlx-rs.sh")),
+                quote(absolute(project)?)
             ));
-            settings.set(PREFIX_VARIABLE, overlay.prefix);
         }
     }
     Ok(settings)
 }
 
 fn python(overlay: &Overlay) -> Result<Settings> {
+    if overlay.host.os == Os::MacOs || overlay.stamp.backend == Backend::Metal {
+        return python_of_source(overlay);
+    }
+    require_cpu(overlay, Consumer::Python)?;
+    let script = |name: &str| {
+        let [script, prefix, parent] = [
+            &overlay.root.join("ci").join(name),
+            overlay.prefix,
+            &overlay.root.join(BUILDS).join("env/python"),
+        ]
+        .map(quote);
+        format!("{script} {prefix} {parent}")
+    };
+    let mut settings = Settings::default();
+    settings.comment("A wheel in seconds: PyPI's bindings over the library of this prefix. In a Python environment:");
+    settings.comment(&format!(
+        "  python3 -m pip install \"$({})\"",
+        script("python-wheel.sh")
+    ));
+    settings.comment("A new environment with that wheel and NumPy; its folder is printed:");
+    settings.comment(&format!("  {}", script("python-env.sh")));
+    settings.set(PREFIX_VARIABLE, overlay.prefix);
+    Ok(settings)
+}
+
+/// The settings to compile a wheel: the library of a Metal build is static, and nobody has tried to make PyPI's bindings
+/// on a Mac take it.
+fn python_of_source(overlay: &Overlay) -> Result<Settings> {
     let tree = (overlay.tree)()?;
-    let mut arguments = vec!["-DMLX_BUILD_GGUF=OFF".to_owned()];
+    let final_tree = &overlay.stamp.final_tree;
+    let mut arguments = vec![
+        "-DMLX_BUILD_GGUF=OFF".to_owned(),
+        // Kernels and library are compared by it.
+        format!("-D{FINGERPRINT}={final_tree}"),
+    ];
+    if overlay.stamp.backend != Backend::Metal {
+        arguments.push("-DMLX_BUILD_METAL=OFF".to_owned());
+    }
     for (variable, folder) in input_folders(overlay.stamp.backend, overlay.input)? {
         arguments.push(format!("-D{variable}={folder}"));
-    }
-    if overlay.stamp.backend == Backend::Sim {
-        let cmake = overlay.root.join("crates/metal-sim/cmake/metal-sim.cmake");
-        arguments.push(format!("-DCMAKE_PROJECT_mlx_INCLUDE={cmake}"));
-        let compiler = overlay.prefix.join("bin/metal-simc");
-        arguments.push(format!("-DMETAL_SIM_COMPILER={compiler}"));
-        let cpu = if overlay.stamp.cpu { "ON" } else { "OFF" };
-        arguments.push(format!("-DMLX_BUILD_CPU={cpu}"));
     }
     // MLX's setup.py takes the variable apart at its blanks.
     if let Some(bad) = arguments.iter().find(|argument| argument.contains(' ')) {
@@ -274,18 +309,38 @@ fn python(overlay: &Overlay) -> Result<Settings> {
     }
     let arguments = arguments.join(" ");
     // setup.py builds below its folder, where CMake remembers the arguments of its first run.
-    let made_from = format!("{} {arguments}", overlay.stamp.final_tree);
-    let source = folder(overlay, "python", &made_from)?.join("mlx");
+    let source = folder(overlay, "python", &format!("{final_tree} {arguments}"))?.join("mlx");
     crate::files::update_tree(&tree, &source)?;
     let mut settings = Settings::default();
     settings.comment("A copy of the patched tree: setup.py writes into its folder.");
-    settings.comment("pip wheel --no-deps --wheel-dir dist \"$MLX_PYTHON_SOURCE\"");
+    settings.comment("  python3 -m pip wheel --no-deps --wheel-dir dist \"$MLX_PYTHON_SOURCE\"");
     settings.set("MLX_PYTHON_SOURCE", source);
     settings.set("CMAKE_ARGS", arguments);
-    settings.comment("A version like 0.32.4.dev<date>, which no release on PyPI has:");
+    settings.comment("The version of the pin itself: pip replaces an earlier one, such as a .dev, where a package asks for it.");
     settings.set("PYPI_RELEASE", "1");
-    settings.set("DEV_RELEASE", "1");
+    settings.set("DEV_RELEASE", "0");
     Ok(settings)
+}
+
+/// Fails unless the prefix has the CPU back-end. Without it these consumers build, and fail when they run.
+fn require_cpu(overlay: &Overlay, consumer: Consumer) -> Result<()> {
+    if overlay.stamp.cpu {
+        return Ok(());
+    }
+    let with_cpu = Stamp {
+        cpu: true,
+        ..overlay.stamp.clone()
+    };
+    bail!(
+        "{} has no CPU back-end, and {consumer} needs one: run `{}`",
+        overlay.prefix,
+        build::command(&with_cpu, overlay.host)
+    )
+}
+
+/// The commands work in any folder.
+fn absolute(path: &Utf8Path) -> Result<Utf8PathBuf> {
+    Ok(camino::absolute_utf8(path)?)
 }
 
 /// The folder of CMake's package files.
@@ -303,6 +358,9 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
     for (variable, path) in std::iter::once(mlx).chain(inputs) {
         text += &format!("set({variable} [==[{path}]==] CACHE PATH \"\" FORCE)\n");
     }
+    // Kernels and library are compared by it.
+    let tree = &overlay.stamp.final_tree;
+    text += &format!("set({FINGERPRINT} {tree} CACHE STRING \"\" FORCE)\n");
     // MLX's own tests, which are on by default, fetch doctest; GGUF needs one more input.
     for part in ["GGUF", "TESTS", "EXAMPLES", "BENCHMARKS"] {
         text += &format!("set(MLX_BUILD_{part} OFF CACHE BOOL \"\" FORCE)\n");
@@ -317,6 +375,9 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
     }
     Ok(file)
 }
+
+/// CMake's name of the tree's id (`rows.cmake`).
+const FINGERPRINT: &str = "MLX_OVERLAY_TREE";
 
 const INCLUDE: &str = "include([==[";
 const INCLUDE_END: &str = "]==])";

@@ -8,7 +8,7 @@ use crate::support::{FILE, Project};
 /// What comes after the check in this project, whose MLX needs no inputs.
 const PASSED: &str = "mlx.toml has no input named fmt";
 
-/// A project whose prefix has a stamp and nothing else.
+/// A project whose prefix has a stamp and nothing else: of the back-end with which Python, too, takes the source.
 fn built() -> Project {
     let project = Project::new();
     let lock: toml::Table = toml::from_str(&project.read("checkout/mlx.lock")).unwrap();
@@ -16,7 +16,11 @@ fn built() -> Project {
     fs_err::create_dir_all(&prefix).unwrap();
     let stamp = Stamp {
         base_tree: lock["base_tree"].as_str().unwrap().to_owned(),
-        ..stamp("1.0.0", lock["final_tree"].as_str().unwrap(), Backend::Sim)
+        ..stamp(
+            "1.0.0",
+            lock["final_tree"].as_str().unwrap(),
+            Backend::Metal,
+        )
     };
     stamp.write(&prefix).unwrap();
     project

@@ -416,8 +416,18 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
     let scratch = Scratch::new();
     let host = debian(&scratch);
     let host = host.with("HOME", "/proc/no-home");
-    let words = ["/proc/no-home/.cache/metal-sim", "export MTL_SIM_CACHE="];
+    // The temporary folder serves in the place of a home, not in that of a folder with a name.
+    let words = [
+        "/proc/no-home/.cache/metal-sim",
+        "kept in /",
+        "export MTL_SIM_CACHE=",
+    ];
+    finds(&scratch, &host, "kernel-cache", Warning, &words);
     mends(&scratch, &host, "kernel-cache", &words);
+    let named = host.clone().with("MTL_SIM_CACHE", "/proc/no-cache");
+    let words = ["cannot be kept in /proc/no-cache", "export MTL_SIM_CACHE="];
+    finds(&scratch, &named, "kernel-cache", Error, &words);
+    mends(&scratch, &named, "kernel-cache", &words);
     let vendor = scratch.path("root/vendor");
     fs_err::os::unix::fs::symlink("/no/such/disk", &vendor).unwrap();
     mends(

@@ -13,7 +13,11 @@
 
 namespace mtlsim {
 
-#ifdef MTLSIM_METER
+#if defined(MTLSIM_CHECKED)
+inline constexpr uint32_t variant = MTLSIM_CHECKED_VARIANT;
+#elif defined(MTLSIM_TRACKED)
+inline constexpr uint32_t variant = MTLSIM_TRACKED_VARIANT;
+#elif defined(MTLSIM_METER)
 inline constexpr uint32_t variant = MTLSIM_METERED;
 #else
 inline constexpr uint32_t variant = MTLSIM_PLAIN;
@@ -55,6 +59,11 @@ struct Call {
   void* buffer[MTLSIM_BUFFER_SLOTS];
   unsigned char* dynamic[MTLSIM_THREADGROUP_SLOTS];
   uint32_t const_buffers; // bit per buffer index that the kernel may not write
+  const mtlsim_argument* arguments;
+  uint32_t argument_count;
+#ifdef MTLSIM_CHECKED
+  uint32_t place[MTLSIM_THREADGROUP_SLOTS]; // of threadgroup memory arguments
+#endif
 };
 static constinit thread_local Call* call = nullptr; // while lanes run
 
@@ -251,6 +260,8 @@ int run(
   Call c{};
   c.dispatch = dispatch;
   c.report = report;
+  c.arguments = arguments;
+  c.argument_count = argument_count;
   for (int i = 0; i < 3; ++i) {
     c.position[i] = at[i];
     uint32_t left =
@@ -267,9 +278,16 @@ int run(
   uint32_t offset = (local_bytes + 15) / 16 * 16;
   uint32_t place[MTLSIM_THREADGROUP_SLOTS];
   for (int i = 0; i < MTLSIM_THREADGROUP_SLOTS; ++i) {
+#ifdef MTLSIM_CHECKED
+    offset += dispatch->threadgroup_length[i] ? gap : 0;
+    c.place[i] = offset;
+#endif
     place[i] = offset;
     offset += (dispatch->threadgroup_length[i] + 15) / 16 * 16;
   }
+#ifdef MTLSIM_CHECKED
+  offset += gap;
+#endif
   // The engine places threadgroup memory; the offsets become addresses in the
   // first lane.
   struct Start {
@@ -290,6 +308,7 @@ int run(
           for (int i = 0; i < MTLSIM_THREADGROUP_SLOTS; ++i)
             s.call->dynamic[i] = here->threadgroup_memory + s.place[i];
         invoke<Parameters>(F, *s.call, lane, std::index_sequence_for<P...>{});
+        before_meeting();
       },
       &start,
       report);

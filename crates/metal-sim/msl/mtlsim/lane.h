@@ -7,7 +7,7 @@ namespace mtlsim {
 
 // Of the threadgroup that this thread runs. A lane never moves to another
 // thread, so the address may be kept across a meeting.
-static constinit thread_local mtlsim_lanes* here = nullptr;
+static thread_local mtlsim_lanes* here = nullptr;
 
 // A default argument that knows the place of the call.
 struct Site : mtlsim_site {
@@ -19,6 +19,44 @@ struct Site : mtlsim_site {
     return {{call, file, line, column}};
   }
 };
+
+#if defined(MTLSIM_CHECKED)
+inline constexpr bool checked = true;
+#else
+inline constexpr bool checked = false;
+#endif
+#if defined(MTLSIM_CHECKED) || defined(MTLSIM_TRACKED)
+void before_meeting(); // races.h, track.h
+#endif
+#if defined(MTLSIM_TRACKED)
+void poison(void* value, size_t bytes);
+#elif !defined(MTLSIM_CHECKED)
+[[gnu::always_inline]] inline void before_meeting() {}
+#endif
+
+#ifdef MTLSIM_CHECKED
+[[noreturn]] void inactive(uint32_t from, const mtlsim_site& site); // races.h
+#endif
+
+// After a barrier that orders what the bits of mem_flags say.
+[[gnu::always_inline]] inline void pass(
+    uint32_t (&passed)[MTLSIM_MAX_THREADS][2],
+    uint32_t ordered) {
+  if constexpr (checked) {
+    passed[here->lane][0] += ordered >> 1 & 1; // mem_threadgroup
+    passed[here->lane][1] += ordered & 1; // mem_device
+  }
+}
+
+// Whether the call is simd_shuffle_up, quad_shuffle_down or the like.
+inline bool is_shift(const char* call) {
+  const char* end = call;
+  while (*end)
+    ++end;
+  return (end - call > 3 && end[-3] == '_' && end[-2] == 'u' &&
+          end[-1] == 'p') ||
+      (end - call > 5 && end[-5] == '_' && end[-4] == 'd' && end[-1] == 'n');
+}
 
 template <class To, class From>
 [[gnu::always_inline]] constexpr To bits(const From& from) {
@@ -41,6 +79,7 @@ class Exchange {
                                        : lanes_.quad_generation[base_ / 4];
     __builtin_memcpy(slot(lanes_.lane), &mine, sizeof(T));
     board().tag[parity()][lanes_.lane] = generation_;
+    before_meeting();
     lanes_.meet(here, Scope, &site);
   }
 
@@ -124,10 +163,29 @@ class Exchange {
 // Threadgroup variables of the kernel: laid out one after another when the
 // shared object is loaded, placed in the engine's memory when a lane asks.
 static uint32_t local_bytes = 0;
+// What they take without the gaps that checked kernels have between them.
+static uint32_t local_needs = 0;
+#ifdef MTLSIM_CHECKED
+inline constexpr uint32_t gap = 64;
+struct Extent {
+  uint32_t start, end;
+};
+static Extent extents[64];
+static uint32_t extent_count = 0;
+#endif
 
 inline uint32_t reserve_local(uint32_t size, uint32_t align) {
+  local_needs = (local_needs + align - 1) / align * align + size;
+#ifdef MTLSIM_CHECKED
+  local_bytes += gap;
+#endif
   uint32_t offset = (local_bytes + align - 1) / align * align;
   local_bytes = offset + size;
+#ifdef MTLSIM_CHECKED
+  if (extent_count < sizeof extents / sizeof *extents)
+    extents[extent_count] = {offset, local_bytes};
+  ++extent_count;
+#endif
   return offset;
 }
 

@@ -65,9 +65,18 @@ struct Meter {
   Ranges readable, writable;
 };
 static constinit thread_local Meter meter{};
+#ifdef MTLSIM_CHECKED
+// Whether the threadgroup has made a fence.
+static constinit thread_local bool fenced = false;
+void forget(); // races.h
+#endif
 
 inline void start_meter(const Call& c) {
   meter = {};
+#ifdef MTLSIM_CHECKED
+  forget(); // what an abandoned threadgroup left
+  fenced = false;
+#endif
   const auto& d = *c.dispatch;
   for (uint8_t i = 0; i < MTLSIM_BUFFER_SLOTS; ++i) {
     if (!d.buffer[i] || c.buffer[i] != d.buffer[i])
@@ -90,10 +99,24 @@ inline bool is_private(uintptr_t at, uint64_t size) {
       within(here, sizeof(mtlsim_lanes)) ||
       within(&__ehdr_start, uint64_t(&_end - &__ehdr_start)) ||
       within(&here, sizeof here) || within(&call, sizeof call) ||
+      within(call, sizeof *call) ||
       is_constant(reinterpret_cast<void*>(at));
 }
 
-inline void count(uintptr_t at, uint64_t size, bool store) {
+#ifdef MTLSIM_CHECKED
+// races.h
+void check_local(uint64_t offset, uint64_t size, bool store, bool atomic);
+void check_buffer(
+    int slot,
+    uint64_t offset,
+    uint64_t size,
+    bool store,
+    bool atomic);
+#endif
+
+// Only checked kernels say which accesses are atomic.
+inline void
+count(uintptr_t at, uint64_t size, bool store, bool atomic = false) {
   if (!call)
     return; // outside a threadgroup: constructors of the shared object
   uint64_t offset = 0;
@@ -106,6 +129,9 @@ inline void count(uintptr_t at, uint64_t size, bool store) {
           at + size - local <= here->threadgroup_bytes) {
         (store ? call->report->threadgroup_stored
                : call->report->threadgroup_loaded) += size;
+#ifdef MTLSIM_CHECKED
+        check_local(at - local, size, store, atomic);
+#endif
         return;
       }
       if (is_private(at, size))
@@ -124,6 +150,9 @@ inline void count(uintptr_t at, uint64_t size, bool store) {
     uint64_t left = ranges.bytes[ranges.last] - offset;
     uint64_t part = size - done < left ? size - done : left;
     (store ? call->report->stored : call->report->loaded)[slot] += part;
+#ifdef MTLSIM_CHECKED
+    check_buffer(slot, offset, part, store, atomic);
+#endif
     if (store)
       if (uint8_t* written = call->dispatch->written[slot])
         for (uint64_t i = 0; i < part; ++i)

@@ -5,13 +5,19 @@
 #ifdef MTLSIM_METER
 #pragma clang attribute push( \
     __attribute__((no_sanitize("kernel-address"))), apply_to = function)
+#elif defined(MTLSIM_TRACKED)
+#pragma clang attribute push( \
+    __attribute__((no_sanitize("kernel-memory"))), apply_to = function)
 #endif
 #ifdef MTLSIM_CHECK
 #include "check.h"
 #else
 #include "kernel.h"
 #include "meter.h"
+#include "races.h"
+#include "track.h"
+#include "undefined.h"
 #endif
-#ifdef MTLSIM_METER
+#if defined(MTLSIM_METER) || defined(MTLSIM_TRACKED)
 #pragma clang attribute pop
 #endif

@@ -9,6 +9,25 @@
 
 namespace mtlsim {
 
+// What a lane gets from one that takes no part: Metal does not say. Of tracked
+// kernels these are parts of the caller, as its values are followed.
+#ifdef MTLSIM_TRACKED
+#define MTLSIM_FOLLOWED [[gnu::always_inline]] inline
+#else
+#define MTLSIM_FOLLOWED
+#endif
+template <class T>
+MTLSIM_FOLLOWED void no_value(
+    [[maybe_unused]] T& x,
+    [[maybe_unused]] uint32_t from,
+    [[maybe_unused]] const mtlsim_site& site) {
+#if defined(MTLSIM_CHECKED)
+  inactive(from, site);
+#elif defined(MTLSIM_TRACKED)
+  poison(&x, sizeof x);
+#endif
+}
+
 // Values of the lanes that take part, combined in the engine's order. Lanes
 // that have returned are left out of the tree.
 template <class T, class F>
@@ -87,23 +106,32 @@ T simd_scan(T x, F op, bool inclusive, T start, const mtlsim_site& site) {
 
 // Reads another lane's value; a lane that is not there gives one's own.
 template <mtlsim_scope Scope, class T, class F>
-T gather(T x, F source, const mtlsim_site& site) {
+MTLSIM_FOLLOWED T gather(T x, F source, const mtlsim_site& site) {
   Exchange<T, Scope> all(x, site);
   uint32_t from = source(all.lane());
-  return all.has(from) ? all.at(from) : x;
+  if (all.has(from))
+    return all.at(from);
+  // Past the end shuffle_up and shuffle_down leave the value as it is.
+  if (from < all.kWidth || !is_shift(site.call))
+    no_value(x, from, site);
+  return x;
 }
 
 template <class T, class F>
-T gather_filled(T x, T fill, F source, const mtlsim_site& site) {
+MTLSIM_FOLLOWED T gather_filled(T x, T fill, F source, const mtlsim_site& site) {
   struct Pair {
     T value, fill;
   };
   Exchange<Pair, MTLSIM_SIMD> all({x, fill}, site);
   auto [from, filled] = source(all.lane());
-  if (!all.has(from))
+  if (!all.has(from)) {
+    no_value(x, from, site);
     return x;
+  }
   return filled ? all.at(from).fill : all.at(from).value;
 }
+
+#undef MTLSIM_FOLLOWED
 
 inline constexpr auto add = [](auto a, auto b) { return decltype(a)(a + b); };
 inline constexpr auto multiply = [](auto a, auto b) {
@@ -134,53 +162,73 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
 } // namespace mtlsim
 
 #define MTLSIM_AT(name) mtlsim::Site site = mtlsim::Site::of(name)
-#define MTLSIM_SHUFFLES(prefix, scope, width)                         \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_broadcast(                                    \
-      T x, ushort lane, MTLSIM_AT(#prefix "_broadcast")) {            \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t) { return uint32_t(lane); }, site);           \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle(                                      \
-      T x, ushort lane, MTLSIM_AT(#prefix "_shuffle")) {              \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t) { return uint32_t(lane); }, site);           \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_down(                                 \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_down")) {           \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t i) { return i + by; }, site);                 \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_up(                                   \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_up")) {             \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t i) { return i - by; }, site);                 \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_xor(                                  \
-      T x, ushort mask, MTLSIM_AT(#prefix "_shuffle_xor")) {          \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t i) { return i ^ mask; }, site);               \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_rotate_down(                          \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_down")) {    \
-    return mtlsim::gather<scope>(                                     \
-        x, [=](uint32_t i) { return (i + by) % width; }, site);       \
-  }                                                                   \
-  template <class T>                                                  \
-  METAL_FUNC T prefix##_shuffle_rotate_up(                            \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_up")) {      \
-    return mtlsim::gather<scope>(                                     \
-        x,                                                            \
-        [=](uint32_t i) { return (i + width - by % width) % width; }, \
-        site);                                                        \
+// The types that a simdgroup's or a quad's functions take.
+#define MTLSIM_LANES_simd                                                      \
+  MTLSIM_REFUSE(                                                               \
+      !mtlsim::simd_type<T>,                                                   \
+      "6.9.2",                                                                 \
+      "the functions of a simdgroup take numbers of 8 to 32 bits and vectors " \
+      "of them, not bool, long, ulong or a class")
+#define MTLSIM_LANES_quad                                                   \
+  MTLSIM_REFUSE(                                                            \
+      !mtlsim::quad_type<T>,                                                \
+      "6.9.3",                                                              \
+      "the functions of a quad take numbers and vectors of them, not bool " \
+      "or a class")
+#define MTLSIM_LANES_ONLY(prefix) MTLSIM_LANES_##prefix
+#define MTLSIM_SHUFFLES(prefix, scope, width)                                  \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_broadcast(                                             \
+      T x, ushort lane, MTLSIM_AT(#prefix "_broadcast")) {                     \
+    return mtlsim::gather<scope>(                                              \
+        x, [=](uint32_t) { return uint32_t(lane); }, site);                    \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle(                                               \
+      T x, ushort lane, MTLSIM_AT(#prefix "_shuffle")) {                       \
+    return mtlsim::gather<scope>(                                              \
+        x, [=](uint32_t) { return uint32_t(lane); }, site);                    \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_down(                                          \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_down")) {                    \
+    return mtlsim::gather<scope>(x, [=](uint32_t i) { return i + by; }, site); \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_up(                                            \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_up")) {                      \
+    return mtlsim::gather<scope>(x, [=](uint32_t i) { return i - by; }, site); \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_xor(                                           \
+      T x, ushort mask, MTLSIM_AT(#prefix "_shuffle_xor")) {                   \
+    return mtlsim::gather<scope>(                                              \
+        x, [=](uint32_t i) { return i ^ mask; }, site);                        \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_rotate_down(                                   \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_down")) {             \
+    return mtlsim::gather<scope>(                                              \
+        x, [=](uint32_t i) { return (i + by) % width; }, site);                \
+  }                                                                            \
+  template <class T>                                                           \
+  MTLSIM_LANES_ONLY(prefix)                                                    \
+  METAL_FUNC T prefix##_shuffle_rotate_up(                                     \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_up")) {               \
+    return mtlsim::gather<scope>(                                              \
+        x,                                                                     \
+        [=](uint32_t i) { return (i + width - by % width) % width; },          \
+        site);                                                                 \
   }
 #define MTLSIM_FILLS(name, suffix)                                            \
   template <class T>                                                          \
+  MTLSIM_LANES_ONLY(simd)                                                     \
   METAL_FUNC T name##_and_fill_down(                                          \
       T x,                                                                    \
       T fill,                                                                 \
@@ -197,6 +245,7 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
         site);                                                                \
   }                                                                           \
   template <class T>                                                          \
+  MTLSIM_LANES_ONLY(simd)                                                     \
   METAL_FUNC T name##_and_fill_up(                                            \
       T x,                                                                    \
       T fill,                                                                 \
@@ -226,20 +275,24 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
 // clang-format on
 #define MTLSIM_REDUCE(name, op)                             \
   template <class T>                                        \
+  MTLSIM_LANES_ONLY(simd)                                   \
   METAL_FUNC T simd_##name(T x, MTLSIM_AT("simd_" #name)) { \
     return mtlsim::simd_reduce(x, op, site);                \
   }                                                         \
   template <class T>                                        \
+  MTLSIM_LANES_ONLY(quad)                                   \
   METAL_FUNC T quad_##name(T x, MTLSIM_AT("quad_" #name)) { \
     return mtlsim::quad_reduce(x, op, site);                \
   }
 #define MTLSIM_SCANS(name, op, start)                       \
   template <class T>                                        \
+  MTLSIM_LANES_ONLY(simd)                                   \
   METAL_FUNC T simd_prefix_inclusive_##name(                \
       T x, MTLSIM_AT("simd_prefix_inclusive_" #name)) {     \
     return mtlsim::simd_scan(x, op, true, T(start), site);  \
   }                                                         \
   template <class T>                                        \
+  MTLSIM_LANES_ONLY(simd)                                   \
   METAL_FUNC T simd_prefix_exclusive_##name(                \
       T x, MTLSIM_AT("simd_prefix_exclusive_" #name)) {     \
     return mtlsim::simd_scan(x, op, false, T(start), site); \
@@ -302,9 +355,9 @@ METAL_FUNC simd_vote simd_ballot(bool x, MTLSIM_AT("simd_ballot")) {
   return simd_vote(mtlsim::simd_reduce(mine, mtlsim::bit_or, site));
 }
 template <class T>
+MTLSIM_LANES_ONLY(simd)
 METAL_FUNC T simd_broadcast_first(T x, MTLSIM_AT("simd_broadcast_first")) {
-  return mtlsim::simd_reduce(
-      x, [](T a, T) { return a; }, site);
+  return mtlsim::simd_reduce(x, [](T a, T) { return a; }, site);
 }
 METAL_FUNC bool simd_is_first(MTLSIM_AT("simd_is_first")) {
   uint32_t lane = mtlsim::here->lane;
@@ -328,10 +381,16 @@ METAL_FUNC void threadgroup_barrier(
     MTLSIM_AT("threadgroup_barrier")) {
   auto scope =
       ordered == mem_flags::mem_none ? MTLSIM_GROUP_LOOSE : MTLSIM_GROUP;
+  mtlsim::before_meeting();
   mtlsim::here->meet(mtlsim::here, scope, &site);
+  mtlsim::pass(mtlsim::here->passed, uint(ordered));
 }
-METAL_FUNC void simdgroup_barrier(mem_flags, MTLSIM_AT("simdgroup_barrier")) {
+METAL_FUNC void simdgroup_barrier(
+    mem_flags ordered,
+    MTLSIM_AT("simdgroup_barrier")) {
+  mtlsim::before_meeting();
   mtlsim::here->meet(mtlsim::here, MTLSIM_SIMD, &site);
+  mtlsim::pass(mtlsim::here->simd_passed, uint(ordered));
 }
 
 } // namespace metal

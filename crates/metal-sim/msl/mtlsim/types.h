@@ -1,4 +1,5 @@
-// Scalars, vectors, traits and limits of the Metal Shading Language.
+// Scalars, vectors, traits and limits of the Metal Shading Language. What of
+// the shim check.h includes is C++17, the language of Metal 4.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,11 @@
 #include <utility>
 
 #include "lane.h"
+
+// A call that Metal's library has no function for. metal-simc shows the section
+// as that of the specification.
+#define MTLSIM_REFUSE(condition, section, text) \
+  __attribute__((diagnose_if(condition, "[MSL " section "] " text, "error")))
 
 using uchar = unsigned char;
 using ushort = unsigned short;
@@ -208,13 +214,17 @@ struct VectorOf<T __attribute__((ext_vector_type(N)))> {
   static constexpr int size = N;
   using element = T;
 };
+template <class T>
+inline constexpr bool is_packed = false;
+template <class T>
+using Identity = typename std::common_type<T>::type;
 
 // static_cast, and what C++ refuses and MSL allows: half to bfloat and back,
 // vectors of one length to another element type.
 template <class To, class From>
 [[gnu::always_inline]] constexpr To cast(From from) {
-  using F = std::remove_cvref_t<From>;
-  using T = std::remove_cvref_t<To>;
+  using F = std::decay_t<From>;
+  using T = std::decay_t<To>;
   if constexpr (
       (std::is_same_v<F, half> && std::is_same_v<T, bfloat>) ||
       (std::is_same_v<F, bfloat> && std::is_same_v<T, half>))
@@ -236,11 +246,21 @@ template <class V, class A>
       v[i++] = cast<typename VectorOf<V>::element>(a[k]);
 }
 
+template <class A>
+[[gnu::always_inline]] constexpr auto unpack(A a) {
+  if constexpr (is_packed<A>)
+    return a.unpacked();
+  else
+    return a;
+}
+
 // What `float4(...)` means in MSL: a splat, a conversion, or parts in order.
 template <class V, class... A>
 [[gnu::always_inline]] constexpr V make(A... a) {
   if constexpr (VectorOf<V>::size == 1) {
     return V(a...);
+  } else if constexpr ((is_packed<A> || ...)) {
+    return make<V>(unpack(a)...);
   } else if constexpr (sizeof...(A) == 0) {
     return V{};
   } else if constexpr (sizeof...(A) == 1) {
@@ -267,10 +287,11 @@ template <class V, class... A>
 template <class... A>
 struct List {
   std::tuple<A...> parts;
-  template <class T>
-  requires(
-      VectorOf<T>::size == int(sizeof...(A)) || std::is_class_v<T>) constexpr
-  operator T() const {
+  template <
+      class T,
+      class = std::enable_if_t<
+          VectorOf<T>::size == int(sizeof...(A)) || std::is_class_v<T>>>
+  constexpr operator T() const {
     return std::apply(
         [](auto... a) {
           if constexpr (VectorOf<T>::size > 1)
@@ -313,6 +334,185 @@ MTLSIM_VECTORS(float)
 MTLSIM_VECTORS(bfloat)
 MTLSIM_VECTORS(bool)
 #undef MTLSIM_VECTORS
+
+// ---- packed vectors: aligned as one element is, without a gap
+namespace metal {
+template <class T, int N>
+struct packed_vec;
+}
+namespace mtlsim {
+template <class T, int N>
+struct Components;
+template <class T>
+struct Components<T, 2> {
+  union {
+    T elements[2];
+    struct {
+      T x, y;
+    };
+    struct {
+      T r, g;
+    };
+  };
+};
+template <class T>
+struct Components<T, 3> {
+  union {
+    T elements[3];
+    struct {
+      T x, y, z;
+    };
+    struct {
+      T r, g, b;
+    };
+    metal::packed_vec<T, 2> xy, rg;
+  };
+};
+template <class T>
+struct Components<T, 4> {
+  union {
+    T elements[4];
+    struct {
+      T x, y, z, w;
+    };
+    struct {
+      T r, g, b, a;
+    };
+    metal::packed_vec<T, 2> xy, rg;
+    metal::packed_vec<T, 3> xyz, rgb;
+  };
+};
+} // namespace mtlsim
+namespace metal {
+template <class T, int N>
+struct packed_vec : mtlsim::Components<T, N> {
+  using V = vec<T, N>;
+  packed_vec() = default;
+  constexpr packed_vec(V v) {
+    for (int i = 0; i < N; ++i)
+      this->elements[i] = v[i];
+  }
+  explicit constexpr packed_vec(T x) : packed_vec(V(x)) {}
+  template <class A, class B, class... More>
+  constexpr packed_vec(A a, B b, More... more)
+      : packed_vec(mtlsim::make<V>(a, b, more...)) {}
+  constexpr V unpacked() const {
+    V v;
+    for (int i = 0; i < N; ++i)
+      v[i] = this->elements[i];
+    return v;
+  }
+  constexpr operator V() const {
+    return unpacked();
+  }
+  constexpr T& operator[](int i) {
+    return this->elements[i];
+  }
+  constexpr const T& operator[](int i) const {
+    return this->elements[i];
+  }
+};
+#define MTLSIM_PACKED(op)                                                 \
+  template <class T, int N>                                               \
+  constexpr auto operator op(packed_vec<T, N> a, packed_vec<T, N> b) {    \
+    return a.unpacked() op b.unpacked();                                  \
+  }                                                                       \
+  template <class T, int N>                                               \
+  constexpr auto operator op(packed_vec<T, N> a, vec<T, N> b) {           \
+    return a.unpacked() op b;                                             \
+  }                                                                       \
+  template <class T, int N>                                               \
+  constexpr auto operator op(vec<T, N> a, packed_vec<T, N> b) {           \
+    return a op b.unpacked();                                             \
+  }                                                                       \
+  template <class T, int N>                                               \
+  constexpr auto operator op(packed_vec<T, N> a, mtlsim::Identity<T> b) { \
+    return a.unpacked() op b;                                             \
+  }                                                                       \
+  template <class T, int N>                                               \
+  constexpr auto operator op(mtlsim::Identity<T> a, packed_vec<T, N> b) { \
+    return a op b.unpacked();                                             \
+  }
+// clang-format off: one operation a line
+MTLSIM_PACKED(+)
+MTLSIM_PACKED(-)
+MTLSIM_PACKED(*)
+MTLSIM_PACKED(/)
+MTLSIM_PACKED(==)
+MTLSIM_PACKED(!=)
+MTLSIM_PACKED(<)
+MTLSIM_PACKED(>)
+#undef MTLSIM_PACKED
+#define MTLSIM_PACKED(op)                                               \
+  template <class T, int N, class B>                                    \
+  constexpr packed_vec<T, N>& operator op##=(packed_vec<T, N>& a, B b) { \
+    return a = a op b;                                                  \
+  }
+MTLSIM_PACKED(+)
+MTLSIM_PACKED(-)
+MTLSIM_PACKED(*)
+MTLSIM_PACKED(/)
+#undef MTLSIM_PACKED
+// clang-format on
+#ifdef MTLSIM_CHECK
+// C++ takes a class's object in a space only by a reference to that space.
+#define MTLSIM_PACKED(space, op)                                       \
+  template <class T, int N, class B>                                   \
+  __attribute__((address_space(space))) packed_vec<T, N>& operator op( \
+      __attribute__((address_space(space))) packed_vec<T, N>&, B);     \
+  template <class T, int N>                                            \
+  vec<T, N>& operator op(                                              \
+      vec<T, N>&,                                                      \
+      const __attribute__((address_space(space))) packed_vec<T, N>&);
+#define MTLSIM_PACKED_IN(space) \
+  MTLSIM_PACKED(space, +=)      \
+  MTLSIM_PACKED(space, -=)      \
+  MTLSIM_PACKED(space, *=)      \
+  MTLSIM_PACKED(space, /=)
+MTLSIM_PACKED_IN(1)
+MTLSIM_PACKED_IN(2)
+MTLSIM_PACKED_IN(3)
+#undef MTLSIM_PACKED_IN
+#undef MTLSIM_PACKED
+#endif
+template <class T, int N>
+constexpr auto operator-(packed_vec<T, N> a) {
+  return -a.unpacked();
+}
+} // namespace metal
+namespace mtlsim {
+template <class T, int N>
+inline constexpr bool is_packed<metal::packed_vec<T, N>> = true;
+template <class T, int N>
+struct VectorOf<metal::packed_vec<T, N>> : VectorOf<metal::vec<T, N>> {};
+} // namespace mtlsim
+#define MTLSIM_PACKED(T)                         \
+  using packed_##T##2 = metal::packed_vec<T, 2>; \
+  using packed_##T##3 = metal::packed_vec<T, 3>; \
+  using packed_##T##4 = metal::packed_vec<T, 4>;
+MTLSIM_PACKED(char)
+MTLSIM_PACKED(uchar)
+MTLSIM_PACKED(short)
+MTLSIM_PACKED(ushort)
+MTLSIM_PACKED(int)
+MTLSIM_PACKED(uint)
+MTLSIM_PACKED(long)
+MTLSIM_PACKED(half)
+MTLSIM_PACKED(float)
+MTLSIM_PACKED(bfloat)
+#undef MTLSIM_PACKED
+
+namespace mtlsim {
+// The types that the functions of simdgroups and quads take: numbers and
+// vectors of them. 64 bits have no place in a simdgroup's functions; for a quad
+// the specification excludes size_t, but not ulong, which is the same type.
+template <class T, class E = typename VectorOf<T>::element>
+inline constexpr bool quad_type =
+    metal::is_arithmetic_v<E> && !std::is_same_v<E, bool> && !is_packed<T>;
+template <class T>
+inline constexpr bool simd_type =
+    quad_type<T> && sizeof(typename VectorOf<T>::element) < 8;
+} // namespace mtlsim
 
 #define METAL_FUNC inline __attribute__((always_inline))
 #define METAL_CONST const

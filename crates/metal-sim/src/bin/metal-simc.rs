@@ -10,8 +10,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use cli::println;
 use metal_sim::{
-    Compiler, Contraction, Error, Finding, Library, Options, Toolchain, Variant,
-    default_cache_folder, library_from_text, metal, metallib,
+    Compiler, Contraction, Error, Library, Options, Toolchain, Variant, Version,
+    default_cache_folder, library_of_version, metal, metallib,
 };
 
 /// Compiles Metal kernels for the simulated device.
@@ -42,6 +42,9 @@ enum Command {
         /// Metal source, `-` for standard input.
         #[arg(long, default_value = "-")]
         source: PathBuf,
+        /// Version of the language, such as 3.2; MTL_SIM_METAL_VERSION decides if it is set.
+        #[arg(long)]
+        language_version: Option<Version>,
     },
     /// Compile many kernels of a library in parallel.
     Warm {
@@ -57,13 +60,15 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Check the address spaces of kernels, which running them does not.
+    /// Check that kernels are Metal and that their address spaces are right, which running them does not.
     Check {
         /// Library that has the kernels.
-        #[arg(long)]
-        library: PathBuf,
+        #[arg(long, required_unless_present = "source", requires = "names")]
+        library: Option<PathBuf>,
+        /// Metal source instead; all of its kernels are checked.
+        #[arg(long, conflicts_with_all = ["library", "names"])]
+        source: Option<PathBuf>,
         /// Host names; `-` reads them from standard input, one a line.
-        #[arg(required = true)]
         names: Vec<String>,
     },
     /// List the host names of a library.
@@ -85,8 +90,8 @@ struct How {
     /// What becomes of a product and a sum of one expression.
     #[arg(long, env = "MTL_SIM_CONTRACT", default_value = "fused", value_parser = PossibleValuesParser::new(["fused", "split"]))]
     contract: String,
-    /// `metered` counts bytes and checks every access.
-    #[arg(long, default_value = "plain", value_parser = PossibleValuesParser::new(["plain", "metered"]))]
+    /// `metered` counts bytes and checks every access, `checked` finds races and more, `tracked` what nobody wrote.
+    #[arg(long, default_value = "plain", value_parser = PossibleValuesParser::new(Variant::NAMES.map(|(name, _)| name)))]
     variant: String,
 }
 
@@ -139,15 +144,11 @@ fn run(command: Command) -> anyhow::Result<()> {
             println!("{}", how.compiler()?.kernel(&library, &name)?.display());
             Ok(())
         }
-        Command::Library { source } => {
-            let text = if source.as_os_str() == "-" {
-                let mut text = String::new();
-                io::stdin().read_to_string(&mut text)?;
-                text
-            } else {
-                fs_err::read_to_string(&source)?
-            };
-            println!("{}", library_from_text(&toolchain()?, &text)?.display());
+        Command::Library {
+            source,
+            language_version,
+        } => {
+            println!("{}", library(&source, language_version)?.display());
             Ok(())
         }
         Command::Warm {
@@ -156,7 +157,16 @@ fn run(command: Command) -> anyhow::Result<()> {
             names,
             how,
         } => warm(&library, jobs, names, &how),
-        Command::Check { library, names } => check(&library, names),
+        Command::Check {
+            library: Some(library),
+            names,
+            ..
+        } => check(&library, read_names(names)?),
+        Command::Check { source, .. } => {
+            let path = library(&source.unwrap_or_default(), None)?;
+            let names = Library::read(&path)?.names().map(str::to_owned).collect();
+            check(&path, names)
+        }
         Command::Names { library } => {
             let library = Library::read(&library)?;
             for name in library.names() {
@@ -195,21 +205,31 @@ fn read_names(names: Vec<String>) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// A library of source text, `-` for standard input.
+fn library(source: &Path, language_version: Option<Version>) -> anyhow::Result<PathBuf> {
+    let text = if source.as_os_str() == "-" {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text)?;
+        text
+    } else {
+        // A line marker, so that errors name the file.
+        let text = fs_err::read_to_string(source)?;
+        format!("#line 1 {:?}\n{text}", source.display().to_string())
+    };
+    let version = Version::set()
+        .or(language_version)
+        .unwrap_or_else(Version::simulated);
+    Ok(library_of_version(&toolchain()?, &text, version)?)
+}
+
 fn check(library: &Path, names: Vec<String>) -> anyhow::Result<()> {
-    let names = read_names(names)?;
     let compiler = Compiler::new(toolchain()?, Options::default());
     let findings = compiler.check(library, &names)?;
-    for Finding {
-        kernel,
-        file,
-        line,
-        message,
-    } in &findings
-    {
-        println!("{file}:{line}: {message} [{kernel}]");
+    for finding in &findings {
+        println!("{finding} [{}]", finding.kernel);
     }
     if !findings.is_empty() {
-        bail!("{} address-space errors", findings.len());
+        bail!("{} errors in {} kernels", findings.len(), names.len());
     }
     Ok(())
 }

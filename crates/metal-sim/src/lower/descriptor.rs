@@ -16,7 +16,11 @@ pub(super) struct Function {
 }
 
 impl Function {
-    pub(super) fn new(expression: &str, kernel: &Kernel, spaces: Spaces) -> Result<Self, Error> {
+    pub(super) fn new(
+        expression: &str,
+        kernel: &Kernel<'_>,
+        spaces: Spaces,
+    ) -> Result<Self, Error> {
         let tokens = Tokens::new(expression)?;
         let mut edits = Edits::new(&tokens, spaces);
         edits.tokens()?;
@@ -47,7 +51,7 @@ pub(super) fn append_descriptor(
     file: &str,
     host_name: &str,
     function: &Function,
-    kernel: &Kernel,
+    kernel: &Kernel<'_>,
     constants: &[FunctionConstant],
 ) {
     let mut parameters = String::new();
@@ -115,7 +119,7 @@ const mtlsim_constant_use mtlsim_constants[] = {{
 int mtlsim_run(const mtlsim_dispatch* d, const uint32_t at[3], mtlsim_engine* e, mtlsim_report* r) {{
 {settings}  return mtlsim::run<mtlsim_parameters, mtlsim_function>(mtlsim_function, mtlsim_arguments, {argument_count}, d, at, e, r);
 }}
-uint32_t mtlsim_local_bytes() {{ return mtlsim::local_bytes; }}
+uint32_t mtlsim_local_bytes() {{ return mtlsim::local_needs; }}
 }}
 extern "C" [[gnu::visibility("default")]] const mtlsim_kernel mtlsim_kernel_entry;
 const mtlsim_kernel mtlsim_kernel_entry = {{
@@ -126,7 +130,7 @@ const mtlsim_kernel mtlsim_kernel_entry = {{
 }
 
 fn describe_parameter(
-    parameter: &Parameter,
+    parameter: &Parameter<'_>,
     position: usize,
     constants: &[FunctionConstant],
     list: &mut String,
@@ -137,6 +141,7 @@ fn describe_parameter(
         name,
         role,
         enabled_by,
+        ..
     } = parameter;
     let optional = enabled_by.is_some();
     let switch_index = enabled_by

@@ -99,21 +99,49 @@ impl<'t, 'a> Edits<'t, 'a> {
         self.apply_range(all)
     }
 
-    pub(super) fn apply_range(mut self, range: Range<usize>) -> String {
+    pub(super) fn apply_range(self, range: Range<usize>) -> String {
+        self.apply_traced(range).0
+    }
+
+    /// The edited text, and where its pieces come from.
+    pub(super) fn apply_traced(mut self, range: Range<usize>) -> (String, Vec<Piece>) {
         // Insertions, then the longest edit: what lies inside an erased range
         // goes with it.
         self.list
             .sort_by_key(|(bytes, _)| (bytes.start, !bytes.is_empty(), Reverse(bytes.end)));
         let mut text = String::with_capacity(range.len() + range.len() / 8);
+        let mut pieces = Vec::new();
         let mut at = range.start;
         for (bytes, replacement) in &self.list {
             if bytes.start >= at {
+                pieces.push(Piece::new(&text, at, true));
                 text.push_str(&self.t.text[at..bytes.start]);
+                pieces.push(Piece::new(&text, bytes.start, false));
                 text.push_str(replacement);
                 at = bytes.end;
             }
         }
+        pieces.push(Piece::new(&text, at, true));
         text.push_str(&self.t.text[at..range.end]);
-        text
+        (text, pieces)
+    }
+}
+
+/// A piece of an edited text: from byte `to` on it is the original's bytes from
+/// `from` on, or what replaced those.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) to: usize,
+    pub(super) from: usize,
+    pub(super) is_copy: bool,
+}
+
+impl Piece {
+    fn new(text: &str, from: usize, is_copy: bool) -> Self {
+        Piece {
+            to: text.len(),
+            from,
+            is_copy,
+        }
     }
 }

@@ -9,6 +9,7 @@
 
 mod descriptor;
 mod edits;
+mod examined;
 mod spaces;
 mod vectors;
 mod words;
@@ -22,6 +23,8 @@ use crate::parse::{Kernel, Source, UNSUPPORTED};
 use descriptor::{Function, append_descriptor};
 use edits::Edits;
 pub(crate) use edits::Spaces;
+pub(crate) use examined::{Examined, examine};
+pub(crate) use spaces::ADDRESS_SPACES;
 
 /// C++ for one kernel of `source`: everything that it may call, the other
 /// kernels left out, and the descriptor that the runtime loads.
@@ -32,32 +35,19 @@ pub(crate) fn lower(
     expression: &str,
 ) -> Result<String, Error> {
     let kernel = find(source, file, host_name, expression)?;
-    let (mut text, function) = edited(source, &kernel, expression, Spaces::Erased)?;
+    let (mut text, function) = edited(source, &kernel, expression)?;
     let constants = source.function_constants()?;
     append_descriptor(&mut text, file, host_name, &function, &kernel, &constants);
     Ok(text)
 }
 
-/// The same kernel with the address spaces left in its types, to be checked
-/// and not run.
-pub(crate) fn for_check(
-    source: &Source<'_>,
+/// The kernel that a host name stands for.
+pub(crate) fn find<'a>(
+    source: &Source<'a>,
     file: &str,
     host_name: &str,
     expression: &str,
-) -> Result<String, Error> {
-    let kernel = find(source, file, host_name, expression)?;
-    let (mut text, function) = edited(source, &kernel, expression, Spaces::Kept)?;
-    text.push_str(&format!("\n{};\n", function.declaration));
-    Ok(text)
-}
-
-fn find(
-    source: &Source<'_>,
-    file: &str,
-    host_name: &str,
-    expression: &str,
-) -> Result<Kernel, Error> {
+) -> Result<Kernel<'a>, Error> {
     refuse_unsupported(source, file)?;
     let name = expression
         .split(['<', '('])
@@ -79,11 +69,10 @@ fn find(
 /// The text with `kernel` as its only kernel, and its function.
 fn edited(
     source: &Source<'_>,
-    kernel: &Kernel,
+    kernel: &Kernel<'_>,
     expression: &str,
-    spaces: Spaces,
 ) -> Result<(String, Function), Error> {
-    let mut edits = Edits::new(&source.tokens, spaces);
+    let mut edits = Edits::new(&source.tokens, Spaces::Erased);
     let kernels = source.kernels()?;
     for item in &source.items {
         let other_kernel = kernels
@@ -99,16 +88,19 @@ fn edited(
     edits.constants(&source.function_constants()?);
     edits.kernel(kernel);
     edits.tokens()?;
-    Ok((edits.apply(), Function::new(expression, kernel, spaces)?))
+    Ok((
+        edits.apply(),
+        Function::new(expression, kernel, Spaces::Erased)?,
+    ))
 }
 
 /// Kernels of one name differ in how many template arguments they take.
-fn choose<'k>(
+fn choose<'k, 'a>(
     source: &Source<'_>,
-    kernels: &'k [Kernel],
+    kernels: &'k [Kernel<'a>],
     name: &str,
     expression: &str,
-) -> Option<&'k Kernel> {
+) -> Option<&'k Kernel<'a>> {
     let mut named = kernels.iter().filter(|kernel| kernel.name == name);
     let first = named.next()?;
     if named.next().is_none() {

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::items::{Item, ItemKind, members};
 use crate::lexer::place;
 
-pub(super) const ADDRESS_SPACES: [&str; 6] = [
+pub(crate) const ADDRESS_SPACES: [&str; 6] = [
     "device",
     "thread",
     "threadgroup",

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::edits::Edits;
+use super::edits::{Edits, Spaces};
 use super::spaces::ADDRESS_SPACES;
 use super::vectors::is_vector_name;
 use crate::Error;
@@ -39,7 +39,7 @@ impl Edits<'_, '_> {
         }
     }
 
-    pub(super) fn kernel(&mut self, kernel: &Kernel) {
+    pub(super) fn kernel(&mut self, kernel: &Kernel<'_>) {
         let item = &kernel.item;
         if let Some(limit) = &kernel.max_threads {
             let templates = self
@@ -148,7 +148,12 @@ impl Edits<'_, '_> {
             self.replace(at, &format!("bfloat({digits}f)"));
         } else if !hex && let Some(digits) = lower.strip_suffix('h') {
             let point = if digits.contains(['.', 'e']) { "" } else { "." };
-            self.replace(at, &format!("half({digits}{point}L)"));
+            // A suffix of the host's, so that no long double is in what is checked.
+            let suffix = match self.spaces {
+                Spaces::Erased => "L",
+                Spaces::Kept => "f",
+            };
+            self.replace(at, &format!("half({digits}{point}{suffix})"));
         } else if real && !lower.ends_with(['f', 'l']) {
             self.replace(at, &format!("{text}f"));
         }

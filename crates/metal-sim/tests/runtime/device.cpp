@@ -64,6 +64,21 @@ void the_environment_is_read_once() {
   CHECK(taken(metal_sim_configure("MTL_SIM_MAX_THREADS", "512")) == "");
 }
 
+// Kernels that follow values count no bytes: 0 bytes would be a wrong answer.
+void following_values_excludes_counting() {
+  CHECK(taken(metal_sim_configure("MTL_SIM_CHECK", "init")) == "");
+  CHECK(taken(metal_sim_configure("MTL_SIM_METER", "1")) == "");
+  try {
+    MTL::CreateSystemDefaultDevice();
+    CHECK(!"both modes were taken");
+  } catch (const std::invalid_argument& error) {
+    CHECK_TEXT(
+        std::string(error.what()), "MTL_SIM_METER", "MTL_SIM_CHECK=\"init\"");
+  }
+  CHECK(taken(metal_sim_configure("MTL_SIM_CHECK", "0")) == "");
+  CHECK(taken(metal_sim_configure("MTL_SIM_METER", "0")) == "");
+}
+
 void the_device_is_a_parameter() {
   CHECK(taken(metal_sim_configure("MTL_SIM_ARCH", "g17s")) == "");
   CHECK(taken(metal_sim_configure("MTL_SIM_OS", "26.1")) == "");
@@ -164,6 +179,7 @@ int main() {
   bad_settings_are_explained();
   architectures_are_those_of_the_crates();
   the_environment_is_read_once();
+  following_values_excludes_counting();
   the_device_is_a_parameter();
   Gpu gpu;
   libraries_answer_as_on_a_mac(gpu);

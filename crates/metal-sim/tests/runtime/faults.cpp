@@ -2,9 +2,16 @@
 // dispatch passes. Runs with guard pages (MTL_SIM_GUARD=1, MTL_SIM_STALE=1).
 #include "harness.h"
 
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
 #include <cstring>
 
 #include <metal_sim.h>
+
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
 
 namespace {
 
@@ -72,6 +79,27 @@ void data_that_look_unwritten(Gpu& gpu) {
   read(second);
   auto text = finish(both);
   CHECK_TEXT(text, "forget", "unwritten at byte 148 of 400");
+}
+
+// A buffer that was an output and then held the host's data, which a kernel
+// read, serves a smaller output: behind it lie the host's data.
+void data_behind_a_smaller_output(Gpu& gpu) {
+  const std::size_t floats = 3 * 16384 / sizeof(float);
+  auto data = gpu.bytes(3 * 16384);
+  auto unwritten = Gpu::floats(data)[floats - 100];
+  CHECK(finish(fill(gpu, "fill", data, floats - 200)) == "");
+  std::fill_n(Gpu::floats(data), floats, 1.0f);
+  std::memcpy(Gpu::floats(data) + floats - 100, &unwritten, sizeof(unwritten));
+  auto out = gpu.buffer(floats);
+  auto reading = gpu.command_buffer();
+  Encoder(reading)
+      .pipeline(gpu.pipeline("add_one"))
+      .bind(0, data)
+      .bind(1, out)
+      .threads(floats)
+      .end();
+  CHECK(finish(reading) == "");
+  CHECK(finish(fill(gpu, "fill", data, floats - 300)) == "");
 }
 
 void two_dispatches_write_one_output(Gpu& gpu) {
@@ -286,6 +314,75 @@ void use_after_free(Gpu& gpu) {
       "freed");
 }
 
+// What would end the process ends the threadgroup.
+void deaths(Gpu& gpu) {
+  auto run = [&](const std::string& name, float value) {
+    auto out = gpu.buffer(32);
+    auto buffer = gpu.command_buffer();
+    Encoder(buffer)
+        .pipeline(gpu.pipeline(name))
+        .bind(0, out)
+        .value(1, value)
+        .threads(32)
+        .end();
+    return finish(buffer);
+  };
+#if defined(__x86_64__)
+  for (float divisor : {0, -1}) {
+    CHECK_TEXT(
+        run("divide", divisor),
+        "divide, threadgroup (0, 0, 0), lane 5: integer division");
+  }
+#endif
+  CHECK_TEXT(
+      run("trapped", 1),
+      "trapped, threadgroup (0, 0, 0), lane 5: the kernel came to a place");
+  // ThreadSanitizer hands on signals from elsewhere when a thread waits.
+#if !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
+  auto text = run("endless", 1);
+  CHECK_TEXT(
+      text,
+      "endless, threadgroup (0, 0, 0), lane 5",
+      "has run for 1 s without an end");
+#endif
+  CHECK(run("fill", 1) == "");
+}
+
+volatile sig_atomic_t foreign_ticks = 0;
+
+// A program's own timer may use the watchdog's signal.
+void timers_of_others() {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGVTALRM;
+  timer_t timer;
+  CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+  itimerspec once{};
+  once.it_value.tv_nsec = 1'000'000;
+  CHECK(timer_settime(timer, 0, &once, nullptr) == 0);
+  for (int i = 0; i < 1000 && foreign_ticks == 0; i++) {
+    usleep(1000);
+  }
+  CHECK(foreign_ticks == 1);
+  timer_delete(timer);
+}
+
+// A library is loaded only if no other user can have written it, and if it is
+// the kernel that was asked for.
+void libraries_that_are_not_loaded(Gpu& gpu) {
+  auto pool = new_pool();
+  auto reason = [&](const std::string& name) -> std::string {
+    auto function = NS::TransferPtr(gpu.library->newFunction(string(name)));
+    NS::Error* error = nullptr;
+    CHECK(!gpu.device->newComputePipelineState(function.get(), &error));
+    return error->localizedDescription()->utf8String();
+  };
+  CHECK_TEXT(
+      reason("writable"),
+      "kernel_writable.so is not loaded: other users can write it");
+  CHECK_TEXT(reason("wrong"), "holds the kernel fill, expected wrong");
+}
+
 // A fault keeps later commands and signals of its command buffer from
 // happening; the next command buffer runs.
 void a_fault_ends_its_command_buffer(Gpu& gpu) {
@@ -307,9 +404,11 @@ void a_fault_ends_its_command_buffer(Gpu& gpu) {
 } // namespace
 
 int main() {
+  signal(SIGVTALRM, [](int) { foreign_ticks = foreign_ticks + 1; });
   Gpu gpu;
   unwritten_output(gpu);
   data_that_look_unwritten(gpu);
+  data_behind_a_smaller_output(gpu);
   two_dispatches_write_one_output(gpu);
   allocator_rounding_is_no_output(gpu);
   the_least_allocation_is_no_output(gpu);
@@ -318,5 +417,9 @@ int main() {
   switched_off_arguments(gpu);
   threadgroup_memory(gpu);
   use_after_free(gpu);
+  deaths(gpu);
+  CHECK(foreign_ticks == 0);
+  timers_of_others();
+  libraries_that_are_not_loaded(gpu);
   a_fault_ends_its_command_buffer(gpu);
 }

@@ -1,5 +1,6 @@
 // Stands in for metal-simc in the runtime's tests: knows the kernels that lie
-// beside it. "broken" does not compile, source text with "error" neither.
+// beside it. "broken" does not compile, source text with "error" neither, and
+// for "wrong" there is another kernel.
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -26,10 +27,16 @@ int main(int argc, char** argv) {
       name = argv[i + 1];
     }
   }
-  auto kernel = here / ("kernel_" + name + ".so");
+  auto kernel =
+      here / ("kernel_" + (name == "wrong" ? "fill" : name) + ".so");
   if (command != "kernel" || !fs::exists(kernel)) {
     std::cerr << "kernel " << name << " does not compile\n";
     return 1;
   }
+  // As in the cache of metal-simc, whatever the umask is.
+  fs::permissions(
+      kernel,
+      name == "writable" ? fs::perms::all : fs::perms::owner_all,
+      fs::perm_options::replace);
   std::cout << kernel.string() << "\n";
 }

@@ -110,6 +110,7 @@ pub struct Run {
     flags: Vec<String>,
     runner: PathBuf,
     cache: PathBuf,
+    shim: Option<PathBuf>,
 }
 
 /// What a run did.
@@ -146,6 +147,7 @@ impl Run {
             flags: Vec::new(),
             runner: runner().to_owned(),
             cache: cache(),
+            shim: None,
         }
     }
 
@@ -168,15 +170,22 @@ impl Run {
         self
     }
 
-    /// The kernel compiled into another cache, with the shim that lies there.
-    pub fn cached_in(mut self, cache: &Path) -> Self {
+    /// The kernel compiled into another cache, perhaps with another shim.
+    pub fn cached_in(mut self, cache: &Path, shim: Option<&Path>) -> Self {
         self.cache = cache.to_owned();
+        self.shim = shim.map(Path::to_owned);
         self
     }
 
     pub fn metered(mut self) -> Self {
         self.options.variant = Variant::Metered;
         self
+    }
+
+    /// Compiled to find faults of accesses, or what nobody wrote.
+    pub fn looking_for(mut self, variant: Variant) -> Self {
+        self.options.variant = variant;
+        self.with("track")
     }
 
     /// Bytes at a buffer index; read back afterwards.
@@ -208,7 +217,10 @@ impl Run {
     }
 
     pub fn compile(&self) -> PathBuf {
-        let toolchain = Toolchain::find(self.cache.clone()).unwrap();
+        let mut toolchain = Toolchain::find(self.cache.clone()).unwrap();
+        if let Some(shim) = &self.shim {
+            toolchain = toolchain.with_shim(shim.clone());
+        }
         Compiler::new(toolchain.with_flags(self.flags.clone()), self.options)
             .kernel(&self.library, &self.name)
             .unwrap_or_else(|error| panic!("{error}"))

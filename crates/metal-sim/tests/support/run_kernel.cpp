@@ -15,6 +15,7 @@
 //     written INDEX FILE       bytes marked as written (metered kernels)
 //     describe                 print the descriptor instead of running
 //     repeat N                 run the grid N times and print the best time
+//     track                    for checked and tracked kernels
 //
 // Prints `fault CODE LANE GX GY GZ SLOT OFFSET MESSAGE` and exits with 2 where
 // a threadgroup faults; else `loaded INDEX BYTES` and `stored INDEX BYTES`.
@@ -92,13 +93,13 @@ void describe(const mtlsim_kernel& k) {
 
 thread_local mtlsim_engine* current = nullptr;
 
-void handle(int, siginfo_t* info, void*) {
+void handle(int signal, siginfo_t* info, void*) {
   if (current)
-    mtlsim_engine_abandon(current, info->si_addr);
+    mtlsim_engine_abandon(current, signal, info->si_code, info->si_addr);
   _exit(3);
 }
 
-// Bad addresses in a kernel of this thread become faults of its threadgroup.
+// Bad addresses, divisions and traps in a kernel of this thread become faults of its threadgroup.
 class Handler {
  public:
   explicit Handler(mtlsim_engine* engine) {
@@ -110,8 +111,8 @@ class Handler {
     struct sigaction action {};
     action.sa_sigaction = handle;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    sigaction(SIGSEGV, &action, nullptr);
-    sigaction(SIGBUS, &action, nullptr);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP})
+      sigaction(signal, &action, nullptr);
   }
   ~Handler() {
     current = nullptr;
@@ -186,6 +187,8 @@ int main(int argc, char** argv) {
       setrlimit(RLIMIT_CPU, &limit);
     } else if (option == "workers")
       workers = number();
+    else if (option == "track")
+      options.track = 1;
     else if (option == "repeat")
       repeat = number();
     else if (option == "order") {
@@ -212,6 +215,12 @@ int main(int argc, char** argv) {
     shadow[i].resize(data[i].size());
     d.written[i] = shadow[i].data();
   }
+  std::map<int, std::vector<uint64_t>> history;
+  if (options.track)
+    for (auto& [i, bytes] : data) {
+      history[i].resize(2 * bytes.size());
+      d.history[i] = history[i].data();
+    }
   d.constants = constants.data();
   d.constant_count = uint32_t(constants.size());
   for (int i = 0; i < 3; ++i) {

@@ -78,6 +78,9 @@ fn work_that_was_started_fails_when_it_is_waited_for() {
     let behind = mine.scope(|| matmul(&failing, &a)).unwrap();
     let error = behind.to_vec::<f32>().unwrap_err();
     assert_eq!(error, Error::Mlx("failed when run".to_owned()));
+    // What failed at first is told why as well, if the error came before anybody waited.
+    let why = failing.to_vec::<f32>().unwrap_err();
+    assert!(matches!(why, Error::Lost | Error::Mlx(_)), "{why}");
     for lost in [&failing, &behind] {
         assert_eq!(lost.to_vec::<f32>().unwrap_err(), Error::Lost);
     }

@@ -144,7 +144,40 @@ struct spin {
   }
 };
 
+// out[i] = the least integer / -1, or 1 / 0 in thread 5
+struct divide {
+  static constexpr mtlsim_argument arguments[] = {
+      device("out", 0, true),
+      constant("value", 1)};
+  static void lane(const Lane& l) {
+    const bool by_zero = *l.buffer<volatile float>(1) == 0;
+    volatile int a = by_zero ? 1 : INT32_MIN;
+    volatile int b = l.i != 5 ? 1 : by_zero ? 0 : -1;
+    l.buffer<int>(0)[l.i] = a / b;
+  }
+};
+
+// ends where a compiler puts what cannot be reached
+struct trapped : fill {
+  static void lane(const Lane& l) {
+    fill::lane(l);
+    if (l.i == 5) {
+      __builtin_trap();
+    }
+  }
+};
+
+// thread 5 never ends
+struct endless : fill {
+  static void lane(const Lane& l) {
+    fill::lane(l);
+    for (volatile bool on = l.i == 5; on;) {
+    }
+  }
+};
+
 struct huge : fill {};
+struct writable : fill {};
 
 using Kernel = TEST_KERNEL;
 

@@ -1,6 +1,5 @@
 // What mlx-c for MLX 0.32.2 calls and MLX 0.32.4 has with other arguments.
-// ci/mlx-rs.sh includes it in front of mlx-c's ops.cpp, where that older mlx-c
-// is accepted on the newer MLX.
+// project.cmake includes it in front of that mlx-c's ops.cpp.
 #pragma once
 
 #include <mlx/ops.h>

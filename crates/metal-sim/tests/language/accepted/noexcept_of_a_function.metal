@@ -1,0 +1,7 @@
+#include <metal_stdlib>
+using namespace metal;
+METAL_FUNC float f(float v) noexcept { return v; }
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = f(x[i]);
+}

@@ -1,0 +1,8 @@
+// 4: mismatching address spaces
+#include <metal_stdlib>
+using namespace metal;
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  thread float* p = (thread float*)x;
+  y[i] = p[0];
+}

@@ -1,0 +1,8 @@
+// 4: address space
+#include <metal_stdlib>
+using namespace metal;
+float f(device float v) { return v; }
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = f(x[i]);
+}

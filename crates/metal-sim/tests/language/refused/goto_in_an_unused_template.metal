@@ -1,0 +1,13 @@
+// 1.5.4: 'goto'
+#include <metal_stdlib>
+using namespace metal;
+template <typename T> T f(T v) {
+again:
+  v += 1;
+  if (v < 3) goto again;
+  return v;
+}
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = x[i];
+}

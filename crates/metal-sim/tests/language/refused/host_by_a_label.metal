@@ -1,0 +1,8 @@
+// 1.5: assembly
+#include <metal_stdlib>
+using namespace metal;
+struct S { static int f() __asm__("getpid"); };
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = S::f();
+}

@@ -1,0 +1,10 @@
+// 1.5.4: nowhere defined
+#include <metal_stdlib>
+using namespace metal;
+namespace host {
+extern "C" float erff(float);
+}
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = host::erff(x[i]);
+}

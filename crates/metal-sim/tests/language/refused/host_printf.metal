@@ -1,0 +1,8 @@
+// : undeclared identifier
+#include <metal_stdlib>
+using namespace metal;
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  printf("%f", x[i]);
+  y[i] = 1;
+}

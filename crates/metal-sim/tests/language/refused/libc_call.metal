@@ -1,0 +1,5 @@
+// 1.5.4: nowhere defined
+#include <metal_stdlib>
+using namespace metal;
+extern "C" int abs(int); extern "C" float sqrtf(float);
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]], uint i [[thread_position_in_grid]]) { y[i] = sqrtf(x[i]); }

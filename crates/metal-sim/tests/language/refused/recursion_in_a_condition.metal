@@ -1,0 +1,13 @@
+// 1.5.4: recursive call
+#include <metal_stdlib>
+using namespace metal;
+bool f(int n) {
+  if (f(n - 1)) {
+    return true;
+  }
+  return n == 0;
+}
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = f(int(x[i]));
+}

@@ -1,0 +1,10 @@
+// 4: explicit address space
+#include <metal_stdlib>
+using namespace metal;
+void f(float& v) { v += 1; }
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  float v = x[i];
+  f(v);
+  y[i] = v;
+}

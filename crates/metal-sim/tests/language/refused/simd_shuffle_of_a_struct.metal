@@ -1,0 +1,9 @@
+// 6.9.2: simdgroup take
+#include <metal_stdlib>
+using namespace metal;
+struct S { float a, b; };
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  S s{x[i], 1};
+  y[i] = simd_shuffle(s, 0).a;
+}

@@ -1,0 +1,7 @@
+// 1.5: a statement as an expression
+#include <metal_stdlib>
+using namespace metal;
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = ({ float v = x[i]; v * 2; });
+}

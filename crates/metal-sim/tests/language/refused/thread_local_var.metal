@@ -1,0 +1,5 @@
+// 1.5.4: 'thread_local'
+#include <metal_stdlib>
+using namespace metal;
+thread_local int n = 0;
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]], uint i [[thread_position_in_grid]]) { n++; y[i] = n; }

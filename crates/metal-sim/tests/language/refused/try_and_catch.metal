@@ -1,0 +1,10 @@
+// 1.5.4: try
+#include <metal_stdlib>
+using namespace metal;
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  try {
+    y[i] = x[i];
+  } catch (...) {
+  }
+}

@@ -1,0 +1,8 @@
+// 1.5.4: virtual functions
+#include <metal_stdlib>
+using namespace metal;
+struct B { virtual int f() = 0; };
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = x[i];
+}

@@ -1,0 +1,11 @@
+// 1.5: variable length array
+#include <metal_stdlib>
+using namespace metal;
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  int n = int(x[i]) + 1;
+  typedef float row[n];
+  row a;
+  a[0] = n;
+  y[i] = a[0];
+}

@@ -1,0 +1,12 @@
+// 1.5: variable length array
+#include <metal_stdlib>
+using namespace metal;
+template <typename T> T f(int n) {
+  T a[n];
+  a[0] = n;
+  return a[0];
+}
+[[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  y[i] = f<float>(int(x[i]));
+}

@@ -1,0 +1,43 @@
+#![doc = include_str!("../README.md")]
+
+mod error;
+mod plan;
+mod stream;
+mod sys;
+
+pub use error::{Error, Result};
+pub use mlx_terms::{
+    Format, FormatError, Mode, Path, Policy, PolicyError, PolicyKind, UnknownName,
+};
+pub use plan::{DispatchCount, DispatchPlan, FloatType, dispatch_stats, reset_dispatch_stats};
+pub use stream::Stream;
+
+/// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them.
+///
+/// # Errors
+///
+/// [`Error::NoOverlay`] if the program links no MLX with the overlay, [`Error::LeftOut`] if the linker left it out.
+pub fn has_policies() -> Result<bool> {
+    let outcome = sys::has_kernels();
+    match sys::absent() {
+        Some(function) => Err(Error::of_absent(function)),
+        None => Ok(outcome == 1),
+    }
+}
+
+/// The policy of operations that neither their stream nor a hook decides: that of the environment variable
+/// `MLX_ROW_POLICY` when it was first needed, else [`Policy::DEFAULT`].
+///
+/// # Errors
+///
+/// [`Error::Mlx`] if the variable names no policy; [`Error::NoOverlay`].
+pub fn process_policy() -> Result<Policy> {
+    let mut numbers = [0; 2];
+    Error::check(sys::process_policy(&mut numbers))?;
+    policy_of(numbers)
+}
+
+fn policy_of(numbers: [i32; 2]) -> Result<Policy> {
+    Policy::from_numbers(numbers)
+        .ok_or_else(|| Error::Mlx(format!("no policy has the numbers {numbers:?}")))
+}

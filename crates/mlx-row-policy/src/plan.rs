@@ -1,0 +1,129 @@
+use std::fmt;
+
+use mlx_terms::{Format, Path, Policy};
+
+use crate::{Error, Result, Stream, policy_of, sys};
+
+/// The type of x and of a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FloatType {
+    /// `float32`.
+    F32 = 0,
+    /// `float16`.
+    F16 = 1,
+    /// `bfloat16`.
+    Bf16 = 2,
+}
+
+/// What a quantized product takes, as the linked MLX decides it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DispatchPlan {
+    /// The policy in force.
+    pub policy: Policy,
+    /// What computes the product.
+    pub path: Path,
+    /// Whether that path's kernel for K that needs no tail computes it (`qmv_fast`).
+    pub fast: bool,
+    /// The most rows of x that one threadgroup serves; 0 where MLX's matrix kernels decide.
+    pub tile: usize,
+    /// Whether every row has the bits that it has alone.
+    pub identical: bool,
+}
+
+impl DispatchPlan {
+    /// The plan of a product of `m` rows with a matrix of `n` rows of `k` values, on this device, in this process and
+    /// on a stream; without one, as operations on a stream that has no policy are decided.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoKernels`], [`Error::NoOverlay`]; [`Error::TooLarge`]; [`Error::Mlx`] if the shapes fit no kernel.
+    pub fn of(
+        [m, n, k]: [usize; 3],
+        format: Format,
+        dtype: FloatType,
+        stream: Option<&Stream>,
+    ) -> Result<Self> {
+        let extent = |extent| i32::try_from(extent).map_err(|_| Error::TooLarge([m, n, k]));
+        // A format's numbers are at most 128.
+        let small = |number: u32| number.cast_signed();
+        let problem = [
+            format.mode() as i32,
+            dtype as i32,
+            small(format.bits()),
+            small(format.group_size()),
+            extent(m)?,
+            extent(n)?,
+            extent(k)?,
+            stream.map_or(-1, Stream::index),
+        ];
+        let mut plan = [0; 6];
+        Error::check(sys::plan_product(&problem, &mut plan))?;
+        let [kind, rows, path, fast, tile, identical] = plan;
+        Ok(Self {
+            policy: policy_of([kind, rows])?,
+            path: Path::from_number(path)
+                .ok_or_else(|| Error::Mlx(format!("no path has the number {path}")))?,
+            fast: fast != 0,
+            tile: usize::try_from(tile).unwrap_or(0),
+            identical: identical != 0,
+        })
+    }
+}
+
+/// How many quantized products took a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DispatchCount {
+    /// What computed them.
+    pub path: Path,
+    /// Whether that path's kernel for K that needs no tail did.
+    pub fast: bool,
+    /// How many there were.
+    pub products: u64,
+}
+
+impl fmt::Display for DispatchCount {
+    /// `qmv_fast`, for example.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path.kernel_name(self.fast))
+    }
+}
+
+/// How many quantized products took each path since the process began or [`reset_dispatch_stats`]; paths that none took
+/// are left out.
+///
+/// # Errors
+///
+/// [`Error::NoKernels`], [`Error::NoOverlay`].
+pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
+    // Two a path, the second for its fast kernel. Paths that a later MLX has are not known here.
+    let mut counts = [0; 2 * Path::ALL.len()];
+    // SAFETY: there is room for as many as are asked for.
+    unsafe { sys::counts(counts.as_mut_ptr(), counts.len()) };
+    if let Some(function) = sys::absent() {
+        return Err(Error::of_absent(function));
+    }
+    let of_path = |(&path, counts): (&Path, &[u64])| {
+        [(false, counts[0]), (true, counts[1])].map(|(fast, products)| DispatchCount {
+            path,
+            fast,
+            products,
+        })
+    };
+    let counts = Path::ALL.iter().zip(counts.chunks_exact(2));
+    Ok(counts
+        .flat_map(of_path)
+        .filter(|count| count.products > 0)
+        .collect())
+}
+
+/// Begins counting anew.
+///
+/// # Errors
+///
+/// [`Error::NoKernels`], [`Error::NoOverlay`].
+pub fn reset_dispatch_stats() -> Result<()> {
+    sys::reset_counts();
+    sys::absent().map_or(Ok(()), |function| Err(Error::of_absent(function)))
+}
