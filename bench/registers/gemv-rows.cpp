@@ -74,66 +74,97 @@ METAL_FUNC float simd_shuffle_down(float v, int distance) {
 
 #include "kernels.h"
 
-#define POSITION                                      \
-  const uint3 tid = {                                 \
-      __builtin_amdgcn_workgroup_id_x(),              \
-      __builtin_amdgcn_workgroup_id_y(),              \
-      __builtin_amdgcn_workgroup_id_z()};             \
+#define POSITION                                       \
+  const uint3 tid = {                                  \
+      __builtin_amdgcn_workgroup_id_x(),               \
+      __builtin_amdgcn_workgroup_id_y(),               \
+      __builtin_amdgcn_workgroup_id_z()};              \
   const uint group = __builtin_amdgcn_workitem_id_y(); \
   const uint lane = __builtin_amdgcn_workitem_id_x();
 
-#define ONE(name, type, kernel, ...)                                         \
-  extern "C" __attribute__((amdgpu_kernel)) void name##_##type##_v1(         \
-      const device type* mat,                                                \
-      const device type* x,                                                  \
-      const device type* bias,                                               \
-      device type* out,                                                      \
-      int k,                                                                 \
-      int n,                                                                 \
-      int ld,                                                                \
-      float alpha,                                                           \
-      float beta,                                                            \
-      int stride) {                                                          \
-    POSITION                                                                 \
-    LOCAL float memory[1024];                                                \
-    kernel<type, __VA_ARGS__, true>::run(                                    \
-        mat, x, bias, out, k, n, ld, alpha, beta, stride, memory, tid, tid,  \
-        group, lane);                                                        \
+#define ONE(name, type, kernel, ...)                                 \
+  extern "C" __attribute__((amdgpu_kernel)) void name##_##type##_v1( \
+      const device type* mat,                                        \
+      const device type* x,                                          \
+      const device type* bias,                                       \
+      device type* out,                                              \
+      int k,                                                         \
+      int n,                                                         \
+      int ld,                                                        \
+      float alpha,                                                   \
+      float beta,                                                    \
+      int stride) {                                                  \
+    POSITION                                                         \
+    LOCAL float memory[1024];                                        \
+    kernel<type, __VA_ARGS__, true>::run(                            \
+        mat,                                                         \
+        x,                                                           \
+        bias,                                                        \
+        out,                                                         \
+        k,                                                           \
+        n,                                                           \
+        ld,                                                          \
+        alpha,                                                       \
+        beta,                                                        \
+        stride,                                                      \
+        memory,                                                      \
+        tid,                                                         \
+        tid,                                                         \
+        group,                                                       \
+        lane);                                                       \
   }
 
-#define ROWS(name, type, V, kernel, ...)                                     \
-  extern "C" __attribute__((amdgpu_kernel)) void name##_##type##_v##V(       \
-      const device type* mat,                                                \
-      const device type* x,                                                  \
-      const device type* bias,                                               \
-      device type* out,                                                      \
-      int k,                                                                 \
-      int n,                                                                 \
-      int m,                                                                 \
-      int ld,                                                                \
-      int64_t x_ld,                                                          \
-      int ndim,                                                              \
-      const int* shape,                                                      \
-      const int64_t* x_strides,                                              \
-      const int64_t* mat_strides,                                            \
-      const int64_t* bias_strides,                                           \
-      int64_t bias_ld,                                                       \
-      int bias_stride,                                                       \
-      float alpha,                                                           \
-      float beta) {                                                          \
-    POSITION                                                                 \
-    kernel<type, __VA_ARGS__, V>(                                            \
-        mat, x, bias, out, k, n, m, ld, x_ld, ndim, shape, x_strides,        \
-        mat_strides, bias_strides, bias_ld, bias_stride, alpha, beta, tid,   \
-        group, lane);                                                        \
+#define ROWS(name, type, V, kernel, ...)                               \
+  extern "C" __attribute__((amdgpu_kernel)) void name##_##type##_v##V( \
+      const device type* mat,                                          \
+      const device type* x,                                            \
+      const device type* bias,                                         \
+      device type* out,                                                \
+      int k,                                                           \
+      int n,                                                           \
+      int m,                                                           \
+      int ld,                                                          \
+      int64_t x_ld,                                                    \
+      int ndim,                                                        \
+      const int* shape,                                                \
+      const int64_t* x_strides,                                        \
+      const int64_t* mat_strides,                                      \
+      const int64_t* bias_strides,                                     \
+      int64_t bias_ld,                                                 \
+      int bias_stride,                                                 \
+      float alpha,                                                     \
+      float beta) {                                                    \
+    POSITION                                                           \
+    kernel<type, __VA_ARGS__, V>(                                      \
+        mat,                                                           \
+        x,                                                             \
+        bias,                                                          \
+        out,                                                           \
+        k,                                                             \
+        n,                                                             \
+        m,                                                             \
+        ld,                                                            \
+        x_ld,                                                          \
+        ndim,                                                          \
+        shape,                                                         \
+        x_strides,                                                     \
+        mat_strides,                                                   \
+        bias_strides,                                                  \
+        bias_ld,                                                       \
+        bias_stride,                                                   \
+        alpha,                                                         \
+        beta,                                                          \
+        tid,                                                           \
+        group,                                                         \
+        lane);                                                         \
   }
 
-#define TILES(name, type, one, rows, ...)    \
-  ONE(name, type, one, __VA_ARGS__)          \
-  ROWS(name, type, 2, rows, __VA_ARGS__)     \
-  ROWS(name, type, 3, rows, __VA_ARGS__)     \
-  ROWS(name, type, 4, rows, __VA_ARGS__)     \
-  ROWS(name, type, 6, rows, __VA_ARGS__)     \
+#define TILES(name, type, one, rows, ...) \
+  ONE(name, type, one, __VA_ARGS__)       \
+  ROWS(name, type, 2, rows, __VA_ARGS__)  \
+  ROWS(name, type, 3, rows, __VA_ARGS__)  \
+  ROWS(name, type, 4, rows, __VA_ARGS__)  \
+  ROWS(name, type, 6, rows, __VA_ARGS__)  \
   ROWS(name, type, 8, rows, __VA_ARGS__)
 
 #define TYPES(name, one, rows, ...)          \

@@ -140,7 +140,8 @@ typedef struct mtlsim_constant_use {
 typedef enum mtlsim_variant {
   MTLSIM_PLAIN = 0,
   MTLSIM_METERED = 1, // counts bytes, marks `written`, checks ranges
-  MTLSIM_CHECKED_VARIANT = 2, // the same; alignment, bounds, races, inactive lanes
+  MTLSIM_CHECKED_VARIANT =
+      2, // the same; alignment, bounds, races, inactive lanes
   MTLSIM_TRACKED_VARIANT = 3, // follows values that nobody wrote
 } mtlsim_variant;
 

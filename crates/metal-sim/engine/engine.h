@@ -38,8 +38,8 @@ typedef struct mtlsim_engine_options {
 mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options);
 void mtlsim_engine_destroy(mtlsim_engine* engine);
 
-// For a handler (SA_SIGINFO | SA_ONSTACK | SA_NODEFER, on an alternate stack) of
-// a thread that is inside mtlsim_kernel::run with this engine: explains the
+// For a handler (SA_SIGINFO | SA_ONSTACK | SA_NODEFER, on an alternate stack)
+// of a thread that is inside mtlsim_kernel::run with this engine: explains the
 // signal in the report and makes `run` return its fault. `code` and `address`
 // are si_code and si_addr of SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGTRAP.
 // Does not return.

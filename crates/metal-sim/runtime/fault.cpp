@@ -22,8 +22,8 @@ constexpr std::size_t signal_stack_bytes = 64 << 10;
 // Ticks of the watchdog in the time that a threadgroup may take.
 constexpr int watchdog_ticks = 4;
 constexpr int tick_signal = SIGVTALRM;
-constexpr int signals[] = {
-    SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, tick_signal};
+constexpr int signals[] =
+    {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, tick_signal};
 
 struct sigaction previous[std::size(signals)];
 // A timer of ours says this address; others may use the signal as well.

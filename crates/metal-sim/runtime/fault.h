@@ -20,8 +20,8 @@ struct Fault {
 };
 
 // Turns what would end the process into a fault of the engine whose kernel runs
-// on this thread: a bad address, a division without a result, a threadgroup that
-// does not end. One of these lives on the stack of every thread that runs
+// on this thread: a bad address, a division without a result, a threadgroup
+// that does not end. One of these lives on the stack of every thread that runs
 // kernels.
 class FaultTrap {
  public:

@@ -64,8 +64,8 @@ class Region : public std::enable_shared_from_this<Region> {
   // One byte a byte: 1 where an instrumented kernel stored. Made on request.
   std::uint8_t* stores();
 
-  // For checked kernels, so many cells a byte (mtlsim_dispatch::history). Made on
-  // request.
+  // For checked kernels, so many cells a byte (mtlsim_dispatch::history). Made
+  // on request.
   static constexpr std::size_t cells = 2;
   std::uint64_t* history();
   void forget_history();

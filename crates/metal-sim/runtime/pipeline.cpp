@@ -76,8 +76,8 @@ const mtlsim_kernel* load_kernel(const std::string& path, std::string& error) {
     error = path + " is not loaded: " + risk;
     return nullptr;
   }
-  void* handle = ::dlopen(
-      fresh_name(file.descriptor()).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle =
+      ::dlopen(fresh_name(file.descriptor()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     error = path + " cannot be loaded: " + ::dlerror();
     return nullptr;
@@ -158,8 +158,8 @@ MTL::ComputePipelineState* make_pipeline(
     set_error(
         error,
         3,
-        answer.path + " holds the kernel " + kernel->host_name +
-            ", expected " + wanted.name);
+        answer.path + " holds the kernel " + kernel->host_name + ", expected " +
+            wanted.name);
     return nullptr;
   }
   auto used = kernel->static_threadgroup_bytes();

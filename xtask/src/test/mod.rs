@@ -283,6 +283,8 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             "crates/*.cpp",
             "crates/*.cc",
             "examples/*.cpp",
+            "bench/*.h",
+            "bench/*.cpp",
             "ci/*.c",
             "ci/*.h",
             "ci/*.cpp",

@@ -5,9 +5,7 @@
 #include "atomic_types.h"
 #include "simd.h"
 
-namespace metal {
-
-} // namespace metal
+namespace metal {} // namespace metal
 
 // Checked kernels: not a part of what is instrumented.
 #ifdef MTLSIM_CHECKED
@@ -92,7 +90,7 @@ MTLSIM_ATOMIC T atomic_update(volatile metal::atomic<T>* a, F next) {
 
 #define MTLSIM_FETCH(name, expression)                                       \
   template <class T>                                                         \
-  MTLSIM_FETCHED_##name MTLSIM_ATOMIC T atomic_fetch_##name##_explicit(         \
+  MTLSIM_FETCHED_##name MTLSIM_ATOMIC T atomic_fetch_##name##_explicit(      \
       volatile atomic<T>* a, mtlsim::Identity<T> v, memory_order order)      \
       MTLSIM_RELAXED(order) {                                                \
     return mtlsim::atomic_update(a, [=](T old) -> T { return expression; }); \

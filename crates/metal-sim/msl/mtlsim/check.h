@@ -29,7 +29,7 @@ inline constexpr bool is_count =
     std::is_same_v<T, ushort> || std::is_same_v<T, uint>;
 template <class T>
 inline constexpr bool is_position =
-    is_count<typename VectorOf<T>::element> && VectorOf<T>::size <= 3;
+    is_count<typename VectorOf<T>::element>&& VectorOf<T>::size <= 3;
 template <class A, class B>
 inline constexpr bool same_size = VectorOf<A>::size == 1 ||
     VectorOf<B>::size == 1 || VectorOf<A>::size == VectorOf<B>::size;

@@ -99,8 +99,7 @@ inline bool is_private(uintptr_t at, uint64_t size) {
       within(here, sizeof(mtlsim_lanes)) ||
       within(&__ehdr_start, uint64_t(&_end - &__ehdr_start)) ||
       within(&here, sizeof here) || within(&call, sizeof call) ||
-      within(call, sizeof *call) ||
-      is_constant(reinterpret_cast<void*>(at));
+      within(call, sizeof *call) || is_constant(reinterpret_cast<void*>(at));
 }
 
 #ifdef MTLSIM_CHECKED

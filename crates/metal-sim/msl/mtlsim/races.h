@@ -1,6 +1,7 @@
-// Checked kernels: two lanes that use one address, one of them to store, without
-// a barrier between that orders this kind of memory. Of each byte the last store
-// and the last load are kept (mtlsim_dispatch::history, mtlsim_lanes::history).
+// Checked kernels: two lanes that use one address, one of them to store,
+// without a barrier between that orders this kind of memory. Of each byte the
+// last store and the last load are kept (mtlsim_dispatch::history,
+// mtlsim_lanes::history).
 //
 // Lanes of one threadgroup are ordered by threadgroup_barrier, lanes of one
 // simdgroup by simdgroup_barrier as well; threadgroups are not ordered. Atomic
@@ -15,9 +16,10 @@
 
 namespace mtlsim {
 
-// Who used a byte, and when: 0 for nobody. The barriers that the lane had passed
-// are counted in 13 bits, those of the threadgroup and those of the simdgroup.
-// In threadgroup memory, where the threadgroup is known, they have 12 more.
+// Who used a byte, and when: 0 for nobody. The barriers that the lane had
+// passed are counted in 13 bits, those of the threadgroup and those of the
+// simdgroup. In threadgroup memory, where the threadgroup is known, they have
+// 12 more.
 struct Use {
   static constexpr uint32_t kEpochs = (1 << 13) - 1;
   static constexpr uint32_t kLocalEpochs = (1 << 25) - 1;
@@ -42,7 +44,8 @@ struct Use {
     const auto* groups = c.dispatch->threadgroups;
     uint64_t serial =
         (c.position[0] +
-         uint64_t(groups[0]) * (c.position[1] + uint64_t(groups[1]) * c.position[2])) %
+         uint64_t(groups[0]) *
+             (c.position[1] + uint64_t(groups[1]) * c.position[2])) %
         0xffffff;
     return {bits | serial << 40, false};
   }
@@ -57,7 +60,8 @@ struct Use {
     return uint32_t((bits >> 13 & kEpochs) | (local ? bits >> 52 << 13 : 0));
   }
   uint32_t simd_passed() const {
-    return uint32_t((bits & kEpochs) | (local ? (bits >> 40 & 0xfff) << 13 : 0));
+    return uint32_t(
+        (bits & kEpochs) | (local ? (bits >> 40 & 0xfff) << 13 : 0));
   }
   uint32_t lane() const {
     return bits >> 30 & 1023;
@@ -223,7 +227,8 @@ inline void check_buffer(
   // What this dispatch did not store either is not there. Atomic updates of a
   // part of a word load what lies beside it.
   if (!store && !atomic && !(call->const_buffers >> slot & 1) && d.unwritten &&
-      !cells[2 * offset] && d.unwritten(d.owner, uint32_t(slot), offset, size)) {
+      !cells[2 * offset] &&
+      d.unwritten(d.owner, uint32_t(slot), offset, size)) {
     Text t;
     t << "load of what nobody wrote: byte " << offset << " of argument "
       << name_of(slot) << " (buffer index " << uint64_t(slot) << ")";
@@ -238,10 +243,8 @@ inline void check_buffer(
       static_cast<unsigned char*>(d.buffer[slot]) + offset);
 }
 
-[[gnu::noinline]] inline void atomic_use(
-    const volatile void* address,
-    uint64_t size,
-    bool store) {
+[[gnu::noinline]] inline void
+atomic_use(const volatile void* address, uint64_t size, bool store) {
   count(reinterpret_cast<uintptr_t>(address), size, store, true);
 }
 

@@ -118,7 +118,8 @@ MTLSIM_FOLLOWED T gather(T x, F source, const mtlsim_site& site) {
 }
 
 template <class T, class F>
-MTLSIM_FOLLOWED T gather_filled(T x, T fill, F source, const mtlsim_site& site) {
+MTLSIM_FOLLOWED T
+gather_filled(T x, T fill, F source, const mtlsim_site& site) {
   struct Pair {
     T value, fill;
   };
@@ -176,55 +177,57 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
       "the functions of a quad take numbers and vectors of them, not bool " \
       "or a class")
 #define MTLSIM_LANES_ONLY(prefix) MTLSIM_LANES_##prefix
-#define MTLSIM_SHUFFLES(prefix, scope, width)                                  \
-  template <class T>                                                           \
-  MTLSIM_LANES_ONLY(prefix)                                                    \
-  METAL_FUNC T prefix##_broadcast(                                             \
-      T x, ushort lane, MTLSIM_AT(#prefix "_broadcast")) {                     \
-    return mtlsim::gather<scope>(                                              \
-        x, [=](uint32_t) { return uint32_t(lane); }, site);                    \
-  }                                                                            \
-  template <class T>                                                           \
-  MTLSIM_LANES_ONLY(prefix)                                                    \
-  METAL_FUNC T prefix##_shuffle(                                               \
-      T x, ushort lane, MTLSIM_AT(#prefix "_shuffle")) {                       \
-    return mtlsim::gather<scope>(                                              \
-        x, [=](uint32_t) { return uint32_t(lane); }, site);                    \
-  }                                                                            \
-  template <class T>                                                           \
-  MTLSIM_LANES_ONLY(prefix)                                                    \
-  METAL_FUNC T prefix##_shuffle_down(                                          \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_down")) {                    \
-    return mtlsim::gather<scope>(x, [=](uint32_t i) { return i + by; }, site); \
-  }                                                                            \
-  template <class T>                                                           \
-  MTLSIM_LANES_ONLY(prefix)                                                    \
-  METAL_FUNC T prefix##_shuffle_up(                                            \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_up")) {                      \
-    return mtlsim::gather<scope>(x, [=](uint32_t i) { return i - by; }, site); \
-  }                                                                            \
-  template <class T>                                                           \
-  MTLSIM_LANES_ONLY(prefix)                                                    \
-  METAL_FUNC T prefix##_shuffle_xor(                                           \
-      T x, ushort mask, MTLSIM_AT(#prefix "_shuffle_xor")) {                   \
-    return mtlsim::gather<scope>(                                              \
-        x, [=](uint32_t i) { return i ^ mask; }, site);                        \
-  }                                                                            \
-  template <class T>                                                           \
-  MTLSIM_LANES_ONLY(prefix)                                                    \
-  METAL_FUNC T prefix##_shuffle_rotate_down(                                   \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_down")) {             \
-    return mtlsim::gather<scope>(                                              \
-        x, [=](uint32_t i) { return (i + by) % width; }, site);                \
-  }                                                                            \
-  template <class T>                                                           \
-  MTLSIM_LANES_ONLY(prefix)                                                    \
-  METAL_FUNC T prefix##_shuffle_rotate_up(                                     \
-      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_up")) {               \
-    return mtlsim::gather<scope>(                                              \
-        x,                                                                     \
-        [=](uint32_t i) { return (i + width - by % width) % width; },          \
-        site);                                                                 \
+#define MTLSIM_SHUFFLES(prefix, scope, width)                         \
+  template <class T>                                                  \
+  MTLSIM_LANES_ONLY(prefix)                                           \
+  METAL_FUNC T prefix##_broadcast(                                    \
+      T x, ushort lane, MTLSIM_AT(#prefix "_broadcast")) {            \
+    return mtlsim::gather<scope>(                                     \
+        x, [=](uint32_t) { return uint32_t(lane); }, site);           \
+  }                                                                   \
+  template <class T>                                                  \
+  MTLSIM_LANES_ONLY(prefix)                                           \
+  METAL_FUNC T prefix##_shuffle(                                      \
+      T x, ushort lane, MTLSIM_AT(#prefix "_shuffle")) {              \
+    return mtlsim::gather<scope>(                                     \
+        x, [=](uint32_t) { return uint32_t(lane); }, site);           \
+  }                                                                   \
+  template <class T>                                                  \
+  MTLSIM_LANES_ONLY(prefix)                                           \
+  METAL_FUNC T prefix##_shuffle_down(                                 \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_down")) {           \
+    return mtlsim::gather<scope>(                                     \
+        x, [=](uint32_t i) { return i + by; }, site);                 \
+  }                                                                   \
+  template <class T>                                                  \
+  MTLSIM_LANES_ONLY(prefix)                                           \
+  METAL_FUNC T prefix##_shuffle_up(                                   \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_up")) {             \
+    return mtlsim::gather<scope>(                                     \
+        x, [=](uint32_t i) { return i - by; }, site);                 \
+  }                                                                   \
+  template <class T>                                                  \
+  MTLSIM_LANES_ONLY(prefix)                                           \
+  METAL_FUNC T prefix##_shuffle_xor(                                  \
+      T x, ushort mask, MTLSIM_AT(#prefix "_shuffle_xor")) {          \
+    return mtlsim::gather<scope>(                                     \
+        x, [=](uint32_t i) { return i ^ mask; }, site);               \
+  }                                                                   \
+  template <class T>                                                  \
+  MTLSIM_LANES_ONLY(prefix)                                           \
+  METAL_FUNC T prefix##_shuffle_rotate_down(                          \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_down")) {    \
+    return mtlsim::gather<scope>(                                     \
+        x, [=](uint32_t i) { return (i + by) % width; }, site);       \
+  }                                                                   \
+  template <class T>                                                  \
+  MTLSIM_LANES_ONLY(prefix)                                           \
+  METAL_FUNC T prefix##_shuffle_rotate_up(                            \
+      T x, ushort by, MTLSIM_AT(#prefix "_shuffle_rotate_up")) {      \
+    return mtlsim::gather<scope>(                                     \
+        x,                                                            \
+        [=](uint32_t i) { return (i + width - by % width) % width; }, \
+        site);                                                        \
   }
 #define MTLSIM_FILLS(name, suffix)                                            \
   template <class T>                                                          \
@@ -357,7 +360,8 @@ METAL_FUNC simd_vote simd_ballot(bool x, MTLSIM_AT("simd_ballot")) {
 template <class T>
 MTLSIM_LANES_ONLY(simd)
 METAL_FUNC T simd_broadcast_first(T x, MTLSIM_AT("simd_broadcast_first")) {
-  return mtlsim::simd_reduce(x, [](T a, T) { return a; }, site);
+  return mtlsim::simd_reduce(
+      x, [](T a, T) { return a; }, site);
 }
 METAL_FUNC bool simd_is_first(MTLSIM_AT("simd_is_first")) {
   uint32_t lane = mtlsim::here->lane;

@@ -16,8 +16,8 @@
 #define MTLSIM_TRACK \
   extern "C" [[gnu::used, gnu::visibility("hidden"), gnu::noinline]]
 
-extern "C" [[gnu::visibility("hidden")]] const char
-    __ehdr_start; // of this shared object
+extern "C" [[gnu::visibility(
+    "hidden")]] const char __ehdr_start; // of this shared object
 
 namespace mtlsim {
 
@@ -83,8 +83,11 @@ inline void before_meeting() {
 }
 
 // Where the shadow of memory is kept that is followed.
-inline bool
-followed(uintptr_t at, uint64_t size, unsigned char*& shadow, uint32_t*& origin) {
+inline bool followed(
+    uintptr_t at,
+    uint64_t size,
+    unsigned char*& shadow,
+    uint32_t*& origin) {
   if (!here || !here->stack_shadow)
     return false;
   auto stacks = reinterpret_cast<uintptr_t>(here->stacks);
@@ -123,7 +126,8 @@ inline Metadata metadata(uintptr_t at, uint64_t size, bool store) {
 }
 
 // Sets the shadow of memory, if it is followed.
-inline void mark(uintptr_t at, uint64_t size, unsigned char value, uint32_t id) {
+inline void
+mark(uintptr_t at, uint64_t size, unsigned char value, uint32_t id) {
   unsigned char* shadow;
   uint32_t* origin;
   if (!followed(at, size, shadow, origin))
@@ -161,8 +165,7 @@ MTLSIM_TRACK void __msan_warning(uint32_t origin) {
   mtlsim::Text t;
   t << "a branch or an address depends on what nobody wrote: part of ";
   mtlsim::name_origin(t, origin);
-  mtlsim::here->fail(
-      mtlsim::here, MTLSIM_FAULT_UNINITIALISED, -1, 0, t.data);
+  mtlsim::here->fail(mtlsim::here, MTLSIM_FAULT_UNINITIALISED, -1, 0, t.data);
 }
 MTLSIM_TRACK uint32_t __msan_chain_origin(uint32_t origin) {
   return origin;
@@ -177,14 +180,14 @@ MTLSIM_TRACK void __msan_unpoison_alloca(uintptr_t at, uint64_t size) {
 MTLSIM_TRACK void __msan_instrument_asm_store(uintptr_t at, uint64_t size) {
   mtlsim::mark(at, size, 0, 0);
 }
-#define MTLSIM_METADATA(size)                                             \
-  MTLSIM_TRACK mtlsim::Metadata __msan_metadata_ptr_for_load_##size(      \
-      uintptr_t at) {                                                     \
-    return mtlsim::metadata(at, size, false);                             \
-  }                                                                       \
-  MTLSIM_TRACK mtlsim::Metadata __msan_metadata_ptr_for_store_##size(     \
-      uintptr_t at) {                                                     \
-    return mtlsim::metadata(at, size, true);                              \
+#define MTLSIM_METADATA(size)                                         \
+  MTLSIM_TRACK mtlsim::Metadata __msan_metadata_ptr_for_load_##size(  \
+      uintptr_t at) {                                                 \
+    return mtlsim::metadata(at, size, false);                         \
+  }                                                                   \
+  MTLSIM_TRACK mtlsim::Metadata __msan_metadata_ptr_for_store_##size( \
+      uintptr_t at) {                                                 \
+    return mtlsim::metadata(at, size, true);                          \
   }
 MTLSIM_METADATA(1)
 MTLSIM_METADATA(2)

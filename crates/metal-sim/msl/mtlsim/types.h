@@ -443,10 +443,10 @@ MTLSIM_PACKED(!=)
 MTLSIM_PACKED(<)
 MTLSIM_PACKED(>)
 #undef MTLSIM_PACKED
-#define MTLSIM_PACKED(op)                                               \
-  template <class T, int N, class B>                                    \
+#define MTLSIM_PACKED(op)                                                \
+  template <class T, int N, class B>                                     \
   constexpr packed_vec<T, N>& operator op##=(packed_vec<T, N>& a, B b) { \
-    return a = a op b;                                                  \
+    return a = a op b;                                                   \
   }
 MTLSIM_PACKED(+)
 MTLSIM_PACKED(-)
@@ -510,8 +510,8 @@ template <class T, class E = typename VectorOf<T>::element>
 inline constexpr bool quad_type =
     metal::is_arithmetic_v<E> && !std::is_same_v<E, bool> && !is_packed<T>;
 template <class T>
-inline constexpr bool simd_type =
-    quad_type<T> && sizeof(typename VectorOf<T>::element) < 8;
+inline constexpr bool simd_type = quad_type<T> &&
+    sizeof(typename VectorOf<T>::element) < 8;
 } // namespace mtlsim
 
 #define METAL_FUNC inline __attribute__((always_inline))

@@ -32,9 +32,8 @@ struct Arithmetic {
 
 } // namespace mtlsim
 
-#define MTLSIM_UNDEFINED                                                 \
-  extern "C" [[noreturn, gnu::used, gnu::cold, gnu::visibility("hidden")]] \
-  void
+#define MTLSIM_UNDEFINED \
+  extern "C" [[noreturn, gnu::used, gnu::cold, gnu::visibility("hidden")]] void
 
 MTLSIM_UNDEFINED __ubsan_handle_divrem_overflow_abort(
     mtlsim::Arithmetic* of,

@@ -27,8 +27,7 @@ int main(int argc, char** argv) {
       name = argv[i + 1];
     }
   }
-  auto kernel =
-      here / ("kernel_" + (name == "wrong" ? "fill" : name) + ".so");
+  auto kernel = here / ("kernel_" + (name == "wrong" ? "fill" : name) + ".so");
   if (command != "kernel" || !fs::exists(kernel)) {
     std::cerr << "kernel " << name << " does not compile\n";
     return 1;

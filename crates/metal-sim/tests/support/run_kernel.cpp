@@ -99,7 +99,8 @@ void handle(int signal, siginfo_t* info, void*) {
   _exit(3);
 }
 
-// Bad addresses, divisions and traps in a kernel of this thread become faults of its threadgroup.
+// Bad addresses, divisions and traps in a kernel of this thread become faults
+// of its threadgroup.
 class Handler {
  public:
   explicit Handler(mtlsim_engine* engine) {
