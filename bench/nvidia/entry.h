@@ -20,11 +20,12 @@
 
 #define QMV_ARGUMENTS w, scales, biases, x, y, k, n
 
-// What kernels for a batch read to find their product, and others do not.
+// What kernels for a batch read to find their product, and others do not: of a
+// batch of one dimension the strides and M, not its extent.
 #define QMV_STRIDES(group_size, bits)                            \
-  const int x_shape[] = {int(gridDim.z), m};                     \
+  const int x_shape[] = {0, m};                                  \
   const int64_t x_strides[] = {int64_t(m) * k};                  \
-  const int w_shape[] = {int(gridDim.z)};                        \
+  const int w_shape[] = {0};                                     \
   const int64_t w_strides[] = {int64_t(n) * k / 32 * (bits)};    \
   const int64_t s_strides[] = {int64_t(n) * (k / (group_size))}; \
   const int64_t* b_strides = s_strides;                          \
