@@ -71,6 +71,21 @@ impl Plan {
             kernel: launch.name,
         }
     }
+
+    /// Rows that a streamed kernel computes for `m` rows of weights of so many bits, as streamed_tile.h has it: all of each
+    /// tile. Kernels for 6 and 8 rows have a body for one row fewer, but for 3 bits without shared x.
+    #[must_use]
+    pub fn computed_rows(&self, m: u32, bits: u32) -> u32 {
+        let shares_x = self.group[1] != 2;
+        let one_body = self.tile <= 4 || bits == 3 && !shares_x;
+        let a_tile = m.div_ceil(self.tiles);
+        (0..self.tiles)
+            .map(|tile| {
+                let count = a_tile.min(m - tile * a_tile);
+                self.tile - u32::from(!one_body && count < self.tile)
+            })
+            .sum()
+    }
 }
 
 /// Bytes of one matrix of weights with its scales and biases.

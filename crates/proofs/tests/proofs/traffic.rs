@@ -1,7 +1,7 @@
 //! Bytes of weights, scales and biases that a dispatch loads, counted by the metered device; and of keys and values.
 
 use anyhow::{Context, Result, ensure};
-use dispatch_plan::{Dense, Dtype, Mode, Path, Plan, Policy};
+use dispatch_plan::{Dense, Dtype, Mode, Path, Policy};
 use metal_sim::Device;
 use metal_sim::trace::Dispatch;
 use proofs::{
@@ -100,7 +100,7 @@ pub(crate) fn counted() -> Result<()> {
                     } else {
                         plan.grid[1]
                     });
-                    let rows = u64::from(computed_rows(&plan, together.m));
+                    let rows = u64::from(plan.computed_rows(together.m, case.bits));
                     let expected = times * rows * u64::from(case.k) * 4;
                     ensure!(
                         loaded_x == expected,
@@ -115,17 +115,6 @@ pub(crate) fn counted() -> Result<()> {
         ensure!(met.contains(&path), "{path} was not met");
     }
     Ok(())
-}
-
-/// Rows that tiles compute: all of theirs, and one more in the last of a product whose tiles are not alike.
-fn computed_rows(plan: &Plan, m: u32) -> u32 {
-    let a_tile = m.div_ceil(plan.tiles);
-    (0..plan.tiles)
-        .map(|tile| {
-            let count = a_tile.min(m - tile * a_tile);
-            plan.tile - u32::from(plan.tile > 4 && count < plan.tile)
-        })
-        .sum()
 }
 
 /// Lanes that load the scale of one group: as many as its values fill, by the kernels' text.
