@@ -94,8 +94,8 @@ pub use hook::{Operation, remove_policy_hook, set_policy_hook};
 pub use info::{Backend, BuildInfo, build_info, mlx_version};
 pub use io::{SafetensorsFile, load_safetensors, save_safetensors};
 pub use mlx_terms::{
-    Format, FormatError, Mode as QuantizationMode, Path as DispatchPath, Policy as RowPolicy,
-    PolicyError, PolicyKind, Primitive, Route, RoutePath, UnknownName,
+    DispatchCount, Format, FormatError, Mode as QuantizationMode, Path as DispatchPath,
+    Policy as RowPolicy, PolicyError, PolicyKind, Primitive, Route, RoutePath, UnknownName,
 };
 pub use neural::{
     Frequencies, Mask, Positions, Rope, RopeOptions, attention, layer_norm, rms_norm, rope,
@@ -107,8 +107,8 @@ pub use ops::{
     slice_update, softmax, softmax_along, sort, take, take_rows, transpose, transpose_axes, where_,
 };
 pub use policy::{
-    DispatchCount, DispatchPlan, dispatch_stats, has_matrix_units, has_policies, process_policy,
-    record_kernels, reset_dispatch_stats, set_routes,
+    DispatchPlan, dispatch_stats, has_matrix_units, has_policies, process_policy, record_kernels,
+    reset_dispatch_stats, set_routes,
 };
 pub use quantized::{
     EvaluatedExperts, EvaluatedMatrix, Quantization, QuantizedExperts, QuantizedMatrix, dequantize,

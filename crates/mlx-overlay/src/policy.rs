@@ -1,13 +1,12 @@
 use std::cell::Cell;
-use std::fmt;
 
 use mlx_overlay_sys as sys;
 
 use crate::array::references;
 use crate::ops::require_float_type;
 use crate::{
-    Array, Device, DispatchPath, Dtype, Error, Finding, Quantization, Result, Route, RowPolicy,
-    Stream,
+    Array, Device, DispatchCount, DispatchPath, Dtype, Error, Finding, Quantization, Result, Route,
+    RowPolicy, Stream,
 };
 
 /// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them. A build of the overlay
@@ -278,25 +277,6 @@ pub fn has_matrix_units() -> Result<bool> {
     Ok(sys::has_matrix_units()?)
 }
 
-/// How many quantized products took a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DispatchCount {
-    /// What computed them.
-    pub path: DispatchPath,
-    /// Whether that path's kernel for K that needs no tail did.
-    pub fast: bool,
-    /// How many there were.
-    pub products: u64,
-}
-
-impl fmt::Display for DispatchCount {
-    /// `qmv_fast`, for example.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path.kernel_name(self.fast))
-    }
-}
-
 /// How many quantized products took each path since the process began or [`reset_dispatch_stats`];
 /// paths that none took are left out.
 ///
@@ -305,17 +285,7 @@ impl fmt::Display for DispatchCount {
 /// [`Error::NoPolicies`] if the linked MLX has no kernels for policies.
 pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
     require_kernels()?;
-    let counts = sys::path_counts()?;
-    let of_path = |(&path, counts): (&DispatchPath, &[u64])| {
-        [(false, counts[0]), (true, counts[1])].map(|(fast, products)| DispatchCount {
-            path,
-            fast,
-            products,
-        })
-    };
-    let counts = DispatchPath::ALL.iter().zip(counts.chunks_exact(2));
-    let counts = counts.flat_map(of_path);
-    Ok(counts.filter(|count| count.products > 0).collect())
+    Ok(DispatchCount::list(&sys::path_counts()?))
 }
 
 /// Begins counting anew.

@@ -7,9 +7,9 @@ mod sys;
 
 pub use error::{Error, Result};
 pub use mlx_terms::{
-    Format, FormatError, Mode, Path, Policy, PolicyError, PolicyKind, UnknownName,
+    DispatchCount, Format, FormatError, Mode, Path, Policy, PolicyError, PolicyKind, UnknownName,
 };
-pub use plan::{DispatchCount, DispatchPlan, FloatType, dispatch_stats, reset_dispatch_stats};
+pub use plan::{DispatchPlan, FloatType, dispatch_stats, reset_dispatch_stats};
 pub use stream::Stream;
 
 /// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them.

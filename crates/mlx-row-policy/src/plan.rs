@@ -1,6 +1,4 @@
-use std::fmt;
-
-use mlx_terms::{Format, Path, Policy};
+use mlx_terms::{DispatchCount, Format, Path, Policy};
 
 use crate::{Error, Result, Stream, policy_of, sys};
 
@@ -71,25 +69,6 @@ impl DispatchPlan {
     }
 }
 
-/// How many quantized products took a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DispatchCount {
-    /// What computed them.
-    pub path: Path,
-    /// Whether that path's kernel for K that needs no tail did.
-    pub fast: bool,
-    /// How many there were.
-    pub products: u64,
-}
-
-impl fmt::Display for DispatchCount {
-    /// `qmv_fast`, for example.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path.kernel_name(self.fast))
-    }
-}
-
 /// How many quantized products took each path since the process began or [`reset_dispatch_stats`]; paths that none took
 /// are left out.
 ///
@@ -97,25 +76,13 @@ impl fmt::Display for DispatchCount {
 ///
 /// [`Error::NoKernels`], [`Error::NoOverlay`].
 pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
-    // Two a path, the second for its fast kernel. Paths that a later MLX has are not known here.
     let mut counts = [0; 2 * Path::ALL.len()];
     // SAFETY: there is room for as many as are asked for.
     unsafe { sys::counts(counts.as_mut_ptr(), counts.len()) };
     if let Some(function) = sys::absent() {
         return Err(Error::of_absent(function));
     }
-    let of_path = |(&path, counts): (&Path, &[u64])| {
-        [(false, counts[0]), (true, counts[1])].map(|(fast, products)| DispatchCount {
-            path,
-            fast,
-            products,
-        })
-    };
-    let counts = Path::ALL.iter().zip(counts.chunks_exact(2));
-    Ok(counts
-        .flat_map(of_path)
-        .filter(|count| count.products > 0)
-        .collect())
+    Ok(DispatchCount::list(&counts))
 }
 
 /// Begins counting anew.

@@ -6,12 +6,14 @@
 #![warn(missing_docs)]
 
 mod architecture;
+mod count;
 mod format;
 mod named;
 mod policy;
 mod route;
 
 pub use architecture::{Architecture, SizeClass, UnknownArchitecture};
+pub use count::DispatchCount;
 pub use format::{Format, FormatError, Mode};
 pub use named::UnknownName;
 pub use policy::{Path, Policy, PolicyError, PolicyKind, Primitive};
