@@ -10,8 +10,8 @@ use crate::proc::Cmd;
 const EXAMPLE: &str = "quantized_matmul";
 const PACKAGE: &str = "mlx-overlay";
 
-/// What cargo is told to run the example; its own arguments come next.
-pub(crate) const RUN_EXAMPLE: [&str; 7] = ["run", "-q", "-p", PACKAGE, "--example", EXAMPLE, "--"];
+/// Runs the example.
+const RUN_EXAMPLE: [&str; 7] = ["run", "-q", "-p", PACKAGE, "--example", EXAMPLE, "--"];
 
 /// Runs the example; its own arguments come next.
 pub(crate) fn run_example(host: &Host, root: &Utf8Path) -> Cmd {

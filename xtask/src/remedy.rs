@@ -4,7 +4,7 @@ use patchset::Error;
 use patchset::error::RepositoryFault;
 
 /// What helps against patches that do not read. What was changed in them is kept, new files too.
-pub(crate) const PATCHES: &str = "`git stash push --include-untracked -- patches` takes what was changed out and keeps it; or mend it (docs/write-a-patch.md)";
+pub(crate) const PATCHES: &str = "`git stash push --include-untracked -- patches` takes what was changed out and keeps it; or mend it (docs/guide/write-a-patch.md)";
 
 /// What helps against an error, as the end of its sentence; `None` if its text says all there is to say.
 fn of(error: &Error) -> Option<&'static str> {
@@ -27,10 +27,10 @@ fn of(error: &Error) -> Option<&'static str> {
             _ => return None,
         },
         Error::Sources { failures, .. } if failures.iter().any(|one| one.other.is_some()) => {
-            "if another tree is the right one for a reconstructed pin, `--accept-tree <its id>` takes it; docs/offline.md tells the ways without a network"
+            "if another tree is the right one for a reconstructed pin, `--accept-tree <its id>` takes it; docs/guide/offline.md tells the ways without a network"
         }
         Error::Sources { .. } | Error::Input { .. } => {
-            "docs/offline.md tells the ways without a network"
+            "docs/guide/offline.md tells the ways without a network"
         }
         Error::Repository { fault, .. } => match fault {
             RepositoryFault::Unreadable(_) => {

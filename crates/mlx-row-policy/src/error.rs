@@ -15,7 +15,7 @@ pub enum Error {
 
     /// The program links no MLX, or one without the overlay.
     #[error(
-        "no MLX with mlx-overlay's patches is linked into this program: let the bindings that link MLX take one that `cargo xtask build --cpu` of mlx-overlay made (its docs/consumers.md)"
+        "no MLX with mlx-overlay's patches is linked into this program: let the bindings that link MLX take one that `cargo xtask build --cpu` of mlx-overlay made (its docs/guide/bindings.md)"
     )]
     NoOverlay,
 

@@ -25,7 +25,7 @@ Examples:
   cargo xtask bundle --prefix target/mlx/KEY/prefix     of another build than the last
 
 Use it from Rust with MLX_OVERLAY_PREFIX=<folder>, from CMake with -DMLX_DIR=<folder>/share/cmake/MLX,
-with pkg-config from <folder>/lib/pkgconfig. docs/downstream.md shows each.")]
+with pkg-config from <folder>/lib/pkgconfig. docs/guide/rust.md shows each.")]
 pub struct Args {
     /// The installed prefix [default: that of the last patched build]
     #[arg(long, value_name = "FOLDER", value_parser = parse_prefix)]

@@ -353,13 +353,13 @@ fn sources(
         let found = format!(
             "MLX {version} is not fetched yet; with CARGO_NET_OFFLINE=true a network is not asked"
         );
-        let remedy = "docs/offline.md tells the ways without a network; `cargo xtask fetch` with CARGO_NET_OFFLINE unset";
+        let remedy = "docs/guide/offline.md tells the ways without a network; `cargo xtask fetch` with CARGO_NET_OFFLINE unset";
         Finding::warning(id, found, remedy)
     } else {
         Finding::warning(
             id,
             format!("MLX {version} is not fetched yet"),
-            "`cargo xtask fetch`; docs/offline.md tells the ways without a network",
+            "`cargo xtask fetch`; docs/guide/offline.md tells the ways without a network",
         )
     }];
     for source in &manifest.mlx.sources {
@@ -453,7 +453,7 @@ fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
                 id,
                 format!("vendor/mlx: {state}"),
                 "`cargo xtask apply-overlay --discard-edits` takes the edits out and keeps the edited files in \
-                 vendor/mlx-edits-<n>/; docs/write-a-patch.md tells how they become a patch",
+                 vendor/mlx-edits-<n>/; docs/guide/write-a-patch.md tells how they become a patch",
             ),
             _ => Finding::warning(
                 id,

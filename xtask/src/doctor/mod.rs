@@ -32,7 +32,8 @@ Examples:
   cargo xtask doctor                  every check, with its remedy
   cargo xtask doctor --json | jq '.findings[] | select(.status != \"ok\")'
 
-Ends with 1 if there is an error; a warning ends with 0. docs/doctor.md lists the checks.")]
+Exits with 1 if there is an error; warnings exit with 0. Nothing is changed. The ids in --json keep their meaning; new\n\
+checks may be added.")]
 pub struct Args {
     /// Print one JSON object with stable fields: format, host, backend, findings (each with id, status, found, remedy)
     #[arg(long)]

@@ -29,7 +29,7 @@ Examples:
   eval \"$(cargo xtask env --consumer mlx-c --project ../mlx-c)\"
   eval \"$(cargo xtask env --consumer mlx-rs --project ../app)\"
 
-A consumer that is written for another MLX than the pinned one is refused. docs/consumers.md has the recipes.")]
+A consumer that is written for another MLX than the pinned one is refused. docs/guide/bindings.md has the recipes.")]
 pub struct Args {
     /// Whose build it is
     #[arg(long, value_enum)]

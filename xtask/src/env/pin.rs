@@ -21,9 +21,9 @@ pub(super) fn check(pin: &Pin, ours: &str, accepted: Option<&str>) -> Result<()>
     if pin.version != ours && accepted != Some(&pin.version) {
         bail!(
             "{} is written for MLX {theirs}, and this checkout pins {ours}: take a release of it that is written for \
-             {ours}, or take it as it is with `--accept {theirs}`; docs/consumers.md says what was tried. To move the \
+             {ours}, or take it as it is with `--accept {theirs}`; docs/guide/bindings.md says what was tried. To move the \
              pin may need work by hand, where patches do not fit: `cargo xtask bump-pin v{theirs} --dry-run` shows it \
-             (docs/move-the-pin.md)",
+             (docs/guide/move-the-pin.md)",
             pin.file,
             theirs = pin.version
         );

@@ -503,7 +503,7 @@ fn no_network_is_asked_where_cargo_must_not() {
         &host,
         "sources",
         Warning,
-        &["CARGO_NET_OFFLINE", "not asked", "docs/offline.md"],
+        &["CARGO_NET_OFFLINE", "not asked", "docs/guide/offline.md"],
     );
     assert!(!lists(&scratch, &host, "git-source"));
     let asked = |line: &String| line.contains("ls-remote");

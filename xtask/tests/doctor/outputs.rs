@@ -477,20 +477,3 @@ fn a_checkout_that_was_moved_is_noticed() {
     ];
     finds(&scratch, &host, "builds", Ok, &words);
 }
-
-#[test]
-fn the_document_lists_every_check_that_the_program_has() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
-    let text = fs_err::read_to_string(document).unwrap();
-    let scratch = Scratch::new();
-    built(&scratch, Backend::Sim, TREE);
-    pin(&scratch);
-    let here = [linux(&scratch), scratch.host(Os::MacOs, "aarch64")];
-    for finding in here
-        .iter()
-        .flat_map(|host| xtask::doctor::examine(host, &scratch.path("root")))
-    {
-        let row = format!("| `{}` |", finding.id);
-        assert!(text.contains(&row), "docs/doctor.md has no row `{row}`");
-    }
-}

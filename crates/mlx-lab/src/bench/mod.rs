@@ -2,7 +2,7 @@
 //!
 //! Each arm is a chain of dependent products over weights that do not stay in a cache: independent
 //! products of one evaluation overlap on the GPU and hide what one costs, and one product an
-//! evaluation measures how long the GPU takes to wake up. See `docs/measuring.md`.
+//! evaluation measures how long the GPU takes to wake up. See `docs/guide/measure.md`.
 
 mod gap;
 mod markdown;
