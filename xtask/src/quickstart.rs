@@ -56,9 +56,8 @@ pub fn run(args: Args) -> Result<()> {
     let ladder = args.ladder.map(std::path::absolute).transpose()?;
 
     let mut steps = Steps::new(5 + usize::from(ladder.is_some()));
-    // What it installs prints enough.
     println!("Up to ten minutes on two cores, most of it in step 4.");
-    steps.step("check this machine's tools", |_| {
+    steps.step("check this machine's tools", || {
         let check = || requirements::missing(&host, backend, false);
         requirements::ensure(&host, &root, args.install_deps, check)
     })?;
@@ -82,18 +81,18 @@ pub fn run(args: Args) -> Result<()> {
         ("build MLX", build),
     ] {
         let command = host.cmd(xtask.as_str()).args(command).dir(&root);
-        steps.step(what, |pulse| pulse.run(command))?;
+        steps.step(what, || command.run())?;
     }
     let stamp = Stamp::read(&root.join(CURRENT))?;
-    let shown = steps.step("compile the examples and run them", |pulse| {
+    let shown = steps.step("compile the examples and run them", || {
         if stamp.backend == Backend::Cpu {
             // It has no policies to compare.
-            return pulse.run(cargo::run_example(&host, &root)).map(|()| None);
+            return cargo::run_example(&host, &root).run().map(|()| None);
         }
         demonstration::summary(&host, &root, stamp.backend).map(Some)
     })?;
     if let Some(file) = &ladder {
-        let page = steps.step("run the ladder", |_| {
+        let page = steps.step("run the ladder", || {
             demonstration::ladder(&host, &root, &stamp)
         })?;
         cli::file::write(file, page)?;

@@ -328,6 +328,14 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
         Step::new("tests", tests).needs("build"),
         Step::new("example", example("4"))
             .then(example("8"))
+            .then(cargo(&[
+                "run",
+                "--quiet",
+                "-p",
+                "mlx-overlay",
+                "--example",
+                "server",
+            ]))
             .needs("build"),
         Step::new("packages", command("ci/packages.sh").arg("--no-verify")),
         // Last: it hides the builds for a while.
