@@ -374,7 +374,9 @@ fn links_lead_somewhere() {
 #[test]
 fn documents_that_sources_name_exist() {
     let mut missing = BTreeSet::new();
-    for file in files(&["*.rs", "*.sh", "*.py", "*.toml", "*.h", "*.cpp", "*.metal", "*.md"]) {
+    for file in files(&[
+        "*.rs", "*.sh", "*.py", "*.toml", "*.h", "*.cpp", "*.metal", "*.md",
+    ]) {
         let text = read(&file);
         for (at, _) in text.match_indices("docs/") {
             let rest = &text[at..];
@@ -382,7 +384,9 @@ fn documents_that_sources_name_exist() {
             let path = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
             // Another folder's docs/; a report or a summary that a command is told to write.
             let other = text[..at].ends_with(['/', '-'])
-                || ["docs/reports/", "docs/pin-moves/"].iter().any(|made| path.starts_with(made));
+                || ["docs/reports/", "docs/pin-moves/"]
+                    .iter()
+                    .any(|made| path.starts_with(made));
             let here = root().join(&file).parent().unwrap().join(path);
             if path.ends_with(".md") && !other && !root().join(path).exists() && !here.exists() {
                 missing.insert(format!("{file}: {path}"));
@@ -433,26 +437,64 @@ fn every_command_is_run_or_has_a_reason() {
             Not(reason) => assert!(!reason.is_empty()),
             By(..) | Here => {}
         }
-        // The command line takes the arguments. `--help` ends the program before it does anything.
-        let Some((_, words)) = command.split_once("cargo xtask ") else {
-            continue;
-        };
-        let words = words.trim_end_matches([')', '"']).split_whitespace();
-        let mut xtask = Cmd::new(env!("CARGO_BIN_EXE_xtask"))
-            .args(words)
-            .dir(root());
-        if !matches!(ran, Here) {
-            xtask = xtask.arg("--help");
-        }
-        let output = xtask.output().unwrap();
-        if !output.status.success() {
-            wrong.push(format!(
-                "`{command}`: {}",
-                String::from_utf8_lossy(&output.stderr)
-            ));
+        if matches!(ran, Here) {
+            let (_, words) = command.split_once("cargo xtask ").unwrap();
+            let xtask = Cmd::new(env!("CARGO_BIN_EXE_xtask")).args(words.split_whitespace());
+            xtask.dir(root()).read().unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Commands in the text of a line, between single backticks.
+fn spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn the_command_line_takes_what_documents_show() {
+    let mut wrong = Vec::new();
+    let mut asked = BTreeSet::new();
+    for file in files(&["*.md"])
+        .iter()
+        .filter(|file| *file != "CHANGELOG.md")
+    {
+        let text = read(file);
+        let shown = commands(&text);
+        let prose = prose(&text);
+        let inline = prose.iter().flat_map(|line| spans(line));
+        for command in shown.iter().map(String::as_str).chain(inline) {
+            let script = command.split(' ').next().unwrap_or_default();
+            if ["ci/", "bench/"]
+                .iter()
+                .any(|folder| script.starts_with(folder))
+                && !script.contains(['*', '<'])
+                && !root().join(script).exists()
+            {
+                wrong.push(format!("{file}: no {script}"));
+            }
+            let Some((before, words)) = command.split_once("cargo xtask ") else {
+                continue;
+            };
+            // What follows in a shell is another command; a placeholder is a name.
+            let end = words.find(['|', ')', '&', '#', '>', ';', '"', '\u{2026}']);
+            let words = words[..end.unwrap_or(words.len())].trim();
+            if before.contains('<') || words.starts_with('<') || !asked.insert(words.to_owned()) {
+                continue;
+            }
+            // `--help` ends the program before it does anything.
+            let xtask = Cmd::new(env!("CARGO_BIN_EXE_xtask"))
+                .args(words.split_whitespace())
+                .arg("--help");
+            let output = xtask.output().unwrap();
+            if !output.status.success() {
+                let error = String::from_utf8_lossy(&output.stderr);
+                wrong.push(format!("{file}: `{command}`: {error}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(asked.len() > 20, "only {asked:?}");
 }
 
 /// Words that make a figure of the number before them.

@@ -20,7 +20,9 @@ fn runs(output: &str) -> (&str, [Run<'_>; 3]) {
     let (command, _) = output.split_once('\n').unwrap();
     let question = command.split('\'').nth(1).unwrap();
     let run = |head: &str| {
-        let (_, rest) = output.split_once(head).unwrap_or_else(|| panic!("no {head:?}"));
+        let (_, rest) = output
+            .split_once(head)
+            .unwrap_or_else(|| panic!("no {head:?}"));
         let (_, rest) = rest.split_once(":\n").unwrap();
         let (text, rest) = rest.split_once("\n  ").unwrap();
         let notes = rest.lines().take_while(|line| !line.is_empty());
@@ -63,15 +65,23 @@ fn window(text: &str, at: usize) -> (String, String) {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 fn picture(output: &str) -> String {
     let (question, [plain, exact, default]) = runs(output);
     // To the start of the word: "and" for "an" is another word.
-    let differ = plain.text.bytes().zip(default.text.bytes()).position(|(a, b)| a != b);
+    let differ = plain
+        .text
+        .bytes()
+        .zip(default.text.bytes())
+        .position(|(a, b)| a != b);
     let differ = differ.expect("the texts are the same; the picture would show nothing");
-    let at = plain.text[..differ].rfind(char::is_whitespace).map_or(0, |at| at + 1);
+    let at = plain.text[..differ]
+        .rfind(char::is_whitespace)
+        .map_or(0, |at| at + 1);
     assert_eq!(plain.text, exact.text);
 
     let mut svg = String::from(
@@ -94,15 +104,35 @@ fn picture(output: &str) -> String {
         escaped(question)
     )
     .unwrap();
-    let bits = |run: &Run<'_>| run.notes.iter().find_map(|note| note.strip_prefix("bits: ")).unwrap().to_owned();
-    let tokens = |run: &Run<'_>| run.notes.iter().find_map(|note| note.strip_prefix("tokens: ")).unwrap().to_owned();
+    let bits = |run: &Run<'_>| {
+        run.notes
+            .iter()
+            .find_map(|note| note.strip_prefix("bits: "))
+            .unwrap()
+            .to_owned()
+    };
+    let tokens = |run: &Run<'_>| {
+        run.notes
+            .iter()
+            .find_map(|note| note.strip_prefix("tokens: "))
+            .unwrap()
+            .to_owned()
+    };
     assert_eq!(tokens(&exact), "the same");
-    assert_eq!(bits(&exact), "all logits are those of decoding token by token");
+    assert_eq!(
+        bits(&exact),
+        "all logits are those of decoding token by token"
+    );
     let first = tokens(&default);
     let number = first.split(' ').nth(1).unwrap();
     let count = plain.notes[0].split(' ').next().unwrap();
     let cards = [
-        ("One token at a time, stock MLX", &plain, "soft", "the reference".to_owned()),
+        (
+            "One token at a time, stock MLX",
+            &plain,
+            "soft",
+            "the reference".to_owned(),
+        ),
         (
             "Speculative decoding, stock MLX",
             &default,
@@ -151,5 +181,8 @@ fn the_picture_shows_what_ran() {
         return;
     }
     let found = fs_err::read_to_string(&file).unwrap();
-    assert!(found == made, "{file} is not made from output.txt; PICTURE_BLESS=1 writes it");
+    assert!(
+        found == made,
+        "{file} is not made from output.txt; PICTURE_BLESS=1 writes it"
+    );
 }
