@@ -7,7 +7,7 @@ use xtask::host::{Host, Os};
 use crate::container::{FunctionSpec, Shape, write};
 use crate::scratch::Scratch;
 use crate::stamp::stamp;
-use crate::{finds, lists, mends, pin};
+use crate::{finds, lists, mends};
 
 const TREE: &str = "3e2a9fb8c55912292078068e96d3d54232167996";
 const OTHER: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
