@@ -25,24 +25,19 @@ const COMPARED: [(&str, What, &[&str]); 3] = [
         What::Quantized,
         &["default", "narrow", "exact"],
     ),
-    (
-        "product, dense weights",
-        What::Other("matmul", &["mat", "B"]),
-        &["default", "exact"],
-    ),
+    ("product, dense weights", What::Dense, &["default", "exact"]),
     (
         "attention, 1,028 keys",
-        What::Other("attention", &["keys", "K"]),
+        What::Attention,
         &["default", "exact"],
     ),
 ];
 
-/// Which example computes it; of the other one, the operation and the names of the kernels' parameters for what its
-/// rows share.
 #[derive(Clone, Copy)]
 enum What {
     Quantized,
-    Other(&'static str, &'static [&'static str]),
+    Dense,
+    Attention,
 }
 
 /// Rows that are computed together.
@@ -54,7 +49,7 @@ struct Line {
     operation: &'static str,
     policy: &'static str,
     rows_equal: u32,
-    /// How often the weights or keys were loaded, if the device counts that.
+    /// How often the weights were loaded, if there are any and the device counts that.
     reads: Option<f64>,
 }
 
@@ -68,28 +63,34 @@ pub(crate) fn summary(host: &Host, root: &Utf8Path, backend: Backend) -> Result<
         for &policy in policies {
             progress.set(&format!("{operation}, {policy}"));
             let rows = TOGETHER.to_string();
+            let other = |name| {
+                let command = host.cmd(examples.others.as_str());
+                command.args([name, "--json", "--rows", &rows])
+            };
             let command = match what {
                 What::Quantized => examples.product(&rows, "affine"),
-                What::Other(name, _) => host
-                    .cmd(examples.others.as_str())
-                    .args([name, "--json", "--rows", &rows]),
+                What::Dense => other("matmul"),
+                What::Attention => other("attention"),
             };
             let command = command.env("MLX_ROW_POLICY", policy);
-            lines.push(match (what, backend) {
+            let (differing, reads) = match (what, backend) {
                 (What::Quantized, Backend::Sim) => {
                     let (report, dispatch) = examples.product_metered(command, ARCHITECTURE)?;
-                    let reads = report.reads(&dispatch)?;
-                    Line::new(operation, policy, report.rows_differing, Some(reads))
+                    (report.rows_differing, Some(report.reads(&dispatch)?))
                 }
-                (What::Other(_, shared), Backend::Sim) => {
-                    let (report, reads) = examples.other_metered(command, shared)?;
-                    Line::new(operation, policy, report.rows_differing, Some(reads))
+                (What::Dense, Backend::Sim) => {
+                    let (report, reads) = examples.matrix_metered(command)?;
+                    (report.rows_differing, Some(reads))
                 }
                 _ => {
-                    let report: Rows = json(&command.read()?)?;
-                    Line::new(operation, policy, report.rows_differing, None)
+                    let command = match backend {
+                        Backend::Sim => command.env("MTL_SIM_ARCH", ARCHITECTURE),
+                        _ => command,
+                    };
+                    (json::<Rows>(&command.read()?)?.rows_differing, None)
                 }
-            });
+            };
+            lines.push(Line::new(operation, policy, differing, reads));
         }
     }
     drop(progress);
@@ -143,7 +144,7 @@ fn table(lines: &[Line]) -> Table {
     table.load_style(presets::UTF8_BORDERS_ONLY);
     let mut heads = vec!["operation", "policy", "rows with the same bits"];
     if metered {
-        heads.push("weights or keys read");
+        heads.push("weights read");
     }
     table.set_header(heads);
     let mut last = "";
@@ -162,9 +163,13 @@ fn table(lines: &[Line]) -> Table {
             },
             format!("{} of {TOGETHER}", line.rows_equal),
         ];
-        if let Some(reads) = line.reads {
-            cells.push(format!("{reads:.0} times").replace("1 times", "once"));
-        }
+        cells.extend(
+            line.reads
+                .map(|reads| match format!("{reads:.0}").as_str() {
+                    "1" => "once".to_owned(),
+                    more => format!("{more} times"),
+                }),
+        );
         table.add_row(cells);
     }
     table
@@ -277,18 +282,21 @@ impl<'a> Examples<'a> {
         Ok((report, dispatch))
     }
 
-    /// What another operation reports, and how often what its rows share was loaded. The block is computed first.
-    fn other_metered(&self, command: Cmd, shared: &[&str]) -> Result<(OtherReport, f64)> {
+    /// What the dense product reports, and how often its matrix was loaded. The block is computed first.
+    fn matrix_metered(&self, command: Cmd) -> Result<(OtherReport, f64)> {
         let (report, dispatches): (OtherReport, _) = self.metered(command, ARCHITECTURE)?;
         let block = dispatches
             .get(..report.kernels.len())
             .filter(|block| !block.is_empty())
             .context("the example recorded other kernels than the simulated device ran")?;
-        let loaded: u64 = block
+        // The names that MLX's kernels give the matrix.
+        let loaded: u64 = ["mat", "B"]
             .iter()
-            .flat_map(|dispatch| &dispatch.arguments)
-            .filter(|argument| shared.contains(&argument.name.as_str()))
-            .filter_map(|argument| argument.loaded)
+            .flat_map(|name| {
+                block
+                    .iter()
+                    .filter_map(|dispatch| dispatch.argument(name)?.loaded)
+            })
             .sum();
         let reads = loaded as f64 / report.shared_bytes as f64;
         Ok((report, reads))

@@ -56,7 +56,7 @@ pub fn run(args: Args) -> Result<()> {
     let ladder = args.ladder.map(std::path::absolute).transpose()?;
 
     let mut steps = Steps::new(5 + usize::from(ladder.is_some()));
-    println!("Up to ten minutes on two cores, most of it in step 4.");
+    println!("Up to ten minutes on two cores, most of them in steps 4 and 5.");
     steps.step("check this machine's tools", || {
         let check = || requirements::missing(&host, backend, false);
         requirements::ensure(&host, &root, args.install_deps, check)
