@@ -22,7 +22,7 @@ for arm in patched pristine; do
     prefix=target/mlx/current
     [[ $arm == patched ]] || prefix=$(find target/mlx -maxdepth 1 -name 'sim*-pristine-*' | sort | tail -n 1)/prefix
     prefix=$(readlink -f "$prefix")
-    grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || { echo "$prefix is no sim build" >&2; exit 1; }
+    grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || { echo "$prefix is not a sim build" >&2; exit 1; }
     sed -n 's/^final_tree = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml" >"$work/$arm.tree"
     # Answers as metal-simc does; libraries of source text are made in earnest.
     cat >"$work/$arm.simc" <<SH

@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out=${1:-docs/reports/sim-$(date +%F)}
 prefix=$(readlink -f "${MLX_OVERLAY_PREFIX:-target/mlx/current}")
 grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || {
-    echo "$prefix is no sim build; make one with: cargo xtask build --backend sim" >&2
+    echo "$prefix is not a sim build; make one with: cargo xtask build --backend sim" >&2
     exit 1
 }
 runs=7

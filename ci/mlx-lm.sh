@@ -40,12 +40,12 @@ env=$(ci/python-env.sh "$prefix" "$PWD/target/mlx-lm")
 export MTL_SIM_ARCH=${MTL_SIM_ARCH:-applegpu_g15d} MTL_SIM_OS=${MTL_SIM_OS:-26.0}
 MLX_OVERLAY_TREE=$(sed -n 's/^final_tree = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml")
 export MLX_OVERLAY_TREE
-# Writes no bytecode beside the sources.
+# Writes no bytecode next to the sources.
 export PYTHONDONTWRITEBYTECODE=1
 
 case $mode in
 oracle)
-    # Cargo would build everything anew for another prefix, or for the features of one crate alone.
+    # Cargo would build everything again for another prefix, or for the features of one crate alone.
     [[ ! -e target/mlx/current ]] || unset MLX_OVERLAY_PREFIX
     MLX_LM_PYTHON=$env/bin/python exec cargo test --workspace --test oracle "$@"
     ;;

@@ -24,7 +24,7 @@ key=$(printf '%s\n' "$prefix" "$sys" "$(<"$prefix/mlx-overlay.toml")" "$(cat "$r
 work=$root/target/mlx/env/mlx-rs-$key
 mkdir -p "$work/bindings/src" "$work/out"
 
-# Writes its input to a file. One that has it already keeps its time, so that nothing is compiled anew, and a build that
+# Writes its input to a file. One that has it already keeps its time, so that nothing is compiled again, and a build that
 # reads it meanwhile sees the whole old one or the whole new one.
 put() {
     cat >"$1.new.$$"

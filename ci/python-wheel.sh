@@ -15,7 +15,7 @@ prefix=$1 parent=$2
 shift 2
 python=${PYTHON:-python3} objcopy=${OBJCOPY:-llvm-objcopy-19}
 made_by="make one with: cargo xtask build --cpu"
-[[ -f $prefix/mlx-overlay.toml ]] || fail "$prefix has no mlx-overlay.toml, so it is no prefix of a build; $made_by"
+[[ -f $prefix/mlx-overlay.toml ]] || fail "$prefix has no mlx-overlay.toml, so it is not a prefix of a build; $made_by"
 "$python" -c 'import ensurepip, sys; assert sys.version_info >= (3, 11)' 2>/dev/null ||
     fail "$python is not Python 3.11 or later with venv (apt-get install python3-venv); name another in PYTHON"
 command -v "$objcopy" >/dev/null ||

@@ -90,7 +90,7 @@ void adjust_matrix_offsets(...);
 void adjust_matrix_offsets(...);
 
 #if FP
-// fp4.h and fp8.h decode to it by way of a half.
+// fp4.h and fp8.h decode to it through a half.
 struct bfloat16_t {
   uint16_t bits;
   explicit bfloat16_t(half value) : bits(__builtin_bit_cast(uint16_t, value)) {}

@@ -1,4 +1,4 @@
-"""Where rows start to differ: the operations of a block beside those of the same tokens one by one.
+"""Where rows start to differ: the operations of a block next to those of the same tokens one by one.
 
 `install` puts a wrapper around the functions of `mlx.core` and `mlx.core.fast`, the methods of its arrays, compiled
 functions and custom kernels. A wrapper does nothing until a pass is recorded. Then it evaluates each operation by
@@ -22,7 +22,7 @@ import numpy as np
 
 from row_policy import recorded_kernels
 
-# What takes arrays and is no operation on them, and what gets a wrapper of its own. Functions without arrays among
+# What takes arrays and is not an operation on them, and what gets a wrapper of its own. Functions without arrays among
 # their arguments are never recorded.
 _LEFT_OUT = {"async_eval", "compile", "eval", "export_function", "export_to_dot", "jvp", "metal_kernel", "vjp"}
 _METHODS = """
@@ -139,7 +139,7 @@ def _digest(bits):
 
 
 def _host(array):
-    """The bits of an array on the host. Those of a bfloat16 are in a float16: a float is no position."""
+    """The bits of an array on the host. Those of a bfloat16 are in a float16: a float is not a position."""
     if array.dtype == mx.bfloat16:
         return np.array(_view(array, mx.uint16)).view(np.float16)
     return np.array(array)
@@ -272,7 +272,7 @@ class _Pass:
             for place, leaf in places
             if isinstance(leaf, _PLAIN) and not isinstance(leaf, mx.Stream)
         }
-        # A function that is being traced hands out arrays without values: what is inside is no operation of its own.
+        # A function that is being traced hands out arrays without values: what is inside is not an operation of its own.
         try:
             _eval(list(given.values()))
         except ValueError:
@@ -480,7 +480,7 @@ def _picks(given, made, kwargs):
 
 def first_difference(model, tokens, caches, block, alone, together):
     """What computes a row of a block, or the step after it, otherwise than a step of one token does; None if nothing
-    does. `alone` and `together` are called as context managers around the runs, `caches` makes the caches anew.
+    does. `alone` and `together` are called as context managers around the runs, `caches` makes the caches again.
 
     Returns the difference and the logits of both runs, for the caller to see that recording changed nothing.
     """

@@ -191,7 +191,7 @@ def nothing_under_exact(root):
 def rows_are_lined_up(root):
     rows = 3
     for block, alone, parts in [
-        # Rows; picks of rows; a convolution's window; keys; a state, which is no row's; something else.
+        # Rows; picks of rows; a convolution's window; keys; a state, which is not a row's; something else.
         ((1, 3, 8), (1, 1, 8), [(0, 1), (1, 2), (2, 3)]),
         ((1, 12, 8), (1, 4, 8), [(0, 4), (4, 8), (8, 12)]),
         ((1, 6, 8), (1, 4, 8), [(0, 4), (1, 5), (2, 6)]),
@@ -332,7 +332,7 @@ class ThroughNumpy(Fault):
 
 
 class OtherScale(Fault):
-    """As before; what a row is multiplied by has one axis and other bits, and it is no position."""
+    """As before; what a row is multiplied by has one axis and other bits, and it is not a position."""
 
     def __call__(self, x):
         y = self.inner(x)

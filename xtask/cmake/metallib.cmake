@@ -4,7 +4,7 @@
 # so that the kernels are written into the build folder, and the library is told
 # where they will lie.
 #
-# Read by way of CMAKE_PROJECT_TOP_LEVEL_INCLUDES, with MLX_METAL_PATH and
+# Read through CMAKE_PROJECT_TOP_LEVEL_INCLUDES, with MLX_METAL_PATH and
 # MLX_OVERLAY_METALLIB (a file) set.
 
 function(_mlx_overlay_name_metallib)

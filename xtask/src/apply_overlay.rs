@@ -24,7 +24,7 @@ pub struct Args {
     /// Take out files that were edited by hand; a copy is kept in vendor/
     #[arg(long)]
     discard_edits: bool,
-    /// Write mlx.lock anew from mlx.toml and patches/
+    /// Write mlx.lock again from mlx.toml and patches/
     #[arg(long)]
     update_lock: bool,
     /// Use no network; packages that cargo has already still count

@@ -10,7 +10,7 @@ pub(crate) const PATCHES: &str = "`git stash push --include-untracked -- patches
 fn of(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::Git(_) => {
-            "if those below target/overlay are damaged, delete that folder, and they are fetched anew"
+            "if those below target/overlay are damaged, delete that folder, and they are fetched again"
         }
         Error::NoWorkspace(_) => "run this inside a checkout of mlx-overlay",
         Error::NoProgram(_) => "install it",
@@ -22,7 +22,7 @@ fn of(error: &Error) -> Option<&'static str> {
                 "mend that line, or take the committed file back with `git checkout HEAD -- mlx.toml`"
             }
             "state.toml" => {
-                "give it up with `cargo xtask bump-pin --abort`, or lay the patches out anew with `cargo xtask patch edit --discard`"
+                "give it up with `cargo xtask bump-pin --abort`, or lay the patches out again with `cargo xtask patch edit --discard`"
             }
             _ => return None,
         },
@@ -79,12 +79,12 @@ fn of(error: &Error) -> Option<&'static str> {
         }
         Error::NoBump => "`cargo xtask bump-pin <version|tag|commit>` begins one",
         Error::BumpStale | Error::BumpCleared => {
-            "run `cargo xtask bump-pin --abort` and begin anew; what was decided is remembered"
+            "run `cargo xtask bump-pin --abort` and begin again; what was decided is remembered"
         }
         Error::Unresolved { .. } => "then run `cargo xtask bump-pin --continue`",
         Error::NoEdit => "`cargo xtask patch edit` does that",
         Error::EditOpen(_) => {
-            "run `cargo xtask patch export`, or lay it out anew with `cargo xtask patch edit --discard`"
+            "run `cargo xtask patch export`, or lay it out again with `cargo xtask patch edit --discard`"
         }
         Error::EditStale => {
             "keep your commits as files with `git format-patch`, then run `cargo xtask patch edit --discard`"

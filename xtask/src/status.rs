@@ -21,7 +21,7 @@ pub struct Args {
     /// state (absent, pristine, applied, partly-applied, stale, tampered), version, source, base_tree, final_tree
     /// (computed from the files; null where there are none), lock_tree, changed_lines, budget_lines, patches (each
     /// with name, state, changed_lines), edited (paths, if the state is tampered), pin (the version, and the commit of a
-    /// pin that is no release), bump (null, or patch, to, worktree and stale of a bump that waits),
+    /// pin that is not a release), bump (null, or patch, to, worktree and stale of a bump that waits),
     /// bump_error (null, or why the state of a bump does not read)
     #[arg(long)]
     json: bool,

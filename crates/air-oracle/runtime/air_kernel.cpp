@@ -1,6 +1,6 @@
 // Wraps one Apple-compiled kernel in the simulator's kernel interface, and
 // provides the `air.*` functions in which lanes meet. Compiled once a kernel,
-// with the generated AIR_KERNEL header beside it.
+// with the generated AIR_KERNEL header next to it.
 #include "kernel_abi.h"
 #include "lane_abi.h"
 #include "mtlsim/lane.h"

@@ -223,7 +223,7 @@ fn element_byte(mode: Mode, random: &mut Random) -> u8 {
     }
 }
 
-/// A random positive scale near one, so that no group vanishes beside the others.
+/// A random positive scale near one, so that no group vanishes next to the others.
 fn scale_byte(mode: Mode, random: &mut Random) -> u8 {
     let step = (random.next() % 8) as u8;
     match mode {

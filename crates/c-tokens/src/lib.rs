@@ -1,4 +1,4 @@
-//! Tokens of C-like text (C++, Metal, CUDA), with their places in it. White space and comments are no tokens.
+//! Tokens of C-like text (C++, Metal, CUDA), with their places in it. White space and comments are not tokens.
 //!
 //! `>` is always a token of its own, unless it ends `->`, `->*` or begins `>=`: then template lists close, and `a<b<c>>`
 //! is the same as `a<b<c> >`.
@@ -57,7 +57,7 @@ const OPERATORS: [&str; 24] = [
     "-=", "*=", "/=", "%=", "&=", "|=", "^=", "##", ".*",
 ];
 
-/// Takes a text apart. Never fails: a text that is no C++ gives tokens that are no C++.
+/// Takes a text apart. Never fails: a text that is not C++ gives tokens that are not C++.
 pub fn split(text: &str) -> Split {
     let bytes = text.as_bytes();
     let mut split = Split {

@@ -1,4 +1,4 @@
-//! Plots as SVG: a title, two axes, lines, and a legend beside them.
+//! Plots as SVG: a title, two axes, lines, and a legend next to them.
 
 use std::fmt;
 

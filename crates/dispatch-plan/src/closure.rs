@@ -36,7 +36,7 @@ pub fn kernels(nax: bool) -> Result<BTreeMap<String, Plan>, Error> {
         for format in Format::all() {
             for &dtype in Dtype::ALL {
                 let problem = Problem {
-                    // What the matrix units lack, the kernels beside them serve: both are asked for.
+                    // What the matrix units lack, the kernels next to them serve: both are asked for.
                     nax: nax && architecture.has_matrix_units(),
                     dtype,
                     ..Problem::new(architecture, 0, 0).with_format(format)

@@ -1,4 +1,4 @@
-//! The files that decide in MLX's tree, by way of `mlx/row_policy.h`.
+//! The files that decide in MLX's tree, through `mlx/row_policy.h`.
 
 use std::ffi::{CStr, c_char};
 

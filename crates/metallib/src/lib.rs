@@ -1,7 +1,7 @@
 //! Reads Apple's `.metallib` container without Apple's tools, on any system.
 //!
 //! The container holds one LLVM module a function, a list that names them with their types, versions and SHA-256
-//! sums, and metadata beside it. [`Library::parse`] takes the file's bytes, reads the header, and borrows everything
+//! sums, and metadata next to it. [`Library::parse`] takes the file's bytes, reads the header, and borrows everything
 //! else lazily: nothing is copied, and bitcode pages that nobody asks for are never touched.
 //!
 //! ```no_run

@@ -15,7 +15,7 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged; only counters are kept beside it.
+// SAFETY: every call goes to the system's allocator unchanged; only counters are kept next to it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         PEAK.fetch_max(

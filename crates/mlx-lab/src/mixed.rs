@@ -301,11 +301,11 @@ pub fn render(report: &Report) -> String {
         "the batch took the same kernels as often, and computed the same bits: the neighbour costs it nothing \
          that counters show"
     } else {
-        "the batch did something else beside its neighbour"
+        "the batch did something else next to its neighbour"
     };
     let tax = match (report.tax(), report.alone.seconds, report.beside.seconds) {
         (Some(tax), Some(alone), Some(beside)) => format!(
-            "a step of the batch took {:.3} ms alone ({:.3} to {:.3}), {:.3} ms beside it ({:.3} to \
+            "a step of the batch took {:.3} ms alone ({:.3} to {:.3}), {:.3} ms next to it ({:.3} to \
              {:.3}): {:+.1}%\n",
             alone.median * 1e3,
             alone.low * 1e3,
@@ -318,7 +318,7 @@ pub fn render(report: &Report) -> String {
         _ => String::new(),
     };
     format!(
-        "{}\n{caveat}\nbatch of {} under default, alone:      {}\nthe same beside its neighbour:      \
+        "{}\n{caveat}\nbatch of {} under default, alone:      {}\nthe same next to its neighbour:      \
          {}\nneighbour, blocks of {} under {}: {}\n\n{tax}verdict: {verdict}\n",
         report.machine.line(),
         report.batch,

@@ -32,7 +32,7 @@ impl Product {
     /// A product without a name.
     ///
     /// # Errors
-    /// [`Error::Product`] if `k` is no multiple of the group size, or something is 0.
+    /// [`Error::Product`] if `k` is not a multiple of the group size, or something is 0.
     pub fn new(n: usize, k: usize, quantization: Quantization) -> Result<Self> {
         let product = Self {
             name: String::new(),
@@ -144,7 +144,7 @@ impl FromStr for Product {
             .ok_or_else(|| fail("no x between outputs and values".to_owned()))?;
         let count = |text: &str| {
             text.parse()
-                .map_err(|_| fail(format!("\"{text}\" is no number")))
+                .map_err(|_| fail(format!("\"{text}\" is not a number")))
         };
         let quantization = parse_format(format).map_err(fail)?;
         let product = Self {
@@ -222,7 +222,7 @@ mod tests {
     fn nonsense_is_named() {
         for (text, reason) in [
             ("17408", "no x between"),
-            ("ax512", "\"a\" is no number"),
+            ("ax512", "\"a\" is not a number"),
             ("8x100", "multiple of the group size, 64"),
             (
                 "8x512:7",

@@ -796,7 +796,7 @@ fn each_shape_of_attention_is_found() {
         model.skipped
     );
 
-    // A gate beside the queries.
+    // A gate next to the queries.
     let mut spec = Spec::new();
     spec.matrix("model.layers.1.self_attn.q_proj", 256, 128, 4, 64);
     let model = spec.read().unwrap();
@@ -949,7 +949,7 @@ fn what_is_computed_otherwise_is_named() {
         let skipped = spec.read().unwrap().skipped;
         assert!(has(&skipped, expected), "{skipped:?}");
     }
-    // A second attention, a gate inside one, another mixer beside it, and a layer that has no kind.
+    // A second attention, a gate inside one, another mixer next to it, and a layer that has no kind.
     let mut spec = Spec::new();
     for (name, n) in [
         ("q_proj", 128),

@@ -64,7 +64,7 @@ pub enum Error {
     /// A part of the prefix that its stamp lists is missing, or an empty file.
     #[error("`{}` is missing or empty, which belongs to the built MLX", .0.display())]
     Incomplete(PathBuf),
-    /// A list of sums with a line that is no sum and name.
+    /// A list of sums with a line that is not a sum and name.
     #[error("{} is not a list of sums", .0.display())]
     NotAList(PathBuf),
     /// A link or device: the list of sums describes files alone.

@@ -48,7 +48,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A name that is no back-end's.
+/// A name that is not a back-end's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is not a back-end: expected {}", Backend::ALL.map(Backend::name).join(", "))]
 pub struct UnknownBackend {

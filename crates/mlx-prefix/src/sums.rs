@@ -179,7 +179,7 @@ mod tests {
         let line = "3af71adb278ad4af33c144b78fa1ae708da03b773d98324ae991a7daedb53ca2  bin/run\n";
         assert_eq!(list.lines().count(), 2);
         assert!(list.contains(line), "{list}");
-        // The list is no part of itself.
+        // The list is not part of itself.
         assert_eq!(write(&path).unwrap(), 2);
         assert_eq!(list, fs::read_to_string(path.join(FILE_NAME)).unwrap());
     }

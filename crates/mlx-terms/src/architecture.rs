@@ -30,7 +30,7 @@ pub struct Architecture {
     class: SizeClass,
 }
 
-/// A name that is no architecture of [`Architecture::GENERATIONS`].
+/// A name that is not an architecture of [`Architecture::GENERATIONS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{found:?}: expected an architecture such as applegpu_g15d, with generation {first} to {last} and a size class of p, g, s, c or d",

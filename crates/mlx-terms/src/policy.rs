@@ -180,7 +180,7 @@ impl FromStr for Policy {
     }
 }
 
-/// A text that is no policy, or rows that no block has.
+/// A text that is not a policy, or rows that no block has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "found \"{found}\"{why}; a policy is default, exact, narrow or wide, with \":R\" for blocks of R rows (1 or more, 16 if not given) or \":all\" for blocks without limit"

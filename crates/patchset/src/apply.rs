@@ -1,4 +1,4 @@
-//! Makes `vendor/mlx`: the wanted tree is built beside it, hashed, and put in its place in one step.
+//! Makes `vendor/mlx`: the wanted tree is built next to it, hashed, and put in its place in one step.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use git2::{Oid, Repository};
@@ -34,7 +34,7 @@ pub struct Options {
     pub target: Target,
     /// Take out files that were edited by hand; a copy is kept.
     pub discard_edits: bool,
-    /// Write the lock anew from the pin and the patches.
+    /// Write the lock again from the pin and the patches.
     pub update_lock: bool,
     /// Use no network.
     pub offline: bool,
@@ -206,7 +206,7 @@ fn replace(
     Ok(())
 }
 
-/// Builds the tree beside the old one. Equal files are linked, so they keep their times; others are written now, so
+/// Builds the tree next to the old one. Equal files are linked, so they keep their times; others are written now, so
 /// that a build sees them as changed, also where an older content comes back.
 fn build(
     vendor: &Vendor,

@@ -2,7 +2,7 @@
 //!
 //! The modules follow the data. [`manifest`] says what is pinned and which sources may provide it, [`sources`] fetches
 //! it into a [`store`], [`series`] turns the patches into a chain of trees, [`lock`] holds their ids, [`state`] reports
-//! what `vendor/mlx` holds, and [`apply`] builds the wanted tree beside it and swaps the two. [`edit`] and [`bump`] change
+//! what `vendor/mlx` holds, and [`apply`] builds the wanted tree next to it and swaps the two. [`edit`] and [`bump`] change
 //! the patches and the pin, [`watch`] reports what upstream did to the code that the patches rest on, [`check`] whether
 //! all of it is in order. Whoever needs pin, patches and lock opens a [`Project`].
 //!

@@ -322,7 +322,7 @@ pub struct Status {
     pub state: &'static str,
     /// The pinned version.
     pub version: String,
-    /// The version, and the commit of a pin that is no release.
+    /// The version, and the commit of a pin that is not a release.
     pub pin: String,
     /// Who brought the pinned tree, in words; null where nothing was fetched.
     pub source: Option<String>,

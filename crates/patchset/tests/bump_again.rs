@@ -110,7 +110,7 @@ fn a_step_back_asks_again_with_what_was_decided() {
     fs::write(&file, &first).unwrap();
     waits(resume(&project).1);
 
-    // Work on the second that is not finished is not lost unasked.
+    // Work on the second that is not finished is not lost without being asked.
     let marked = fs::read_to_string(&file).unwrap();
     fs::write(&file, marked.replace("int line_1 ", "int touched ")).unwrap();
     assert!(matches!(back(false), Err(Error::BumpEdited { patch, .. }) if patch == "after"));
@@ -200,7 +200,7 @@ fn a_deletion_that_a_person_follows_is_not_called_absorbed() {
         "{text}"
     );
     assert_eq!(project.files(), before);
-    // A bump that begins anew knows it.
+    // A bump that begins again knows it.
     bump::abort(&project.workspace, QUIET).unwrap();
     let (report, outcome) = start(&project, "1.1.0");
     assert!(
@@ -438,7 +438,7 @@ fn a_link_and_another_mode_are_decided_anew_each_time() {
             assert_eq!(name, "after");
             bump::abort(&project.workspace, QUIET).unwrap();
         }
-        // The others are asked anew, and refused in the end: a patch changes no mode.
+        // The others are asked again, and refused in the end: a patch changes no mode.
         if !is_patch {
             continue;
         }
@@ -470,7 +470,7 @@ fn a_worktree_that_is_gone_is_laid_out_anew() {
     assert!(
         error
             .to_string()
-            .contains("it was gone, and is laid out anew"),
+            .contains("it was gone, and is laid out again"),
         "{error}"
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), marked);

@@ -372,7 +372,7 @@ fn a_file_against_a_folder_is_a_conflict_with_a_way_out() {
         report.summary()
     );
     assert_eq!(project.files(), before);
-    // The way out: the file, which lies beside the folder, gets another name.
+    // The way out: the file, which lies next to the folder, gets another name.
     fs::rename(worktree.join("src/new.h~after"), worktree.join("src/own.h")).unwrap();
     git(&worktree, &["add", "src/own.h"]);
     let (_, outcome) = bump::resume(&project.workspace, false, QUIET).unwrap();

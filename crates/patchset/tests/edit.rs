@@ -237,7 +237,7 @@ fn what_is_no_series_of_patches_is_refused() {
         spoil(&worktree);
         let error = refused(&project);
         assert!(error.contains(expected), "expected {expected:?} in {error}");
-        // Work is not thrown away unasked.
+        // Work is not thrown away without being asked.
         assert!(
             matches!(
                 edit::open(&project.workspace, None, false, QUIET),

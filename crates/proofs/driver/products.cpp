@@ -148,7 +148,7 @@ struct Problem {
 
   void fill_fp(Random& random, std::size_t groups) {
     if (c.mode == "mxfp8") {
-      // Two codes of a weight are no numbers, and quantizing gives none.
+      // Two codes of a weight are not numbers, and quantizing gives none.
       for (auto& word : w) {
         for (int shift = 0; shift < 32; shift += 8) {
           if ((word >> shift & 0x7f) == 0x7f) {

@@ -109,7 +109,7 @@ impl Gguf {
             std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         ensure!(
             found.is_file(),
-            "{} is no regular file: name a GGUF file",
+            "{} is not a regular file: name a GGUF file",
             path.display()
         );
         Self::parse(path, fs_err::read(path)?)
@@ -303,7 +303,7 @@ impl Gguf {
 /// Lists of lists are permitted; a list of a million others inside each other is an attack.
 const DEEPEST: usize = 4;
 
-/// GGUF's numbers of types that are no numbers.
+/// GGUF's numbers of types that are not numbers.
 const BOOL: u32 = 7;
 const TEXT: u32 = 8;
 const LIST: u32 = 9;
@@ -374,7 +374,7 @@ impl<'a> Reader<'a> {
         let length = self.count(what)?;
         let start = self.at;
         let text = std::str::from_utf8(self.take(length, what)?);
-        text.with_context(|| format!("{what}, at byte {start}, is no UTF-8"))
+        text.with_context(|| format!("{what}, at byte {start}, is not UTF-8"))
     }
 
     fn value(&mut self, kind: u32, key: &str, depth: usize) -> Result<Value> {

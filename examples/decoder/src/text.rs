@@ -9,7 +9,7 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use crate::gguf::Gguf;
 
-/// GGUF's number for a token that is no text.
+/// GGUF's number for a token that is not a text.
 const CONTROL: i128 = 3;
 
 /// What a user's message and the answer are put between. The file has the same as a Jinja template.
@@ -50,7 +50,7 @@ impl Text {
         for merge in merges {
             let (left, right) = merge
                 .split_once(' ')
-                .with_context(|| format!("{path}: the merge {merge:?} is no pair"))?;
+                .with_context(|| format!("{path}: the merge {merge:?} is not a pair"))?;
             pairs.push((left.to_owned(), right.to_owned()));
         }
         let ids = (0..).zip(&tokens);

@@ -141,7 +141,7 @@ pub fn vector(file: &Gguf, name: &str, length: usize) -> Result<Vec<f16>> {
         let half = f16::from_f32(float);
         ensure!(
             half.to_f32() == float,
-            "{}: `{name}` has {float}, which is no float16",
+            "{}: `{name}` has {float}, not a float16",
             file.path().display()
         );
         vector.push(half);

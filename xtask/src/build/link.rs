@@ -1,4 +1,4 @@
-//! What a program must link beside `libmlx.a`, read from the package file that CMake itself wrote.
+//! What a program must link besides `libmlx.a`, read from the package file that CMake itself wrote.
 //!
 //! `MLXTargets.cmake` is upstream's own word on it: the list follows what its CMake files found on
 //! this machine (which BLAS, which frameworks, whether jaccl), so none of it is guessed here.
@@ -48,7 +48,7 @@ impl Link {
         let libraries = property(text, "INTERFACE_LINK_LIBRARIES")
             .context("it has no INTERFACE_LINK_LIBRARIES")?;
         for item in libraries.split(';') {
-            // A static library that is installed beside MLX and exported with it.
+            // A static library that is installed next to MLX and exported with it.
             if text.contains(&format!("add_library({item} STATIC IMPORTED)")) {
                 push_once(&mut link.static_libs, item);
             } else {

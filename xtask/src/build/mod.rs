@@ -182,7 +182,7 @@ pub(crate) fn input(project: &Project, name: &str) -> Result<Utf8PathBuf> {
         .with_context(|| format!("mlx.toml has no input named {name}"))
 }
 
-/// Makes `link` a relative symbolic link to `target`, whose folder lies beside it, in one step.
+/// Makes `link` a relative symbolic link to `target`, whose folder lies next to it, in one step.
 fn point(link: &Utf8Path, target: &Utf8Path) -> Result<()> {
     let relative = link
         .parent()

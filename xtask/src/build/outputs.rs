@@ -11,11 +11,11 @@ use fs_err::File;
 use mlx_prefix::sums;
 use walkdir::WalkDir;
 
-/// The list, in the build folder, and beside it what stands there while CMake or Ninja run.
+/// The list, in the build folder, and next to it what stands there while CMake or Ninja run.
 const LIST: &str = ".outputs.sha256";
 const RUNNING: &str = ".running";
 
-/// Files that Ninja makes again if they are gone. The rest is CMake's, and the folder is made anew.
+/// Files that Ninja makes again if they are gone. The rest is CMake's, and the folder is made again.
 const MADE_BY_NINJA: [&str; 4] = ["o", "a", "air", "metallib"];
 
 /// What Ninja knows of an earlier run. Without it, it builds everything again.

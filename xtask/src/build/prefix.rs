@@ -203,7 +203,7 @@ fn with_paths(
             defines.push((name.to_owned(), path.to_string()));
         }
         if !job.source.pristine {
-            // Into the library and its kernels, which are held against each other at the first product.
+            // Into the library and its kernels, which are compared with each other at the first product.
             let tree = job.source.final_tree.clone();
             defines.push(("MLX_OVERLAY_TREE".to_owned(), tree));
         }

@@ -31,7 +31,7 @@ fn write(workspace: &Workspace, tree: Oid, dir: &Utf8Path) -> Result<()> {
         .with_context(|| format!("tree {tree} is not here; `cargo xtask fetch` brings it"))?;
     let files = Snapshot::of_tree(store.repo(), tree)
         .with_context(|| format!("tree {tree} is not here; `cargo xtask fetch` brings it"))?;
-    // Written beside and renamed, so that a killed run leaves nothing that looks whole.
+    // Written next to its place and renamed, so that a killed run leaves nothing that looks whole.
     let new = dir.with_extension("new");
     if new.exists() {
         fs_err::remove_dir_all(&new)?;

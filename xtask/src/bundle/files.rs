@@ -53,7 +53,7 @@ pub(super) fn parse_output(text: &str) -> Result<Utf8PathBuf, String> {
 pub(super) fn check_place(output: &Utf8Path, taken: &Utf8Path) -> Result<()> {
     let there = output.ancestors().find(|path| path.exists());
     let there = there.unwrap_or(output);
-    // Also by way of a link; what is not there yet can be none.
+    // Also through a link; what is not there yet can be none.
     let place = match there.canonicalize_utf8() {
         Ok(place) => place.join(output.strip_prefix(there)?),
         Err(_) => output.to_owned(),
@@ -86,7 +86,7 @@ pub(super) fn check_output(output: &Utf8Path) -> Result<bool> {
             Archive::Other => {}
         }
     }
-    bail!("{output} is there and is no bundle (it has no {MANIFEST}); name another place");
+    bail!("{output} is there and is not a bundle (it has no {MANIFEST}); name another place");
 }
 
 /// A bundle is replaced only with what it brought: the rest, and every change of it, is somebody's.
@@ -96,7 +96,7 @@ fn check_folder(output: &Utf8Path) -> Result<bool> {
     }
     for name in [MANIFEST, Stamp::FILE_NAME, GUIDE] {
         if !output.join(name).is_file() {
-            bail!("{output} is there and is no bundle (it has no {name}); name another place");
+            bail!("{output} is there and is not a bundle (it has no {name}); name another place");
         }
     }
     match difference(output)? {
@@ -144,7 +144,7 @@ fn difference(bundle: &Utf8Path) -> Result<Option<String>> {
 enum Archive {
     /// One that [`archive`] wrote.
     Bundle,
-    /// One that somebody packed anew with other files.
+    /// One that somebody packed again with other files.
     Changed(String),
     /// Something else.
     Other,
@@ -294,7 +294,7 @@ mod tests {
         let bundle = path.join("bundle");
         assert_eq!(write_manifest(&bundle).unwrap(), 2);
         archive(&bundle, "name", &path.join("one")).unwrap();
-        // Times are no part of it.
+        // Times are not part of it.
         fs_err::write(bundle.join("a.cmake"), "set(x /home/one/prefix)").unwrap();
         archive(&bundle, "name", &path.join("two")).unwrap();
         let one = fs_err::read(path.join("one")).unwrap();
@@ -342,7 +342,7 @@ mod tests {
     fn only_a_bundle_is_replaced() {
         let (_scratch, path) = folder();
         let output = path.join("bundle");
-        refused(&output, "is no bundle");
+        refused(&output, "is not a bundle");
         finish(&output);
         assert!(check_output(&output).unwrap());
         assert!(!check_output(&path.join("not-there")).unwrap());
@@ -359,12 +359,12 @@ mod tests {
         let (_scratch, path) = folder();
         let other = path.join("other.tar.zst");
         archive(&path.join("bundle"), "name", &other).unwrap();
-        refused(&other, "is no bundle");
+        refused(&other, "is not a bundle");
         write_manifest(path.join("bundle")).unwrap();
         let own = path.join("own.tar.zst");
         archive(&path.join("bundle"), "name", &own).unwrap();
         check_output(&own).unwrap();
-        // Packed anew by somebody.
+        // Packed again by somebody.
         let changed = path.join("changed.tar.zst");
         fs_err::write(path.join("bundle/a.cmake"), "mine").unwrap();
         archive(&path.join("bundle"), "name", &changed).unwrap();
@@ -377,17 +377,17 @@ mod tests {
 
         for (name, bytes) in [("notes.txt", "my notes"), ("empty.tar.zst", "")] {
             fs_err::write(path.join(name), bytes).unwrap();
-            refused(&path.join(name), "is no bundle");
+            refused(&path.join(name), "is not a bundle");
         }
         let plain = zstd::encode_all(&b"no archive"[..], 1).unwrap();
         fs_err::write(path.join("text.tar.zst"), plain).unwrap();
-        refused(&path.join("text.tar.zst"), "is no bundle");
+        refused(&path.join("text.tar.zst"), "is not a bundle");
         for target in ["own.tar.zst", "nowhere"] {
             let link = path.join(format!("link-to-{target}"));
             fs_err::os::unix::fs::symlink(target, &link).unwrap();
             refused(&link, "is a link");
         }
-        refused(Utf8Path::new("/dev/null"), "is no bundle");
+        refused(Utf8Path::new("/dev/null"), "is not a bundle");
     }
 
     #[test]

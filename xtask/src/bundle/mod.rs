@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<()> {
     drop(line);
     check_tree(&host, &project, &found)?;
     let stamp = found.stamp;
-    let mend = format!("`{}` makes it anew", build::command(&stamp, &host));
+    let mend = format!("`{}` makes it again", build::command(&stamp, &host));
     if let Some(fault) = sums::check(&prefix).with_context(|| mend.clone())? {
         bail!("{prefix}: {fault}; {mend}");
     }
@@ -72,7 +72,7 @@ pub fn run(args: Args) -> Result<()> {
     let output = match args.output {
         Some(output) => std::path::absolute(&output)
             .map(Utf8PathBuf::try_from)
-            .with_context(|| format!("{output} is no path"))??,
+            .with_context(|| format!("{output} is not a path"))??,
         None => workspace.root().join("target/bundle").join(&name),
     };
     for taken in [&prefix, &workspace.root().join(BUILDS), &workspace.vendor()] {
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<()> {
     files::recover(&output)?;
     files::check_output(&output)?;
     fs_err::create_dir_all(parent)?;
-    // Made beside its place and exchanged with what is there: a killed run leaves no bundle that looks whole, and the
+    // Made next to its place and exchanged with what is there: a killed run leaves no bundle that looks whole, and the
     // next one clears what it left.
     let scratch = Scratch::new(parent, ".mlx-overlay-bundle-unfinished-")?;
     let scratch = scratch.path();

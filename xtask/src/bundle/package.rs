@@ -12,7 +12,7 @@ const CONFIG: &str = "share/cmake/MLX/MLXConfig.cmake";
 pub(super) const GUIDE: &str = "README.md";
 
 /// A CMake function that puts the kernels where a program looks first.
-const PLACE_KERNELS: &str = r#"# mlx_overlay_place_kernels(<target>): puts MLX's compiled kernels beside the program, the first place where MLX looks
+const PLACE_KERNELS: &str = r#"# mlx_overlay_place_kernels(<target>): puts MLX's compiled kernels next to the program, the first place where MLX looks
 # for them. The program can then be moved and passed on without this folder.
 get_filename_component(MLX_OVERLAY_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 function(mlx_overlay_place_kernels target)
@@ -124,7 +124,7 @@ pub(super) fn write_guide(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
         (Some(metallib), backend) => {
             let compiler = if backend == Backend::Sim {
                 "\nThe simulated device compiles kernels when they are first used, with `bin/metal-simc` and clang 16 or \
-                 newer. It looks for metal-simc where MTL_SIM_COMPILER says, beside the metallib, and in `../bin` from \
+                 newer. It looks for metal-simc where MTL_SIM_COMPILER says, next to the metallib, and in `../bin` from \
                  there.\n"
             } else {
                 ""
@@ -132,10 +132,10 @@ pub(super) fn write_guide(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
             format!(
                 "A program needs the kernels in `{metallib}` when it runs. They are looked for\n\n\
                  1. (programs that use the Rust crates) in the file that MLX_OVERLAY_METALLIB names;\n\
-                 2. beside the program: `mlx.metallib`, then `Resources/mlx.metallib`;\n\
+                 2. next to the program: `mlx.metallib`, then `Resources/mlx.metallib`;\n\
                  3. (programs that use the Rust crates) in the prefix that the program was linked with;\n\
                  4. at the path that MLX was built with, on the builder's machine.\n\n\
-                 CMake's `mlx_overlay_place_kernels(<target>)` puts them beside a program; C++ may also call \
+                 CMake's `mlx_overlay_place_kernels(<target>)` puts them next to a program; C++ may also call \
                  `mlx::core::metal::set_metallib_path` before anything else.\n{compiler}"
             )
         }

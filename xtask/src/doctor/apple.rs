@@ -99,7 +99,11 @@ fn sdkroot(host: &Host) -> Finding {
     let folder = Utf8Path::new(path);
     let name = folder.file_name().unwrap_or_default();
     if path != "macosx" && !folder.join("System/Library/Frameworks").is_dir() {
-        return Finding::error(id, format!("SDKROOT names {path}, which is no SDK"), remedy);
+        return Finding::error(
+            id,
+            format!("SDKROOT names {path}, which is not an SDK"),
+            remedy,
+        );
     }
     if path != "macosx" && !name.starts_with("MacOSX") {
         return Finding::error(id, format!("SDKROOT names {path}, not a macOS SDK"), remedy);

@@ -18,13 +18,13 @@ use crate::host::{Host, Os};
 use crate::kernels::File;
 use crate::proc::quote;
 
-/// What makes a build anew.
+/// What makes a build again.
 const BUILD: &str = "cargo xtask build";
 
 /// Names kernels that programs load in place of the prefix's.
 pub(super) const METALLIB_VARIABLE: &str = "MLX_OVERLAY_METALLIB";
 
-/// `lock` is what builds are held against, if it can be trusted.
+/// `lock` is what builds are compared with, if it can be trusted.
 pub(super) fn examine(host: &Host, root: &Utf8Path, lock: Option<&Lock>) -> Vec<Finding> {
     let search = Search {
         // Empty is not unset: build scripts refuse it.
@@ -124,7 +124,7 @@ impl Linked<'_> {
         }
     }
 
-    /// What is no prefix that can be linked. A build that was not made yet, or was removed, is no error.
+    /// What is not a prefix that can be linked. A build that was not made yet, or was removed, is not an error.
     fn unusable(&self, error: &Error) -> Finding {
         let id = "prefix";
         let remedy = self.again(None);
@@ -214,7 +214,7 @@ impl Linked<'_> {
     }
 }
 
-/// Build folders that were moved or copied with the checkout: the next build starts them anew.
+/// Build folders that were moved or copied with the checkout: the next build starts them again.
 fn build_folders(root: &Utf8Path) -> Finding {
     let dir = root.join(BUILDS);
     let (mut count, mut moved) = (0, 0);
@@ -237,7 +237,7 @@ fn build_folders(root: &Utf8Path) -> Finding {
     let mut found = format!("{count} build folders in {dir}");
     if moved > 0 {
         found +=
-            &format!(", {moved} made at another place: the next build of each compiles all anew");
+            &format!(", {moved} made at another place: the next build of each compiles all again");
     }
     Finding::ok("builds", found)
 }
@@ -299,7 +299,7 @@ fn whole(file: &File) -> Finding {
     )
 }
 
-/// Kernels beside the programs that cargo builds: they are looked for there first.
+/// Kernels next to the programs that cargo builds: they are looked for there first.
 fn shadows(host: &Host, root: &Utf8Path, own: &Utf8Path) -> Finding {
     let id = "shadowing-kernels";
     let target = host
@@ -321,12 +321,12 @@ fn shadows(host: &Host, root: &Utf8Path, own: &Utf8Path) -> Finding {
     if others.is_empty() {
         return Finding::ok(
             id,
-            format!("no other kernels beside the programs in {target}"),
+            format!("no other kernels next to the programs in {target}"),
         );
     }
     let listed = |names: Vec<String>| names.join(" ");
     let found = format!(
-        "{}: not this build's, and programs beside them load them first",
+        "{}: not this build's, and programs next to them load them first",
         listed(others.iter().map(ToString::to_string).collect())
     );
     let remedy = format!("rm {}", listed(others.iter().map(quote).collect()));

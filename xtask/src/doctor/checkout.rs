@@ -107,7 +107,7 @@ fn bump(workspace: &Workspace) -> Option<Finding> {
         Ok(None) => None,
         Ok(Some(bump)) => {
             let remedy = match bump.stale {
-                true => format!("{abort}, and begin anew"),
+                true => format!("{abort}, and begin again"),
                 false => format!("`cargo xtask bump-pin --continue`, or {abort}"),
             };
             Some(Finding::warning(id, waiting(&bump), remedy))

@@ -98,7 +98,7 @@ pub fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     }
     findings.push(variables::examine(host));
     findings.extend(checkout::examine(host, root));
-    // What was built is held against the lock only where that can be trusted.
+    // What was built is compared with the lock only where that can be trusted.
     let lock = if findings
         .iter()
         .any(|finding| ["lock", "lock-held", "merge"].contains(&finding.id))

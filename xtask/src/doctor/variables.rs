@@ -64,13 +64,13 @@ fn file(_: &Host, path: &str) -> Option<String> {
 fn launcher(host: &Host, line: &str) -> Option<String> {
     let program = line.split([';', ' ']).next().unwrap_or(line);
     let missing = host.find(program).is_none();
-    missing.then(|| format!("{program} is no program, and nothing compiles"))
+    missing.then(|| format!("{program} is not a program, and nothing compiles"))
 }
 
 fn program(_: &Host, path: &str) -> Option<String> {
     let runs = fs_err::metadata(path)
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0);
-    (!runs).then(|| format!("{path} is no program, and kernels are compiled by no other"))
+    (!runs).then(|| format!("{path} is not a program, and kernels are compiled by no other"))
 }
 
 fn architecture(_: &Host, name: &str) -> Option<String> {

@@ -369,7 +369,7 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
         text += &format!("{INCLUDE}{other}{INCLUDE_END}\n");
     }
     let file = folder(overlay, "cmake", &text)?.join("mlx-overlay-source.cmake");
-    // Its time makes CMake configure anew; in one step, as a build that runs may read it.
+    // Its time makes CMake configure again; in one step, as a build that runs may read it.
     if fs_err::read(&file).ok().as_deref() != Some(text.as_bytes()) {
         cli::file::write(file.as_std_path(), text)?;
     }

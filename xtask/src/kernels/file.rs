@@ -56,15 +56,15 @@ impl File {
         };
         if start.starts_with(b"MTLB") {
             file.read_apple()
-                .with_context(|| format!("{path} is no whole metallib"))?;
+                .with_context(|| format!("{path} is not a whole metallib"))?;
         } else if start.starts_with(b"mtlsim-metallib") {
             let library = metal_sim::Library::read(path.as_std_path())?;
             file.names = library.names().map(str::to_owned).collect();
         } else {
             // The reader's own words: it knows wheels, bitcode and other files that people take for one.
             match metallib::Library::parse(&start) {
-                Err(error) => bail!("{path} is no metallib: {error}"),
-                Ok(_) => bail!("{path} is no metallib"),
+                Err(error) => bail!("{path} is not a metallib: {error}"),
+                Ok(_) => bail!("{path} is not a metallib"),
             }
         }
         Ok(file)

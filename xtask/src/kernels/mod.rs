@@ -38,7 +38,7 @@ Examples:
   cargo xtask kernels --metallib target/mlx/current/lib/mlx.metallib
   cargo xtask kernels --metallib mlx.metallib --deployment-target 14.0 --json")]
 pub struct Args {
-    /// A library to hold against vendor/mlx: Apple's container, or one for the simulated device
+    /// A library to compare with vendor/mlx: Apple's container, or one for the simulated device
     #[arg(long, value_name = "FILE")]
     metallib: Option<Utf8PathBuf>,
     /// What the second set has more (+) and less (-) than the first

@@ -124,7 +124,7 @@ impl Args {
 struct Ladder {
     architecture: Architecture,
     policy: Policy,
-    /// What tells it from the ladders beside it.
+    /// What tells it from the ladders next to it.
     name: String,
     plans: Vec<Plan>,
 }

@@ -298,7 +298,7 @@ pub fn blas(host: &Host) -> Result<(), Missing> {
 }
 
 /// [`blas`], unless the environment tells CMake where to look: then only CMake can say whether it is there. Nor can it be
-/// looked for with a `CXX` that is no compiler, which is told on its own.
+/// looked for with a `CXX` that is not a compiler, which is told on its own.
 pub fn blas_for_build(host: &Host) -> Result<(), Missing> {
     const PLACES: [&str; 5] = [
         "BLAS_HOME",

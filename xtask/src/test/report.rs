@@ -54,7 +54,7 @@ struct Excerpt {
     /// The `failures:` sections of tests.
     failures: Vec<String>,
     in_failures: bool,
-    /// The last lines, for commands that are no tests.
+    /// The last lines, for commands that are not tests.
     last: VecDeque<String>,
 }
 

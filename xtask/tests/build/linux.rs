@@ -128,7 +128,7 @@ fn what_was_damaged_in_a_build_folder_is_built_again() {
     leaves_nothing(&built.prefix);
 }
 
-/// CMake remembers where it ran, and follows no copy: the build starts anew by itself, and the original stays.
+/// CMake remembers where it ran, and follows no copy: the build starts again by itself, and the original stays.
 #[test]
 fn a_copied_checkout_is_built_anew() {
     let (here, there) = (Scratch::new(), Scratch::new());

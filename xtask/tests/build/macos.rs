@@ -299,7 +299,7 @@ fn old_systems_and_wrong_toolchains_are_refused() {
         &["MACOSX_DEPLOYMENT_TARGET says 13.5", "14.0 or newer"],
     );
     let unreadable = host.with("MACOSX_DEPLOYMENT_TARGET", "sonoma");
-    refused(&scratch, &unreadable, &["`sonoma` is no macOS version"]);
+    refused(&scratch, &unreadable, &["`sonoma` is not a macOS version"]);
     let rosetta = scratch.host(Os::MacOs, "x86_64");
     refused(
         &scratch,

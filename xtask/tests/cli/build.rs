@@ -209,10 +209,10 @@ fn what_a_killed_build_started_holds_on() {
         project.write("go", "");
         assert!(
             held,
-            "a second build would run beside the first one's CMake"
+            "a second build would run next to the first one's CMake"
         );
         assert!(vendor_held, "the tree would be swapped under CMake");
-        assert!(still_held, "a second build would run beside CMake alone");
+        assert!(still_held, "a second build would run next to CMake alone");
     });
     for _ in 0..100 {
         if !folder_is_held() {

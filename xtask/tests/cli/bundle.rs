@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: what it copies, what it replaces, and beside a build in the same folder.
+//! `cargo xtask bundle`: what it copies, what it replaces, and next to a build in the same folder.
 
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -113,14 +113,14 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     let data = project.path("data");
     project.write("data/MANIFEST.sha256", "");
     project.write("data/results.csv", "1,2");
-    bundle(&project, &prefix, &data).fails_with(&["is no bundle", Stamp::FILE_NAME]);
+    bundle(&project, &prefix, &data).fails_with(&["is not a bundle", Stamp::FILE_NAME]);
     assert_eq!(project.read("data/results.csv"), "1,2");
-    // Another build's prefix has both, and is no bundle.
+    // Another build's prefix has both, and is not a bundle.
     let other = project.path("other");
     fs_err::create_dir(&other).unwrap();
     built_from("one").write(&other).unwrap();
     sums::write(&other).unwrap();
-    bundle(&project, &prefix, &other).fails_with(&["is no bundle", "README.md"]);
+    bundle(&project, &prefix, &other).fails_with(&["is not a bundle", "README.md"]);
 
     let archive = project.path("bundle.tar.zst");
     bundle(&project, &prefix, &archive).exits(0);
@@ -165,7 +165,7 @@ fn what_a_killed_bundle_left_is_cleared_by_the_next() {
     assert_eq!(names(), [".mlx-overlay-bundle-notes", "bundle", "notes"]);
 }
 
-/// Old or new, whenever it is killed, and nothing beside it in the end.
+/// Old or new, whenever it is killed, and nothing next to it in the end.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it is killed")]
 fn a_bundle_that_is_killed_leaves_the_old_one_or_the_new_one() {
@@ -174,7 +174,7 @@ fn a_bundle_that_is_killed_leaves_the_old_one_or_the_new_one() {
     const KILLS: u32 = 12;
     let project = Project::new();
     let prefix = prefix(&project);
-    // Files enough that most of the time is spent beside the output.
+    // Files enough that most of the time is spent next to the output.
     for file in 0..FILES {
         project.write(
             &format!("checkout/target/mlx/one/prefix/include/mlx/{file}.h"),
@@ -281,7 +281,7 @@ fn a_bundle_prints_that_it_waits_for_another_program() {
     assert!(run.err.contains(&waits), "{run:?}");
 }
 
-/// A copy elsewhere is nobody's to build: what lies beside it is somebody's, and it need not be writable.
+/// A copy elsewhere is nobody's to build: what lies next to it is somebody's, and it need not be writable.
 #[test]
 fn what_lies_beside_a_prefix_is_left_alone() {
     let project = Project::new();

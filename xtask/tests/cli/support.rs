@@ -129,7 +129,7 @@ impl Project {
     /// Upstream's next release, with this text in its file.
     pub(crate) fn release(&self, version: &str, text: &str) {
         let [major, minor, patch] = version.split('.').collect::<Vec<_>>()[..] else {
-            panic!("{version} is no version")
+            panic!("{version} is not a version")
         };
         let header = format!(
             "#define MLX_VERSION_MAJOR {major}\n#define MLX_VERSION_MINOR {minor}\n#define MLX_VERSION_PATCH {patch}\n"

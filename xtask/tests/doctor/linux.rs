@@ -359,7 +359,7 @@ fn variables_that_name_what_is_not_there_are_told() {
     for (name, value, why) in [
         ("MLX_OVERLAY_METALLIB", "/no/mlx.metallib", "not there"),
         ("MLX_OVERLAY_METALLIB", "/dev/null", "not there"),
-        ("MLX_OVERLAY_METALLIB", file.as_str(), "is no metallib"),
+        ("MLX_OVERLAY_METALLIB", file.as_str(), "is not a metallib"),
         ("CMAKE_TOOLCHAIN_FILE", "/no/toolchain.cmake", "not there"),
         ("CMAKE_CXX_COMPILER_LAUNCHER", "no-ccache", "no program"),
         ("CMAKE_C_COMPILER_LAUNCHER", "/no/ccache;-v", "no program"),

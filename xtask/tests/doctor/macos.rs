@@ -189,7 +189,7 @@ fn targets_that_no_program_can_have_are_refused() {
         &scratch,
         &with("sonoma"),
         "deployment-target",
-        &["`sonoma` is no macOS version"],
+        &["`sonoma` is not a macOS version"],
     );
 }
 

@@ -220,7 +220,7 @@ fn the_checkouts_own_prefix_is_built_again() {
         Error,
         &["lib/mlx.metallib is not as it was built"],
     );
-    mends(&scratch, &host, "metallib", &["is no metallib"]);
+    mends(&scratch, &host, "metallib", &["is not a metallib"]);
     finds(&scratch, &host, "prefix", Ok, &[]);
     // As `cp -L` copies a checkout.
     fs_err::remove_file(&current).unwrap();
@@ -331,7 +331,7 @@ fn a_compiler_that_was_updated_is_noticed() {
         Warning,
         &["g++ 12.2.0", "now g++ 13.1.0"],
     );
-    // One remedy at a time: without conda's compiler there may be nothing to build anew.
+    // One remedy at a time: without conda's compiler there may be nothing to build again.
     fs_err::create_dir_all(scratch.path("conda-meta")).unwrap();
     finds(&scratch, &host, "conda", Warning, &["conda deactivate"]);
     assert!(!lists(&scratch, &host, "toolchain"));
@@ -366,7 +366,7 @@ fn kernels_of_another_mlx_or_another_back_end_do_not_belong() {
         &["not for the sim back-end"],
     );
     scratch.file(METALLIB, "<html>");
-    finds(&scratch, &host, "metallib", Error, &["is no metallib"]);
+    finds(&scratch, &host, "metallib", Error, &["is not a metallib"]);
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn kernels_that_are_named_are_those_that_programs_load() {
     finds(&scratch, &named, "variables", Ok, &[]);
     scratch.file("other", "<html>");
     finds(&scratch, &named, "metallib", Ok, &[METALLIB]);
-    mends(&scratch, &named, "variables", &["is no metallib"]);
+    mends(&scratch, &named, "variables", &["is not a metallib"]);
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn a_checkout_that_was_moved_is_noticed() {
     let words = [
         "1 build folders",
         "1 made at another place",
-        "compiles all anew",
+        "compiles all again",
     ];
     finds(&scratch, &host, "builds", Ok, &words);
 }

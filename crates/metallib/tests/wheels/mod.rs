@@ -14,7 +14,7 @@ pub(crate) fn official(version: &str, platform: &str) -> PathBuf {
     let library = folder.join("mlx.metallib");
     if !library.exists() {
         fs::create_dir_all(&folder).expect("a folder for the library");
-        // Fetched beside it and renamed: tests run in parallel, and a download that was cut off must not stay.
+        // Fetched next to it and renamed: tests run in parallel, and a download that was cut off must not stay.
         let fetched = tempfile::tempdir_in(&folder).expect("a temporary folder");
         download(version, platform, fetched.path());
         fs::rename(unpack(fetched.path()), &library).expect("the library's name");

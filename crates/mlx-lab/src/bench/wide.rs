@@ -7,7 +7,7 @@ use super::{Cell, Spread, grouped};
 use crate::probe::spans;
 use crate::product::Product;
 
-/// One product at one number of rows under `wide`, beside the policies that one would take instead.
+/// One product at one number of rows under `wide`, next to the policies that one would take instead.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Wide {
     /// The product.
@@ -30,7 +30,7 @@ impl Wide {
     }
 }
 
-/// Compares `wide` wherever all three policies were measured with one block, be it by way of another that takes the
+/// Compares `wide` wherever all three policies were measured with one block, be it through another that takes the
 /// same kernel.
 pub fn wide(cells: &[Cell]) -> Vec<Wide> {
     let mut all = Vec::new();

@@ -253,7 +253,7 @@ enum Answer {
 /// Answers requests until the input ends: the body of a process that is linked to another build.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a line that is no request, or if the output cannot be written. What a
+/// [`Error::Invalid`] for a line that is not a request, or if the output cannot be written. What a
 /// request comes to, failures included, goes to the output.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<()> {
     let mut worker = Local::default();

@@ -360,7 +360,7 @@ mod tests {
             ("qmv_streamed_alt", [14, 14])
         );
         assert!((found[0].saves - 0.25).abs() < 1e-9, "{found:?}");
-        // Other bits are no bits.
+        // Other bits are not bits.
         let (found, rejected) = choose(&fastest, true, 0.05, &mut |_, _, path| {
             Ok(path != RoutePath::StreamedAlt)
         })

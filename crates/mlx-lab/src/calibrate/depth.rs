@@ -33,7 +33,7 @@ pub struct Depth {
 /// transformers via speculative decoding", 2023).
 ///
 /// # Errors
-/// [`Error::Invalid`] if a cost is no positive number, or the acceptance no chance.
+/// [`Error::Invalid`] if a cost is not a positive number, or the acceptance is not a probability.
 pub fn best_depth(costs: &Costs) -> Result<Depth> {
     let positive = |cost: &f64| cost.is_finite() && *cost > 0.0;
     if costs.verify.is_empty() || !costs.verify.iter().all(positive) {

@@ -273,7 +273,7 @@ pub fn attention_seconds(
     const LENGTH: usize = 8;
     if shape.value_dim != shape.head_dim {
         return Err(Error::Invalid(format!(
-            "heads of {} and values of {}: outputs are no queries, so their chain cannot be measured",
+            "heads of {} and values of {}: outputs are not queries, so their chain cannot be measured",
             shape.head_dim, shape.value_dim
         )));
     }

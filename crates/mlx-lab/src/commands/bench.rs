@@ -24,7 +24,7 @@ Examples:
   mlx-lab bench --quick --out bench             one width, four numbers of rows
   mlx-lab bench --product 17408x5120:4:64 --rows 2-8 --out bench
   mlx-lab bench --against target/pristine/release/mlx-lab --out bench
-                                                this build beside another one; docs/measuring.md")]
+                                                this build next to another one; docs/measuring.md")]
 pub(crate) struct Args {
     /// Folder for the report; made if need be
     #[arg(long, value_name = "FOLDER")]

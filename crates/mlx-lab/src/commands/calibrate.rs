@@ -143,7 +143,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 fn read(file: &Path) -> Result<Report> {
     let text = fs_err::read_to_string(file)?;
     serde_json::from_str(&text)
-        .with_context(|| format!("{} is no report of `mlx-lab bench`", file.display()))
+        .with_context(|| format!("{} is not a report of `mlx-lab bench`", file.display()))
 }
 
 fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {

@@ -7,7 +7,7 @@ use mlx_overlay::RowPolicy;
 
 use super::{FOUND, Outcome};
 
-/// Run a batch under the default policy beside verify passes under an exact one
+/// Run a batch under the default policy next to verify passes under an exact one
 ///
 /// A pass is the chain of a model's quantized products, with random weights. The batch takes its steps
 /// alone and then in turn with the verify passes. Its kernels and the bits of its rows must be the

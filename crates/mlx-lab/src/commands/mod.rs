@@ -28,7 +28,7 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<usize>> {
         let number = |text: &str| {
             text.trim()
                 .parse::<usize>()
-                .with_context(|| format!("\"{text}\" in \"{}\" is no number", part.trim()))
+                .with_context(|| format!("\"{text}\" in \"{}\" is not a number", part.trim()))
         };
         match part.split_once('-') {
             None => {
@@ -41,7 +41,7 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<usize>> {
             Some((from, to)) => {
                 let (from, to) = (number(from)?, number(to)?);
                 if from > to || to > 4096 {
-                    bail!("\"{part}\" is no span from a number to a greater one, up to 4096");
+                    bail!("\"{part}\" is not a span from a number to a greater one, up to 4096");
                 }
                 numbers.extend(from..=to);
             }

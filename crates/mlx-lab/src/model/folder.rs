@@ -279,7 +279,7 @@ fn exists(path: &Path) -> bool {
     fs::metadata(path).is_ok()
 }
 
-/// Fails for what is no regular file: opening a fifo waits, and a device may never end.
+/// Fails for what is not a regular file: opening a fifo waits, and a device may never end.
 fn require_file(path: &Path) -> Result<u64> {
     let found = fs::metadata(path).map_err(|error| Error::File {
         path: path.to_owned(),

@@ -396,7 +396,7 @@ impl Inventory {
     }
 
     /// Names the products outside attention that a layer lacks: those of a layer that has all of its own and more, and
-    /// those beside a part that both have. Layers that share nothing, dense ones and those of experts, are of two kinds.
+    /// those next to a part that both have. Layers that share nothing, dense ones and those of experts, are of two kinds.
     fn check_parts_of_layers(&mut self) {
         // Layers compare by the names that their products would have in the first one.
         let products = |modules: &BTreeSet<String>| -> BTreeSet<String> {
@@ -421,7 +421,7 @@ impl Inventory {
                 let is_due = |name: &&String| own.is_subset(other) || shared.contains(parent(name));
                 let due = other.difference(own).filter(is_due);
                 lacking.extend(due.map(|name| in_layer(name, *layer)).filter(|name| {
-                    // A tensor that is no product is named elsewhere.
+                    // A tensor that is not a product is named elsewhere.
                     !self.layers[layer].contains(name)
                 }));
             }

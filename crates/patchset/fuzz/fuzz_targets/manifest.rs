@@ -20,7 +20,7 @@ fuzz_target!(|text: &str| {
     };
     for pin in std::iter::once(&manifest.mlx).chain(&manifest.known) {
         let found = manifest.pin(&pin.name()).map(|found| found.name());
-        // A version without a tag is no name to ask by.
+        // A version without a tag is not a name to ask by.
         assert!(
             found.is_ok() || (pin.tag.is_none() && pin.commit.is_none()),
             "{}",

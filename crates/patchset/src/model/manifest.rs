@@ -239,7 +239,7 @@ impl Pin {
             .clone()
     }
 
-    /// The version, and the commit of a pin that is no release: many commits share the version of the last one.
+    /// The version, and the commit of a pin that is not a release: many commits share the version of the last one.
     pub fn title(&self) -> String {
         let Self { version, tag, .. } = self;
         if tag.as_deref().map(|tag| tag.trim_start_matches('v')) == Some(version) {

@@ -48,7 +48,7 @@ impl Series {
     /// Reads `patches/`.
     ///
     /// # Errors
-    /// A malformed patch; names in `series` without a patch or the other way round; patches that are no files; files of
+    /// A malformed patch; names in `series` without a patch or the other way round; patches that are not files; files of
     /// `patches/files` that no patch or more than one adds.
     pub fn load(folder: &Utf8Path) -> Result<Self> {
         let names = names(&read::text(&folder.join("series"))?)?;
@@ -56,7 +56,7 @@ impl Series {
         let mut patches = Vec::new();
         for name in &names {
             let file = folder.join(format!("{name}.patch"));
-            // What is no file is a fault already.
+            // What is not a file is a fault already.
             if kind(&file)? == Some("a file") {
                 patches.push(Patch::parse(name, &read::short(&file)?)?);
             }

@@ -97,7 +97,7 @@ pub(crate) fn remove_tree(path: &Utf8Path) -> Result<()> {
     Ok(fs::remove_dir(path)?)
 }
 
-/// Gives a file another content in one step: written beside it, then renamed over it. What a killed run wrote beside it
+/// Gives a file another content in one step: written next to it, then renamed over it. What a killed run wrote next to it
 /// goes.
 pub(crate) fn replace(path: &Utf8Path, bytes: &[u8]) -> Result<()> {
     let prefix = format!(".{}.", path.file_name().unwrap_or_default());

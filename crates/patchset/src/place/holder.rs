@@ -68,7 +68,7 @@ impl Held {
     }
 
     fn wipe(&self, (start, length): (u64, usize)) -> io::Result<()> {
-        // A file of blank lines is begun anew at this length.
+        // A file of blank lines is begun again at this length.
         const LONG: u64 = 4096;
         let file = fs::OpenOptions::new()
             .read(true)

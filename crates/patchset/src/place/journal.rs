@@ -1,7 +1,7 @@
 //! Changes several files of the project as one step: the pin, the lock, the patches and a report go together or not at
 //! all.
 //!
-//! The new contents are laid down beside the tree in `vendor/`. One rename makes them a journal; from then on the change
+//! The new contents are laid down next to the tree in `vendor/`. One rename makes them a journal; from then on the change
 //! is decided, and whoever comes next carries it out, this run or the next one. Before that rename the project is
 //! untouched.
 
@@ -106,7 +106,7 @@ fn carry_out(workspace: &Workspace) -> Result<()> {
     disk::remove_tree(&done)
 }
 
-/// Moves a content to its place; where `vendor/` lies on another file system, by way of a copy beside that place.
+/// Moves a content to its place; where `vendor/` lies on another file system, through a copy next to that place.
 fn put(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     if disk::rename(from, to).is_ok() {
         return Ok(());
@@ -199,7 +199,7 @@ mod tests {
         );
     }
 
-    /// Stops a commit at every file-system call in turn (this test run anew as a child that kills itself) and looks at
+    /// Stops a commit at every file-system call in turn (this test run again as a child that kills itself) and looks at
     /// what the next run makes of it: all old or all new.
     #[test]
     fn a_kill_at_any_step_leaves_old_or_new() {

@@ -1,4 +1,4 @@
-//! What lies in `vendor/` beside the tree, and how the tree is replaced in one step.
+//! What lies in `vendor/` next to the tree, and how the tree is replaced in one step.
 //!
 //! - `mlx.next/` the tree in the making, and after the exchange the old one until it is removed
 //! - `mlx.old/` the old tree, on file systems that cannot exchange two folders

@@ -88,7 +88,7 @@ impl Workspace {
         self.root.join("patches")
     }
 
-    /// `vendor/`: the tree, and beside it what is needed to change it safely.
+    /// `vendor/`: the tree, and next to it what is needed to change it safely.
     pub fn vendor(&self) -> Utf8PathBuf {
         self.root.join("vendor")
     }
@@ -98,7 +98,7 @@ impl Workspace {
         self.vendor().join("mlx")
     }
 
-    /// `target/overlay`: what was fetched. Safe to delete; it is fetched anew.
+    /// `target/overlay`: what was fetched. Safe to delete; it is fetched again.
     pub fn cache(&self) -> Utf8PathBuf {
         self.root.join("target/overlay")
     }

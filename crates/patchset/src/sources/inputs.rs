@@ -26,7 +26,7 @@ pub struct Unpacked {
     pub cached: bool,
 }
 
-/// What was unpacked, kept beside the folder.
+/// What was unpacked, kept next to the folder.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Recorded {
     sha256: String,

@@ -1,5 +1,5 @@
 //! What `--source` names: a git repository, an archive or a folder of files. None is taken for another: the files of a
-//! work tree are no commit, and a repository that does not open is no folder of files.
+//! work tree are not a commit, and a repository that does not open is not a folder of files.
 
 use camino::Utf8Path;
 use git2::{Commit, ErrorCode, Oid, Repository};

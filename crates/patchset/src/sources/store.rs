@@ -30,7 +30,7 @@ impl Store {
         }
     }
 
-    /// Makes the cache beside its place: libgit2 takes a lock file to write a configuration, and one that a killed run
+    /// Makes the cache next to its place: libgit2 takes a lock file to write a configuration, and one that a killed run
     /// left would stop every later run.
     fn create(workspace: &Workspace) -> Result<Self> {
         let scratch = workspace.scratch()?;
@@ -61,7 +61,7 @@ impl Store {
         &self.repo
     }
 
-    /// A folder beside it for unfinished work.
+    /// A folder next to it for unfinished work.
     pub(crate) fn scratch(&self) -> Result<Scratch> {
         Scratch::new(self.folder.parent().unwrap_or(&self.folder), SCRATCH)
     }

@@ -239,7 +239,7 @@ fn hostile_names_are_refused() {
             ("t/link", Mode::Link, b"../other"),
             ("other", Mode::Regular, b""),
         ],
-        // Leaves it by way of another link.
+        // Leaves it through another link.
         &[
             ("t/a/b/top", Mode::Link, b"../.."),
             ("t/out", Mode::Link, b"a/b/top/../x"),

@@ -25,7 +25,7 @@ const HOW: &str = "OVERLAY_TEST_BUMP_HOW";
 /// Every file that a bump may change.
 type Project = BTreeMap<String, Vec<u8>>;
 
-/// The fixture, and beside it the folder of upstream's next version.
+/// The fixture, and next to it the folder of upstream's next version.
 struct Moved {
     fixture: Fixture,
     options: Options,
@@ -227,7 +227,7 @@ fn killed_at_every_step(moved: &Moved, how: &str, before: &Utf8PathBuf) {
         let is_over = stands.is_none() && moved.project() == new;
         let is_there = is_over || waits(moved).is_some();
         assert!(is_there, "step {step}: the bump is lost");
-        // Clears what is left beside it, as any bump does first.
+        // Clears what is left next to it, as any bump does first.
         if let Err(error) = bump::start(&moved.fixture.workspace, &moved.options, QUIET) {
             assert!(
                 matches!(error, Error::BumpPending { .. } | Error::Source { .. }),

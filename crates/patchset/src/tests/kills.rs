@@ -115,7 +115,7 @@ fn kill_at_every_step(start: Option<Target>, target: Target, exchange: bool) -> 
             drop(Vendor::lock(&fixture.workspace, QUIET).unwrap());
             assert_eq!(tree_in_place(&fixture.workspace), old, "step {step}");
         }
-        // No state is taken for another, whatever lies beside the tree.
+        // No state is taken for another, whatever lies next to the tree.
         let state = fixture.state();
         assert!(
             matches!(state, State::Absent | State::Pristine | State::Applied),
@@ -241,7 +241,7 @@ fn killed_while_fetching() {
             .env(step::VARIABLE, step.to_string())
             .env(FETCH, fixture.upstream());
         let status = command.status().unwrap();
-        // The next run has the tree, or fetches it, and leaves nothing beside it.
+        // The next run has the tree, or fetches it, and leaves nothing next to it.
         let mut command = child_command(&fixture.workspace, Target::Applied);
         command.env(FETCH, fixture.upstream());
         assert!(command.status().unwrap().success(), "step {step}");

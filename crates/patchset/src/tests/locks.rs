@@ -65,7 +65,7 @@ impl Fixture {
         self.workspace.tree().exists().then_some(())
     }
 
-    /// A repository beside the checkout, with `tree` at the tag v1.0.0; gives the commit.
+    /// A repository next to the checkout, with `tree` at the tag v1.0.0; gives the commit.
     pub(crate) fn make_upstream_repository(&self, tree: &Snapshot) -> Oid {
         self.make_repository("repository", tree)
     }

@@ -181,7 +181,7 @@ fn a_mode_that_git_does_not_know_is_refused() {
 }
 
 impl Fixture {
-    /// Applies with a lock written anew; what is refused leaves neither a tree nor another lock.
+    /// Applies with a lock written again; what is refused leaves neither a tree nor another lock.
     #[track_caller]
     fn refuses_to_lock(&self) -> Error {
         let lock = fs::read(self.workspace.lock_path()).unwrap();
@@ -263,7 +263,7 @@ fn a_patch_that_an_export_would_write_otherwise_is_not_applied() {
     );
 }
 
-/// By way of a link of upstream's, which stays inside by itself.
+/// Through a link of upstream's, which stays inside by itself.
 #[test]
 fn an_added_link_does_not_leave_the_tree_by_way_of_another() {
     let fixture = Fixture::new();
@@ -275,7 +275,7 @@ fn an_added_link_does_not_leave_the_tree_by_way_of_another() {
     let text = patch_text(&fixture, "two").replace(ADDED, "new/sub/top\n out");
     fs::write(fixture.patch_file("two"), text).unwrap();
     let error = fixture.refuses_to_lock().to_string();
-    assert!(error.contains("by way of another link"), "{error}");
+    assert!(error.contains("through another link"), "{error}");
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn of_a_work_tree_its_commits_count_and_not_its_files() {
     fs::write(folder.join("a.txt"), "edited").unwrap();
     assert_eq!(fixture.fetch_from(&folder).unwrap().mlx.tree, fixture.base);
 
-    // The right files without a commit of them are no commit.
+    // The right files without a commit of them are not a commit.
     let other = fixture.root().join("uncommitted");
     write_snapshot(&other, &upstream());
     Repository::init(&other).unwrap();

@@ -119,7 +119,7 @@ fn room(upstream: &Snapshot, list: &[Watch], ours: &str) -> BTreeSet<String> {
     room
 }
 
-/// Whether a text holds a name that is no part of a longer one.
+/// Whether a text holds a name that is not part of a longer one.
 fn has_name(text: &str, name: &str) -> bool {
     let in_name = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {

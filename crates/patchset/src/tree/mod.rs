@@ -229,7 +229,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Checks that the files together are no more than is read into memory, without reading them. They are those of
+    /// Checks that the files together are not larger than what is read into memory, without reading them. They are those of
     /// `tree`.
     pub(crate) fn check_size(&self, repo: &Repository, tree: Oid) -> Result<()> {
         let origin = format!("tree {tree}");

@@ -101,7 +101,7 @@ pub fn check_link(path: &str, target: &str, origin: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that no link leaves the tree by way of another one. `links` are the paths and targets of all links of a tree,
+/// Checks that no link leaves the tree through another one. `links` are the paths and targets of all links of a tree,
 /// each of which passes [`check_link`].
 ///
 /// # Errors
@@ -133,7 +133,7 @@ pub fn check_chains<'a>(
                 "" | "." => continue,
                 ".." if place.is_empty() => {
                     return refuse(format!(
-                        "it is a link to {target:?}, which leads out of the tree by way of another link"
+                        "it is a link to {target:?}, which leads out of the tree through another link"
                     ));
                 }
                 ".." => {
@@ -310,7 +310,7 @@ mod tests {
             let error = check_chains(links.iter().copied(), "t").unwrap_err();
             assert!(
                 error.to_string().contains("\"out\"")
-                    && error.to_string().contains("by way of another link"),
+                    && error.to_string().contains("through another link"),
                 "{error}"
             );
         }

@@ -351,7 +351,7 @@ impl Edited {
         }
         let header = match Header::parse(name, &format!("{}\n\n", header.trim_end())) {
             Ok(header) => header,
-            Err(error) => return fail(format!("its message is no header of a patch: {error}")),
+            Err(error) => return fail(format!("its message is not a header of a patch: {error}")),
         };
         let tree = commit.tree_id();
         let adds = match self.added(repo, tree)? {

@@ -1,4 +1,4 @@
-//! A series written anew, patch by patch, and the files of the project that change with it.
+//! A series written again, patch by patch, and the files of the project that change with it.
 
 use std::collections::BTreeMap;
 

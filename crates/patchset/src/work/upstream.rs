@@ -117,7 +117,7 @@ fn relative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
     Ok(text)
 }
 
-/// Makes the bundle of a patch in `target/upstream/<patch>`, anew each time.
+/// Makes the bundle of a patch in `target/upstream/<patch>`, again each time.
 ///
 /// # Errors
 /// No such patch or no recipe for it; the patch or its test does not fit on the base.

@@ -66,7 +66,7 @@ impl Desk {
         self.state().exists()
     }
 
-    /// Saves the state anew.
+    /// Saves the state again.
     pub(crate) fn save(&self, state: &impl Serialize) -> Result<()> {
         write(&self.state(), state)
     }
@@ -87,7 +87,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Clears what a killed run left beside it.
+    /// Clears what a killed run left next to it.
     pub(crate) fn recover(&self) -> Result<()> {
         exchange::recover(&self.folder, &self.beside("old"))?;
         disk::remove_tree(&self.beside("next"))

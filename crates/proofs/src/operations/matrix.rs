@@ -51,7 +51,7 @@ fn setting(architecture: &str) -> Result<Setting> {
     Ok(Setting::new(
         format!("applegpu_{architecture}")
             .parse()
-            .with_context(|| format!("{architecture} is no architecture"))?,
+            .with_context(|| format!("{architecture} is not an architecture"))?,
     ))
 }
 

@@ -1,5 +1,5 @@
 //! Copies of the streamed kernels that differ from them in the order of sums, one each: the
-//! comparison must catch every one, and accuracy must not, or the mutant would be no mere reorder.
+//! comparison must catch every one, and accuracy must not, or the mutant would not be a mere reorder.
 
 use std::path::{Path, PathBuf};
 

@@ -12,7 +12,7 @@ const BEGIN: &str = "<!-- operations: begin -->\n";
 const END: &str = "<!-- operations: end -->";
 
 /// Which rows keep their bits, and by which functions, for each operation under each policy. With
-/// QMV_POLICIES_BLESS=1 it is written anew.
+/// QMV_POLICIES_BLESS=1 it is written again.
 pub(crate) fn operations() -> Result<()> {
     let driver = Driver::of_operations(&Prefix::patched()?, &[])?;
     let (names, operations): (Vec<_>, Vec<_>) = cases().into_iter().unzip();

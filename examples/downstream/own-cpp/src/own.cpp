@@ -1,4 +1,4 @@
-// MLX from C++, called from Rust by way of a C function.
+// MLX from C++, called from Rust through a C function.
 
 #include <cmath>
 #include <cstdio>

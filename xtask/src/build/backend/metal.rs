@@ -135,5 +135,5 @@ pub(crate) fn version(text: &str) -> Result<Version> {
     major
         .zip(minor)
         .map(|(major, minor)| Version { major, minor })
-        .with_context(|| format!("`{text}` is no macOS version such as 15.1"))
+        .with_context(|| format!("`{text}` is not a macOS version such as 15.1"))
 }

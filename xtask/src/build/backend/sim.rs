@@ -43,7 +43,7 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     Ok(configuration)
 }
 
-/// The folder of the `metal-sim` crate, beside this one.
+/// The folder of the `metal-sim` crate, next to this one.
 fn crate_root() -> Result<Utf8PathBuf> {
     let root = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/metal-sim");
     root.canonicalize_utf8()

@@ -164,7 +164,7 @@ impl Patch {
 }
 
 /// The canonical bytes of a patch: its header and the diff of two trees, three lines of context, whole ids, no
-/// renames. `ignore` names files that are added whole and so are no part of the diff.
+/// renames. `ignore` names files that are added whole and so are not part of the diff.
 ///
 /// # Errors
 /// The trees differ in more than the content of files.

@@ -272,7 +272,7 @@ impl Bump {
         found.map_err(|_| Error::BumpStale)
     }
 
-    /// Makes a worktree anew that someone deleted.
+    /// Makes a worktree again that someone deleted.
     fn lay_out_again(&self, pending: &Pending) -> Result<()> {
         let worktree = desk(self.workspace()).worktree();
         if worktree.join(".git").exists() {
@@ -282,7 +282,7 @@ impl Bump {
         let worktree = self.wait(&pending.target, at, pending.choices.clone(), None)?;
         Err(Error::Unresolved {
             worktree,
-            faults: vec!["it was gone, and is laid out anew".to_owned()],
+            faults: vec!["it was gone, and is laid out again".to_owned()],
         })
     }
 

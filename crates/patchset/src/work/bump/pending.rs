@@ -197,7 +197,7 @@ impl Pending {
             let text = file
                 .map(|file| String::from_utf8(file.bytes.clone()))
                 .transpose();
-            // A file that is no text is decided anew each time.
+            // A file that is not a text is decided again each time.
             let Ok(after) = text else {
                 return Ok(None);
             };

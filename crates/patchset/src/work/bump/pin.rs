@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(
                 to_known(&there, &manifest.mlx).unwrap(),
                 TEXT,
-                "by way of {}",
+                "through {}",
                 known.name()
             );
         }
