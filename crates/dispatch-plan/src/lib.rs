@@ -5,8 +5,6 @@
 //! `attention_plan.cpp` and `dense_plan.cpp` in `backend/metal`, compiled here as they are. What MLX does with it, and MLX's own rules, are described
 //! here and compared with the simulated device's trace by tests. Neither a device nor a built MLX is needed.
 
-#![warn(missing_docs)]
-
 mod attention;
 mod closure;
 #[cfg_attr(without_plan, path = "without.rs")]

@@ -29,6 +29,7 @@
 //! proportion to the input, stays below the file's size.
 #![cfg_attr(not(feature = "mmap"), forbid(unsafe_code))]
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 mod bytes;
 mod constant;

@@ -7,6 +7,8 @@
 //!
 //! Errors name what was expected and found. The remedy depends on the program, which adds it.
 
+#![warn(missing_docs)]
+
 mod error;
 mod lock;
 mod names;

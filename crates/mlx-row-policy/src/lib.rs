@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#![warn(missing_docs)]
+
 mod error;
 mod plan;
 mod stream;
