@@ -30,7 +30,8 @@ endfunction()
 pub(super) fn relocate(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
     let targets = bundle.join(TARGETS);
     let text = fs_err::read_to_string(&targets)?;
-    let text = by_name(&text).with_context(|| format!("{targets} does not have the format that CMake writes"))?;
+    let text = by_name(&text)
+        .with_context(|| format!("{targets} does not have the format that CMake writes"))?;
     fs_err::write(&targets, text)?;
 
     if stamp.metallib.is_some() {

@@ -147,7 +147,10 @@ mod tests {
     #[test]
     fn a_name_that_nothing_instantiates_is_told() {
         let text = format!("{:#}", ahead_of_time(&Library::default()).unwrap_err());
-        assert!(text.contains("are not instantiated, such as affine_"), "{text}");
+        assert!(
+            text.contains("are not instantiated, such as affine_"),
+            "{text}"
+        );
     }
 
     #[test]
