@@ -1,4 +1,4 @@
-//! What `--help` says.
+//! Tests the output of `--help`.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 

@@ -63,7 +63,7 @@ impl UnsafeFlag {
     }
 
     pub(crate) fn remedy(&self) -> String {
-        format!("take it out of {}", self.place)
+        format!("remove it from {}", self.place)
     }
 }
 

@@ -20,7 +20,7 @@ fn a_wrong_command_line_is_usage() {
     ] {
         project.xtask(args).shows_usage();
     }
-    // A value that is wrong in itself names what was expected instead.
+    // For a value that is invalid by itself, the error names what was expected.
     let run = project
         .xtask(&["bump-pin", "1.1.0", "--tree", "abc"])
         .exits(2);
@@ -47,7 +47,7 @@ fn a_bump_that_goes_through() {
     let kept = project.read("checkout/docs/pin-moves/1.0.0-to-1.1.0.md");
     let report = project.read("checkout/target/pin-moves/1.0.0-to-1.1.0.md");
     assert!(report.starts_with(&kept) && report.len() > kept.len());
-    let summary = run.out.split("\nthe whole report: ").next().unwrap();
+    let summary = run.out.split("\nthe full report: ").next().unwrap();
     assert_eq!(summary, kept);
     assert!(
         run.out.contains("next: `cargo xtask apply-overlay`"),
@@ -131,7 +131,7 @@ fn a_conflict_is_resolved_or_given_up() {
     project
         .xtask(&["bump-pin", "--back"])
         .fails_with(&["nothing was decided before widen", "--abort"]);
-    let waits = "a bump to MLX 1.1.0 waits: decide on widen in ";
+    let waits = "a bump to MLX 1.1.0 waits: resolve widen in ";
     let run = project.xtask(&["status"]).exits(0);
     assert!(run.out.contains(waits), "{}", run.out);
     let run = project.xtask(&["status", "--json"]).exits(0);
@@ -168,7 +168,7 @@ fn an_absorbed_patch_goes_only_when_told() {
     project.release("1.1.0", &text().replace("int line_30", "long line_30"));
     let run = project
         .xtask(&["bump-pin", "1.1.0"])
-        .fails_with(&["nothing is left of widen", "--drop-absorbed"]);
+        .fails_with(&["no change is left of widen", "--drop-absorbed"]);
     assert!(run.out.contains("| widen | **absorbed**"), "{}", run.out);
     assert_eq!(project.files(), before);
     project

@@ -37,7 +37,7 @@ fn edit_and_export_take_a_change_into_the_patch() {
     );
     let run = project.xtask(&["patch", "export"]).exits(0);
     assert!(
-        run.out.contains("the patches are what they were: widen"),
+        run.out.contains("the patches have not changed: widen"),
         "{}",
         run.out
     );
@@ -70,7 +70,7 @@ fn edit_and_export_take_a_change_into_the_patch() {
     );
 }
 
-/// A second patch on the line after the first one's, which the edit of the first takes.
+/// A second patch on the next line, which the edit of the first one takes over.
 #[test]
 fn a_later_patch_that_no_longer_fits_is_resolved_in_the_worktree() {
     let project = Project::new();
@@ -112,7 +112,7 @@ fn a_later_patch_that_no_longer_fits_is_resolved_in_the_worktree() {
         resolved
     );
 
-    // Of which nothing is left.
+    // No change of it is left.
     project.xtask(&["patch", "edit", "widen"]).exits(0);
     project.replace(&file, "short line_31", "long long line_31");
     project.git(
@@ -132,7 +132,7 @@ fn export_without_edit_says_what_comes_first() {
     fs_err::remove_dir_all(project.path("checkout/target/patches")).unwrap();
     project
         .xtask(&["patch", "export"])
-        .fails_with(&["no patches are laid out; `cargo xtask patch edit`"]);
+        .fails_with(&["no patches are laid out; run `cargo xtask patch edit`"]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ name = \"a.test\"
 fails-without-the-change = false
 ";
 
-/// A project with a recipe, in which a person has written nothing yet.
+/// A project with a recipe, before a person has written anything.
 fn project() -> Project {
     let project = Project::new();
     for (file, text) in [
