@@ -1,22 +1,22 @@
-//! One changing line on standard error. indicatif hides it by itself where that is not a terminal.
+//! One changing line on standard error. indicatif hides it if standard error is not a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The line; it goes away when it is dropped.
+/// The line; it disappears when it is dropped.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// For work whose length is not known.
+    /// For work of unknown length.
     pub fn spinning() -> Self {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(Duration::from_millis(120));
         Self::styled(bar, "{spinner} {prefix} {wide_msg:.dim}")
     }
 
-    /// For `what`, of which [`Progress::count`] says how much is done.
+    /// For `what`; [`Progress::count`] sets how much is done.
     pub fn counted(what: impl Into<String>) -> Self {
         let bar = ProgressBar::no_length();
         bar.set_prefix(what.into());
@@ -33,19 +33,19 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows how much is done.
+    /// Sets how much is done.
     pub fn count(&self, done: usize, total: usize) {
         self.0.set_length(total as u64);
         self.0.set_position(done as u64);
     }
 
-    /// Shows what is being done.
+    /// Sets the current activity.
     pub fn set(&self, what: &str) {
         self.0.set_prefix(what.to_owned());
         self.0.set_message("");
     }
 
-    /// Shows a detail of it.
+    /// Sets a detail of the activity.
     pub fn detail(&self, text: &str) {
         self.0.set_message(text.to_owned());
     }

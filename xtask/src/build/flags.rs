@@ -344,6 +344,6 @@ mod tests {
         let of = |value: &str| unseen(&Host::new(Os::Linux, "x86_64", []).with("CFLAGS", value));
         assert_eq!(of("-O2 -g"), [""; 0]);
         assert!(of("@not-there")[0].contains("cannot be read"));
-        assert!(of("$(cat flags)")[0].contains("a shell decides"));
+        assert!(of("$(cat flags)")[0].contains("a shell expands"));
     }
 }
