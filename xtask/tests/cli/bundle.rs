@@ -74,7 +74,7 @@ fn a_prefix_that_is_not_as_it_was_built_is_not_passed_on() {
     fs_err::remove_file(&list).unwrap();
     refused(&["has no MANIFEST.sha256"]);
     fs_err::write(&list, "lib/libmlx.a").unwrap();
-    refused(&["MANIFEST.sha256", "not a list of sums"]);
+    refused(&["MANIFEST.sha256", "not a list of checksums"]);
 
     fs_err::write(&list, text).unwrap();
     let run = bundle(&project, &prefix, &output).exits(0);

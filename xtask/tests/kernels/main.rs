@@ -157,7 +157,7 @@ fn damaged_files_are_named_with_what_is_wrong() {
         ("nothing", &[], "the file is empty"),
         ("magic", &flipped(0), "magic"),
         ("size", &flipped(16), "header (offset 16)"),
-        ("list", &flipped(25), "outside of the file"),
+        ("list", &flipped(25), "outside the file"),
         ("wheel", b"PK\x03\x04 and so on", "a zip archive or a wheel"),
         ("bomb", &bomb, "overlap"),
         (
