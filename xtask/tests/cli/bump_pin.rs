@@ -33,7 +33,7 @@ fn a_bump_that_goes_through() {
     let before = project.files();
     project
         .xtask(&["bump-pin", "9.9.9"])
-        .fails_with(&["nobody has MLX 9.9.9", "v1.0.0"]);
+        .fails_with(&["no source provides MLX 9.9.9", "v1.0.0"]);
     project.release("1.1.0", &text().replace("int line_2 ", "int second "));
     let run = project.xtask(&["bump-pin", "1.1.0", "--dry-run"]).exits(0);
     assert!(
@@ -126,11 +126,11 @@ fn a_conflict_is_resolved_or_given_up() {
         .fails_with(&["a bump waits for a decision on widen"]);
     project
         .xtask(&["bump-pin", "--continue"])
-        .fails_with(&[FILE, "a conflict marker is left"]);
+        .fails_with(&[FILE, "it still has a conflict marker"]);
     assert_eq!(project.files(), before);
     project
         .xtask(&["bump-pin", "--back"])
-        .fails_with(&["nothing was decided before widen", "--abort"]);
+        .fails_with(&["no conflict was resolved before widen", "--abort"]);
     let waits = "a bump to MLX 1.1.0 waits: resolve widen in ";
     let run = project.xtask(&["status"]).exits(0);
     assert!(run.out.contains(waits), "{}", run.out);

@@ -115,7 +115,7 @@ fn what_is_watched_is_accepted_by_a_person() {
     project.write("checkout/patches/watched.toml", &known);
     project
         .xtask(&check(&["watch"]))
-        .fails_with(&["LIMIT is not as in MLX 1.0.0", accept]);
+        .fails_with(&["LIMIT differs from MLX 1.0.0", accept]);
 }
 
 /// The engine reports facts; the remedy is added in one place, for every command.

@@ -49,10 +49,10 @@ fn edit_and_export_take_a_change_into_the_patch() {
     );
     project
         .xtask(&["patch", "export"])
-        .fails_with(&["no commit holds the changes of src/k.cpp"]);
+        .fails_with(&["no commit has the changes of src/k.cpp"]);
     project
         .xtask(&["patch", "edit"])
-        .fails_with(&["holds work that was not exported", "--discard"]);
+        .fails_with(&["has work that was not exported", "--discard"]);
     project.git(
         worktree,
         &["commit", "--quiet", "--all", "--amend", "--no-edit"],
@@ -121,7 +121,7 @@ fn a_later_patch_that_no_longer_fits_is_resolved_in_the_worktree() {
     );
     project
         .xtask(&["patch", "export"])
-        .fails_with(&["nothing is left of wider", "--drop-empty"]);
+        .fails_with(&["no changes are left of wider", "--drop-empty"]);
     project.xtask(&["patch", "export", "--drop-empty"]).exits(0);
     assert_eq!(project.read("checkout/patches/series"), "widen\n");
 }
@@ -150,7 +150,7 @@ fn lint_names_all_faults_and_fails() {
     project.replace("checkout/patches/widen.patch", "to see", "to look");
     project.xtask(&lint).fails_with(&[
         "patches/ is not in order",
-        "change 2 upstream lines, the budget in mlx.toml is 1",
+        "change 2 upstream lines, but the budget in mlx.toml is 1",
         "patches/widen.patch has changed",
     ]);
 }
