@@ -36,9 +36,10 @@ fn run() -> Result<()> {
     let (pristine, patched) = (Prefix::pristine()?, Prefix::patched()?);
     let mut table = format!(
         "# device: simulated {ARCHITECTURE}; it counts, and says nothing of time\n\
-         # command: cargo run -p proofs --example tile_cap -- {file}\n\ A: MLX {} as it is, tree {}\n\ B: the same with
-         # the overlay, no policy set, tree {}\n\ bytes_of_w: what the dispatch loaded; passes: that over the size of w;
-         # equal: all bits of the product are A's\n\
+         # command: cargo run -p proofs --example tile_cap -- {file}\n\
+         # A: MLX {} as it is, tree {}\n\
+         # B: the same with the overlay, no policy set, tree {}\n\
+         # bytes_of_w: what the dispatch loaded; passes: that over the size of w; equal: all bits of the product are A's\n\
          label\tbits\tgroup\tK\tN\tM\tkernel\tbytes_of_w\tpasses\tequal\n",
         pristine.stamp().version,
         pristine.stamp().final_tree,

@@ -263,7 +263,7 @@ fn new_stamp(
     };
     match installed.check_parts() {
         Err(Error::Incomplete(path)) => bail!(
-            "the build succeeded, but the file {} that it installed is missing or empty",
+            "the build succeeded, but its {} is missing or empty",
             path.strip_prefix(prefix).unwrap_or(&path).display()
         ),
         checked => checked?,
