@@ -196,7 +196,7 @@ fn a_deletion_that_a_person_follows_is_not_called_absorbed() {
     assert_eq!(report.patches[0].fate, Fate::Emptied);
     let text = report.to_markdown();
     assert!(
-        text.contains("nothing left") && !text.contains("absorbed"),
+        text.contains("no change left") && !text.contains("absorbed"),
         "{text}"
     );
     assert_eq!(project.files(), before);
