@@ -296,7 +296,7 @@ fn old_systems_and_wrong_toolchains_are_refused() {
     refused(
         &scratch,
         &old,
-        &["MACOSX_DEPLOYMENT_TARGET says 13.5", "14.0 or newer"],
+        &["MACOSX_DEPLOYMENT_TARGET is 13.5", "14.0 or newer"],
     );
     let unreadable = host.with("MACOSX_DEPLOYMENT_TARGET", "sonoma");
     refused(&scratch, &unreadable, &["`sonoma` is not a macOS version"]);

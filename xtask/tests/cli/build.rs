@@ -163,7 +163,7 @@ fn choices_that_make_no_sense_are_wrong_usage() {
     let run = project
         .xtask(&["build", "--backend", "cpu", "--jit"])
         .exits(2);
-    assert!(run.err.starts_with("error: --jit chooses"), "{run:?}");
+    assert!(run.err.starts_with("error: --jit selects"), "{run:?}");
     assert_eq!(run.err.lines().count(), 1, "{run:?}");
 }
 
