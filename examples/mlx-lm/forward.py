@@ -26,8 +26,8 @@ from tiny_models import MODELS, VOCABULARY, WINDOW, build, caches_after
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
 WEIGHTS = ["dense", "q4", "q6", "q8"]
 POLICIES = ["default", "narrow", "exact"]
-# 1,022 tokens: a block across 1,024 keys, where GPUs of sizes d and s start to use two passes. lengths.py asks the device
-# for all such lengths, and model.py compares at each.
+# 1,022 tokens: a block across 1,024 keys, where GPUs of sizes d and s start to use two passes. lengths.py asks the
+# device for all such lengths, and model.py compares at each.
 PREFIXES = [8, 100, 1022]
 BLOCKS = [2, 5, 16]
 
@@ -38,7 +38,7 @@ def core():
         # Dense products. gemma4-12b replaces gemma4-31b, which takes three times as long.
         if name != "gemma4-31b":
             yield Setting(name, "float32", "dense", 8), [2]
-        # Quantized products; attention that is not fused: with head dim 512, and with 7 or more query heads per key head.
+        # Quantized products; unfused attention: with head dim 512, and with 7 or more query heads per key head.
         yield Setting(name, "float32", "q4", 8), [5]
     # Attention across 1,024 keys, a model for each head dim.
     for name in ("qwen2.5-0.5b", "qwen3-30b-a3b", "qwen3.6-27b"):

@@ -33,8 +33,8 @@ def wrapped_ring(policies, seed):
 
 
 def quantized_cache(policies, seed):
-    """mlx-lm's quantized key-value cache: attention becomes two quantized products over all keys, which know neither the
-    rows' own numbers of keys nor that they are attention."""
+    """mlx-lm's quantized key-value cache: attention becomes two quantized products over all keys, which know neither
+    the rows' own numbers of keys nor that they are attention."""
     model = build(*MODELS["llama-3.2-1b"], mx.float32, "q4", seed)
     setting = Setting("llama-3.2-1b", DTYPE, "q4", 1022)
     with row_policy("default"):

@@ -272,7 +272,7 @@ class _Pass:
             for place, leaf in places
             if isinstance(leaf, _PLAIN) and not isinstance(leaf, mx.Stream)
         }
-        # A function that is being traced hands out arrays without values: what is inside is not an operation of its own.
+        # A function being traced returns arrays without values: what is inside is not a separate operation.
         try:
             _eval(list(given.values()))
         except ValueError:

@@ -303,7 +303,7 @@ def a_wrapped_ring(root):
 
 
 def planted(place, fault, dtype=mx.float32):
-    """What is named in a small model with a fault in a module: the same under both policies, because neither causes it."""
+    """What is named in a small model with a faulty module: the same under both policies, as neither causes it."""
     model = build(*SMALL, dtype, "q4", SEED)
     owner, name = place(model)
     setattr(owner, name, fault(getattr(owner, name)))

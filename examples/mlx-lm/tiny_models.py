@@ -20,8 +20,8 @@ WINDOW = 2048
 
 
 def mlx_lm(module):
-    """A module of mlx-lm. The package's own __init__ imports tokenizers and the hub's client, which no model needs, so an
-    empty package replaces it."""
+    """A module of mlx-lm. The package's own __init__ imports tokenizers and the hub's client, which no model needs, so
+    an empty package replaces it."""
     if "mlx_lm" not in sys.modules:
         spec = importlib.util.find_spec("mlx_lm")
         if spec is None:

@@ -57,7 +57,7 @@ fn kernels(host: &Host, path: &str) -> Option<String> {
 
 fn file(_: &Host, path: &str) -> Option<String> {
     let there = fs_err::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    (!there).then(|| format!("{path} does not exist"))
+    (!there).then(|| format!("{path} is not an existing file"))
 }
 
 /// A program with its arguments, as CMake and ccache accept it.

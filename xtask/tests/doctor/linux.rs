@@ -213,7 +213,7 @@ fn a_policy_that_is_misspelt_and_a_pin_that_is_broken_are_named() {
         "policy",
         &[
             "MLX_QMV_POLICY=streamed is no longer read",
-            "streamed is now exact",
+            "streamed is now called exact",
         ],
     );
     scratch.file("root/mlx.toml", "[mlx");
@@ -327,7 +327,7 @@ fn a_target_that_cannot_be_written_is_told_before_a_build_fails_on_it() {
     fs_err::os::unix::fs::symlink("/no/such/disk", &target).unwrap();
     let words = [
         &format!("{target} "),
-        "leads nowhere",
+        "its target does not exist",
         &format!("rm {target}"),
     ];
     mends(&scratch, &host, "target", &words);
@@ -362,15 +362,35 @@ fn variables_that_name_what_is_not_there_are_told() {
     finds(&scratch, &host, "variables", Ok, &[]);
     let file = scratch.file("a file", "");
     for (name, value, why) in [
-        ("MLX_OVERLAY_METALLIB", "/no/mlx.metallib", "not there"),
-        ("MLX_OVERLAY_METALLIB", "/dev/null", "not there"),
+        (
+            "MLX_OVERLAY_METALLIB",
+            "/no/mlx.metallib",
+            "is not an existing file",
+        ),
+        (
+            "MLX_OVERLAY_METALLIB",
+            "/dev/null",
+            "is not an existing file",
+        ),
         ("MLX_OVERLAY_METALLIB", file.as_str(), "is not a metallib"),
-        ("CMAKE_TOOLCHAIN_FILE", "/no/toolchain.cmake", "not there"),
-        ("CMAKE_CXX_COMPILER_LAUNCHER", "no-ccache", "no program"),
-        ("CMAKE_C_COMPILER_LAUNCHER", "/no/ccache;-v", "no program"),
-        ("CCACHE_PREFIX", "distcc", "no program"),
-        ("MTL_SIM_COMPILER", "/no/metal-simc", "no program"),
-        ("MTL_SIM_COMPILER", file.as_str(), "no program"),
+        (
+            "CMAKE_TOOLCHAIN_FILE",
+            "/no/toolchain.cmake",
+            "is not an existing file",
+        ),
+        (
+            "CMAKE_CXX_COMPILER_LAUNCHER",
+            "no-ccache",
+            "is not a program",
+        ),
+        (
+            "CMAKE_C_COMPILER_LAUNCHER",
+            "/no/ccache;-v",
+            "is not a program",
+        ),
+        ("CCACHE_PREFIX", "distcc", "is not a program"),
+        ("MTL_SIM_COMPILER", "/no/metal-simc", "is not a program"),
+        ("MTL_SIM_COMPILER", file.as_str(), "is not a program"),
         ("MTL_SIM_ARCH", "g99z", "generation 13 to 18"),
     ] {
         let host = host.clone().with(name, value);
@@ -424,7 +444,7 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
     // The temporary folder replaces a home folder, but not a folder that was named.
     let words = [
         "/proc/no-home/.cache/metal-sim",
-        "kept in /",
+        "are cached in /",
         "export MTL_SIM_CACHE=",
     ];
     finds(&scratch, &host, "kernel-cache", Warning, &words);
@@ -442,7 +462,7 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
         &scratch,
         &host,
         "vendor",
-        &[vendor.as_str(), "leads nowhere"],
+        &[vendor.as_str(), "its target does not exist"],
     );
     // What another user built is below a writable folder, but is not writable itself.
     let other = scratch.path("root/target/mlx/sim-0123456789ab");
@@ -511,7 +531,11 @@ fn no_network_is_asked_where_cargo_must_not() {
         &host,
         "sources",
         Warning,
-        &["CARGO_NET_OFFLINE", "not asked", "docs/offline.md"],
+        &[
+            "CARGO_NET_OFFLINE",
+            "forbids the network",
+            "docs/offline.md",
+        ],
     );
     assert!(!lists(&scratch, &host, "git-source"));
     let asked = |line: &String| line.contains("ls-remote");

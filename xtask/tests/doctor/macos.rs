@@ -133,7 +133,7 @@ fn another_sdk_in_the_environment_is_named() {
         &scratch,
         &with("/opt/gone.sdk"),
         "sdkroot",
-        &["no SDK", "unset SDKROOT"],
+        &["which is not an SDK", "unset SDKROOT"],
     );
     let phone = scratch.path("iPhoneOS.sdk");
     mends(

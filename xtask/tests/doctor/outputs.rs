@@ -260,7 +260,7 @@ fn a_prefix_that_is_named_in_vain_is_no_longer_named() {
         ("/no/such/folder", "does not exist"),
         (empty.as_str(), "has no mlx-overlay.toml"),
         ("", "is empty"),
-        ("no/such/folder", "is relative"),
+        ("no/such/folder", "is a relative path"),
     ] {
         mends(
             &scratch,
@@ -283,7 +283,7 @@ fn a_prefix_that_is_named_in_vain_is_no_longer_named() {
     // From this test's folder the path points somewhere else.
     let up = "../".repeat(own.components().count() + 20);
     let relative = format!("{up}{}", own.as_str().trim_start_matches('/'));
-    let words = ["is relative", "export MLX_OVERLAY_PREFIX=/"];
+    let words = ["is a relative path", "export MLX_OVERLAY_PREFIX=/"];
     mends(&scratch, &named(&relative), "prefix", &words);
 }
 

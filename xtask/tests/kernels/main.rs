@@ -152,7 +152,7 @@ fn damaged_files_are_named_with_what_is_wrong() {
         .assemble(Shape::default())
     };
     for (name, bytes, told) in [
-        ("truncated", &whole[..whole.len() - 3], "cut off"),
+        ("truncated", &whole[..whole.len() - 3], "it was truncated"),
         ("header", &whole[..40], "88 bytes"),
         ("nothing", &[], "the file is empty"),
         ("magic", &flipped(0), "magic"),
