@@ -1,6 +1,6 @@
 //! The settings for other projects' bindings, and which projects are rejected.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "support/stamp.rs"]
 mod stamp;

@@ -1,6 +1,6 @@
 //! `cargo xtask plan`: the output that scripts and people read.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Output;
 

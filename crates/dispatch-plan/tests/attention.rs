@@ -1,6 +1,6 @@
 //! Plans of attention: every row depends on its own keys, and the plan shows what MLX chooses for a block.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use dispatch_plan::{Architecture, Attention, Dtype, Error, Policy, SizeClass, Way, attention};
 

@@ -1,6 +1,6 @@
 //! No product asks for a kernel that is missing from the closure.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

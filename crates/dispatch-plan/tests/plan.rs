@@ -1,6 +1,6 @@
 //! Compares the plan with the known behaviour of MLX 0.32.4 and with the policies' promises.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use dispatch_plan::{
     Architecture, Dtype, Error, Format, Mode, Op, Path, Plan, Policy, Problem, Route, RoutePath,

@@ -1,7 +1,7 @@
 //! The commands on the simulated GPU, whatever device this process has. Without a simulated build, every test is listed
 //! as ignored.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "support/folder.rs"]
 mod folder;

@@ -1,6 +1,6 @@
 //! How a model folder is read: what is a product, what is not, and what is rejected.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
 use std::fs;

@@ -4,7 +4,7 @@
 //! MLX_LM_PYTHON names a Python that has MLX and mlx-lm (`ci/mlx-lm.sh oracle` makes one). Without it the test is
 //! listed as ignored.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

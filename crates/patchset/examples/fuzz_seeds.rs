@@ -1,9 +1,6 @@
 //! Writes seed inputs for the fuzz targets into `fuzz/corpus`; without them they never get past the first line. `cargo
 //! run -p patchset --example fuzz_seeds`
-#![allow(
-    clippy::unwrap_used,
-    reason = "a generator stops where something is amiss"
-)]
+#![allow(clippy::unwrap_used, reason = "a generator may panic")]
 
 #[path = "../tests/support/mod.rs"]
 mod support;

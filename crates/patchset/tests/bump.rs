@@ -1,5 +1,5 @@
 //! Moves the pin of a small upstream made for these tests.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! A bump that waits: resolutions that are remembered, undone, or leave no change of a patch.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

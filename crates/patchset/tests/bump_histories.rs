@@ -1,6 +1,6 @@
 //! Histories in which upstream renames files, changes modes and line ends, makes links and removes files: a bump has
 //! the same result as git's cherry-pick.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

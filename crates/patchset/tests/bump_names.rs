@@ -1,5 +1,5 @@
 //! Moves the pin to an upstream with other file names, and checks what a report may contain.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! Any series of patches on any upstream, moved to any other: git must have the same result.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

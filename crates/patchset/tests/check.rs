@@ -1,5 +1,5 @@
 //! Checks by name: each finds its own fault and no other.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Cases that only root can set up: a full disk and a read-only disk, which are separate file systems, and a repository
 //! of another user. Tests that this process cannot set up are listed as ignored.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

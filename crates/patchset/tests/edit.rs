@@ -1,5 +1,5 @@
 //! Edits patches as commits, and checks them.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! A bump killed with SIGKILL at any moment: the project is the old one or the new one, and the next run succeeds.
 //! `src/tests/bumps.rs` kills at each of the engine's own steps; this test kills at moments in time, so also inside
 //! git, libgit2 and calls that only read.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

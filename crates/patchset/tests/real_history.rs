@@ -2,7 +2,7 @@
 //!
 //! The patch is affine-tile-cap as it was written for v0.32.0 and for v0.32.4, stored in `fixtures/`, so that these
 //! tests do not depend on today's series.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(
     clippy::disallowed_methods,
     reason = "a server that outlives the call has no wrapper"

@@ -1,6 +1,6 @@
 //! Reads GGUF files, including damaged ones, and converts their blocks to MLX's layout.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask kernels` on crafted containers and, ignored, on MLX's official ones. Needs vendor/mlx.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod official;
 #[expect(
