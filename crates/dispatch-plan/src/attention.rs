@@ -98,8 +98,9 @@ pub struct AttentionPlan {
 
 /// How a block of attention is computed under a policy.
 ///
-/// # Errors [`Error::Invalid`] for a block that attention does not accept, [`Error::Unavailable`] in a build without a
-/// C++ compiler.
+/// # Errors
+/// [`Error::Invalid`] for a block that attention does not accept, [`Error::Unavailable`] in a build without a C++
+/// compiler.
 pub fn attention(problem: &Attention, policy: Policy) -> Result<AttentionPlan, Error> {
     problem.check()?;
     let prompt = policy.rows().is_some_and(|most| problem.rows > most);

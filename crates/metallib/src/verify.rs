@@ -36,9 +36,9 @@ struct Entry<'a> {
 impl Library<'_> {
     /// Hashes every function's bitcode on rayon's threads and compares it with the stored SHA-256.
     ///
-    /// # Errors If a function cannot be read, or different modules overlap so much that hashing them all would take
-    /// more than the bitcode section's size ([`Error::Overlap`]). A wrong checksum is not an error but an entry in the
-    /// result.
+    /// # Errors
+    /// If a function cannot be read, or different modules overlap so much that hashing them all would take more than
+    /// the bitcode section's size ([`Error::Overlap`]). A wrong checksum is not an error but an entry in the result.
     pub fn verify(&self) -> Result<Verification> {
         let hashed = |function: &crate::Function<'_>| {
             function.bitcode.is_some() && function.sha256.is_some()

@@ -927,7 +927,7 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["probe", "--json", "/no/such/folder/x"],
             1,
-            "cannot write /no/such/folder/x: there is no folder /no/such/folder",
+            "cannot write /no/such/folder/x: the folder /no/such/folder does not exist",
         ),
         (
             &["mixed", "--json", "/tmp"],
@@ -943,7 +943,7 @@ fn wrong_usage_is_told() -> Outcome {
                 "/no/such/report",
             ],
             1,
-            "cannot write /no/such/folder/x: there is no folder /no/such/folder",
+            "cannot write /no/such/folder/x: the folder /no/such/folder does not exist",
         ),
         (
             &["calibrate", "--out", "/tmp", "--from", "/no/such/report"],

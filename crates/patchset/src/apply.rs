@@ -64,7 +64,8 @@ pub struct Outcome {
 
 /// Makes `vendor/mlx` the requested tree. An existing tree is hashed, and left alone if it is right.
 ///
-/// # Errors No source; a patch that does not apply exactly; a lock that does not match; files edited by hand; a full or
+/// # Errors
+/// No source; a patch that does not apply exactly; a lock that does not match; files edited by hand; a full or
 /// read-only disk. In every case `vendor/mlx` stays as it was.
 pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Outcome> {
     let (vendor, project) = Project::open_to_change(workspace, progress)?;

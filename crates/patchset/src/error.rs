@@ -299,8 +299,8 @@ pub enum Error {
         "mlx.toml, mlx.lock or patches/ changed since the patches were laid out, so exporting would undo that change"
     )]
     EditStale,
+
     /// The commits of the worktree cannot be turned into patches.
-    /// The commits of the worktree do not make patches.
     #[error("target/patches/worktree: {0}")]
     Edit(String),
 

@@ -88,8 +88,9 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
 
 /// The lock for a fetched tree and the patches. `repo` gets their objects.
 ///
-/// # Errors A patch does not apply exactly, or lint forbids what it does; the old lock does not match and `update` does
-/// not allow a new one.
+/// # Errors
+/// A patch does not apply exactly, or lint forbids what it does; the old lock does not match and `update` does not
+/// allow a new one.
 pub(crate) fn next_lock(
     repo: &Repository,
     pin: &Pin,

@@ -129,8 +129,9 @@ fn check_kernel(case: &Case, m: u32, kernels: &BTreeMap<String, u64>) -> Result<
 /// Compares the patched library with pristine MLX: M = 1 to 16 under `default`, all bits and kinds of K, batched and
 /// not. Returns the number of compared products, and in how many of them the two took different tiles.
 ///
-/// # Errors The first product that differs, that took another kernel than planned, or whose kernels tiles of 8 and of 5
-/// do not explain.
+/// # Errors
+/// The first product that differs, that took another kernel than planned, or whose kernels tiles of 8 and of 5 do not
+/// explain.
 pub fn compare_with_pristine(patched: &Driver, pristine: &Driver) -> Result<[usize; 2]> {
     let mut cases = Vec::new();
     for &bits in BITS {

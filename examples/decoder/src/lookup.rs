@@ -5,7 +5,7 @@
 const LONGEST: usize = 3;
 
 /// `count` tokens that may follow `said`: those after the latest place with the same last three tokens (else two, else
-/// one). Empty if there is no such place. were said before. None, if there is no such place.
+/// one). Empty if there is no such place.
 pub fn guess(said: &[u32], count: usize) -> Vec<u32> {
     for length in (1..=LONGEST.min(said.len().saturating_sub(1))).rev() {
         let context = &said[said.len() - length..];

@@ -220,8 +220,9 @@ pub struct Report {
 /// If [`ALTERNATIVE`] is an arm of this process, products of the same shape in other threads take that arrangement
 /// during the measurement, and the process's routing table is empty afterwards.
 ///
-/// # Errors The workers' errors; [`Error::SameKernel`] if all arms of all products with several rows take the same
-/// kernels, so that there is nothing to compare.
+/// # Errors
+/// The workers' errors; [`Error::SameKernel`] if all arms of all products with several rows take the same kernels, so
+/// that there is nothing to compare.
 pub fn run(
     options: &Options,
     workers: &mut [Box<dyn Worker>],

@@ -251,8 +251,9 @@ enum Answer {
 
 /// Answers requests until the input ends: the main loop of a process that is linked to another build.
 ///
-/// # Errors [`Error::Invalid`] for a line that is not a request, or if the output cannot be written. The result of a
-/// request, including a failure, goes to the output.
+/// # Errors
+/// [`Error::Invalid`] for a line that is not a request, or if the output cannot be written. The result of a request,
+/// including a failure, goes to the output.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<()> {
     let mut worker = Local::default();
     let broken = |error: &dyn std::fmt::Display| Error::Invalid(format!("the worker: {error}"));

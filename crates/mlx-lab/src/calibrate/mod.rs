@@ -152,7 +152,8 @@ impl Calibration {
 
     /// Installs the preferences in the dispatch of this process, replacing its current ones.
     ///
-    /// # Errors [`Error::ForeignCalibration`] if it was made on another device or with another MLX;
+    /// # Errors
+    /// [`Error::ForeignCalibration`] if it was made on another device or with another MLX;
     /// [`mlx_overlay::Error::NoPolicies`].
     pub fn install(&self) -> Result<()> {
         let here = Machine::here()?;

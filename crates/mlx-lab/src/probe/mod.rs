@@ -217,8 +217,7 @@ impl Report {
 ///
 /// Before a server relies on a probe, it records what a verify pass dispatches ([`mlx_overlay::record_kernels`]) and
 /// calls [`Certificate::check`]: a probe of other shapes, types or layouts than those served has certified other
-/// kernels. A kernel's name contains its function, type, bits, group size, and the rows of its tile. size, and the rows
-/// of its tile.
+/// kernels. A kernel's name contains its function, type, bits, group size, and the rows of its tile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
     /// The file format.
@@ -237,8 +236,9 @@ impl Certificate {
     /// Compares the kernels that a block of so many rows dispatched with those that were probed. Kernels that compute
     /// neither a product nor attention are ignored.
     ///
-    /// # Errors [`Error::Uncertified`] names the kernels that were not probed; [`Error::Invalid`] for more rows than
-    /// were probed.
+    /// # Errors
+    /// [`Error::Uncertified`] names the kernels that were not probed; [`Error::Invalid`] for more rows than were
+    /// probed.
     pub fn check<S: AsRef<str>>(
         &self,
         rows: usize,
@@ -275,8 +275,9 @@ impl Certificate {
 
 /// Probes products. `progress` is called with the numbers of compared blocks and of all blocks.
 ///
-/// # Errors MLX's; [`Error::Kernel`] if a product took another kernel than in the plan for the whole product: the
-/// comparison would certify the wrong kernel.
+/// # Errors
+/// MLX's; [`Error::Kernel`] if a product took another kernel than in the plan for the whole product: the comparison
+/// would certify the wrong kernel.
 pub fn products(
     layers: &[Layer],
     options: &Options,

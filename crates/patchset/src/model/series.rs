@@ -47,8 +47,9 @@ impl Resolved {
 impl Series {
     /// Reads `patches/`.
     ///
-    /// # Errors A malformed patch; a name in `series` without a patch, or the reverse; a patch that is not a file; a
-    /// file in `patches/files` that no patch or more than one adds.
+    /// # Errors
+    /// A malformed patch; a name in `series` without a patch, or the reverse; a patch that is not a file; a file in
+    /// `patches/files` that no patch or more than one adds.
     pub fn load(folder: &Utf8Path) -> Result<Self> {
         let names = names(&read::text(&folder.join("series"))?)?;
         let mut faults = compare_names(folder, &names)?;

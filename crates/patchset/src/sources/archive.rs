@@ -68,8 +68,9 @@ pub(crate) fn check_sum(file: &str, bytes: &[u8], expected: &str) -> Result<()> 
 /// Unpacks an archive; its kind is determined from its first bytes. Returns the files below `folder`, or, without one,
 /// those below the single top folder.
 ///
-/// # Errors Damaged or truncated archives, hostile or clashing names, anything that is not a file, link or folder, more
-/// files or bytes than the limits.
+/// # Errors
+/// Damaged or truncated archives, hostile or clashing names, anything that is not a file, link or folder, more files or
+/// bytes than the limits.
 pub fn unpack(origin: &str, bytes: &[u8], folder: Option<&str>) -> Result<Snapshot> {
     unpack_within(Bounds::default(), origin, bytes, folder)
 }

@@ -195,8 +195,9 @@ impl Listing {
 
     /// The files of a tree object.
     ///
-    /// # Errors Missing objects, entries that are not files, links or folders, paths and links that a tree must not
-    /// have, and more entries than the limit.
+    /// # Errors
+    /// Missing objects, entries that are not files, links or folders, paths and links that a tree must not have, and
+    /// more entries than the limit.
     pub fn of_tree(repo: &Repository, tree: Oid) -> Result<Self> {
         let mut files = BTreeMap::new();
         let origin = format!("tree {tree}");

@@ -14,8 +14,9 @@ const MOST_LINKS: usize = 40;
 
 /// Checks one path of a tree (relative, with `/` between its parts).
 ///
-/// # Errors Paths of more than 64 folders or 1024 bytes, empty or absolute paths, `.` and `..`, names that git treats
-/// as its own folder, backslashes, drive letters and control characters. `origin` is the source of the path for errors.
+/// # Errors
+/// Paths of more than 64 folders or 1024 bytes, empty or absolute paths, `.` and `..`, names that git treats as its own
+/// folder, backslashes, drive letters and control characters. `origin` is the source of the path for errors.
 pub fn check(path: &str, origin: &str) -> Result<()> {
     let refuse = |why: &str| {
         Err(Error::UnsafePath {

@@ -80,8 +80,9 @@ fn desk(workspace: &Workspace) -> Desk {
 
 /// Lays out the series up to and including the patch `name`, or all of it.
 ///
-/// # Errors No such patch; a lock that does not match the patches; a worktree with work that was not exported, unless
-/// `discard` allows losing it.
+/// # Errors
+/// No such patch; a lock that does not match the patches; a worktree with work that was not exported, unless `discard`
+/// allows losing it.
 pub fn open(
     workspace: &Workspace,
     name: Option<&str>,
@@ -131,8 +132,9 @@ pub fn open(
 /// Turns the commits of the worktree into `patches/` and updates the lock. A later patch that no longer fits is laid
 /// out in the worktree as a conflict. `drop_empty` removes later patches without changes.
 ///
-/// # Errors Nothing is laid out; `patches/` changed since; uncommitted changes; a merge or an empty commit; a message
-/// without a header; an added binary; a later patch that no longer fits. In these cases `patches/` is not written.
+/// # Errors
+/// Nothing is laid out; `patches/` changed since; uncommitted changes; a merge or an empty commit; a message without a
+/// header; an added binary; a later patch that no longer fits. In these cases `patches/` is not written.
 pub fn export(workspace: &Workspace, drop_empty: bool, progress: Progress<'_>) -> Result<Exported> {
     let (_vendor, project) = Project::open_to_change(workspace, progress)?;
     let desk = desk(workspace);

@@ -61,8 +61,9 @@ pub struct Edit {
 impl Patch {
     /// Parses a patch file.
     ///
-    /// # Errors A header without a required field, CRLF line ends, an empty or truncated diff, abbreviated ids,
-    /// anything but edits of existing files, paths that lead out of the tree.
+    /// # Errors
+    /// A header without a required field, CRLF line ends, an empty or truncated diff, abbreviated ids, anything but
+    /// edits of existing files, paths that lead out of the tree.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self> {
         let fail = |reason: &str| Err(Error::patch(name, reason));
         if bytes.is_empty() {

@@ -79,8 +79,9 @@ struct Bump {
 
 /// Moves the pin, as far as possible without a person.
 ///
-/// # Errors A bump that waits for a person; `vendor/mlx` edited by hand; a lock that does not match the patches; no
-/// source provides the new pin.
+/// # Errors
+/// A bump that waits for a person; `vendor/mlx` edited by hand; a lock that does not match the patches; no source
+/// provides the new pin.
 pub fn start(
     workspace: &Workspace,
     options: &Options,

@@ -104,8 +104,9 @@ impl Target {
 
 /// Fetches and verifies the target of a bump.
 ///
-/// # Errors The pin is already there; no source provides it; a source without a tree id to compare with; a tree that
-/// cannot be MLX (submodules, LFS pointers, no version).
+/// # Errors
+/// The pin is already there; no source provides it; a source without a tree id to compare with; a tree that cannot be
+/// MLX (submodules, LFS pointers, no version).
 pub(super) fn find(
     project: &Project,
     store: &Store,
