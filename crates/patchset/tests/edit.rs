@@ -341,7 +341,7 @@ fn a_later_patch_of_which_nothing_is_left_goes_when_told() {
     amend(&worktree, "int line_2 = 2;", "long line_2 = 2;");
     let error = refused(&project);
     assert!(
-        error.contains("nothing is left of fits, which comes later"),
+        error.contains("no changes are left of fits, which comes later"),
         "{error}"
     );
     let exported = edit::export(&project.workspace, true, QUIET).unwrap();
