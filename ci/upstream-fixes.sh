@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# For each fix that is intended for upstream but cannot be shown by upstream's own tests: shows that MLX is wrong
-# without the patch and right with it. Needs a finished `cargo xtask build` for the simulated device, and GCC; takes
-# about a minute.
+# Shows of each fix that is meant for upstream and that upstream's own tests cannot show: wrong without the patch, right
+# with it. Needs a finished `cargo xtask build` for the simulated device, and GCC; takes about a minute.
 #
-#   ci/upstream-fixes.sh            fails if a fix shows no difference
-#   ci/upstream-fixes.sh --write    also writes upstream/<patch>/evidence/
+#   ci/upstream-fixes.sh            fails if one of them shows nothing
+#   ci/upstream-fixes.sh --write    and writes upstream/<patch>/evidence/
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,7 +21,7 @@ for inputs in target/overlay/inputs/json-*/single_include/nlohmann target/overla
     flags+=(-I"$PWD/$inputs")
 done
 
-# The current file, and the file without the patch: $work/with.cpp and $work/without.cpp.
+# The file as it is, and without the patch: $work/with.cpp and $work/without.cpp.
 take() {
     local patch=$1 file=$2
     cp "$mlx/$metal/$file" "$work/with.cpp"
@@ -34,7 +33,7 @@ compile() {
     "$cxx" "${flags[@]}" "$@"
 }
 
-# Writes the evidence of a patch from standard input.
+# The evidence of a patch, from standard input.
 keep() {
     local patch=$1 file=$2 text
     text=$(sed "s|$work/||g")
@@ -62,7 +61,7 @@ compile -fsyntax-only "$work/with.cpp"
 } | keep bluestein-pair fft.cpp:gcc.txt
 
 take matmul-instantiation matmul.cpp
-# The function that conv.cpp calls, in `nm`'s output; T or W means that the object defines it.
+# What conv.cpp calls, as `nm` names it; T or W: the object defines it.
 defines() {
     nm --demangle "$work/$1.o" |
         sed -nE 's/.* ([TW]) void mlx::core::(steel_matmul_regular_axpby<false>).*/\1 \2/p'
@@ -103,12 +102,12 @@ for name in $(sed -n 's/^system_libs = \[\(.*\)\]$/\1/p' "$prefix/mlx-overlay.to
     libraries+=("-l$name")
 done
 for which in without with; do
-    # Uninitialised variables contain a pattern instead of what happened to be on the stack.
+    # What nobody initialised holds a pattern, in place of whatever the stack held.
     compile -O1 -ftrivial-auto-var-init=pattern -DMETAL_PATH='"/no/such/mlx.metallib"' \
         -c "$work/$which.cpp" -o "$work/$which.o"
     compile -o "$work/$which" "$work/main.cpp" "$work/$which.o" \
         "$prefix/lib/libmlx.a" "$prefix/lib/libmetalsim.a" "${libraries[@]}"
-    # In a separate shell, whose message about a crash is not wanted.
+    # In a shell of its own, whose word on a crash is not wanted.
     code=$( (cd "$work" && "./$which" >"$which.out"; echo $?) 2>/dev/null)
     echo "$which: exit code $code: $(head -1 "$work/$which.out")" >"$work/$which.told"
 done

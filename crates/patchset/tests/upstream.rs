@@ -200,7 +200,7 @@ fn what_cannot_become_a_bundle_is_refused() {
         of("first")
             .unwrap_err()
             .to_string()
-            .contains("expected upstream/first/bundle.toml")
+            .contains("upstream/first/bundle.toml is missing")
     );
     let recipe = project.root().join("upstream/widen/bundle.toml");
     fs::write(&recipe, RECIPE.replace("int other;\\n", "no such line")).unwrap();
