@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Times apply-overlay and status on the real MLX, against `git apply` and `quilt push -a`, and keeps the raw figures.
+# Times apply-overlay and status on the real MLX, compared with `git apply` and `quilt push -a`, and stores the raw
+# figures.
 #
 #   bench/apply.sh [folder for the results]
 #
 # Works on a copy of this checkout's pin, patches and fetched objects; vendor/mlx is not touched. git and quilt only
-# patch: they neither check where the tree comes from nor what it comes to, so each is also timed with the copy of the
-# pristine tree and the hash of the result that make the work comparable.
+# patch: they verify neither the source tree nor the result. So each is also timed together with a copy of the pristine
+# tree and a hash of the result, which makes the work comparable.
 set -eu
 
 out=${1:-docs/reports/apply-$(date +%F)}

@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 touched=${1:-mlx/compile.cpp}
 out=docs/reports/build-$(date +%F)
 runs=5
-# The compile cache would hide what a first build costs.
+# The compile cache would hide the cost of a first build.
 export CCACHE_DISABLE=1
 
 cargo build --quiet --release --package xtask
@@ -17,7 +17,7 @@ mkdir -p "$out"
 raw=$out/raw.tsv
 printf 'case\trun\twall_s\tuser_s\tsys_s\n' >"$raw"
 
-# measure CASE RUN [OPTION]...: one build, its times appended to the table.
+# measure CASE RUN [OPTION]...: runs one build and appends its times to the table.
 measure() {
     local TIMEFORMAT=$'%R\t%U\t%S' times
     times=$({ time "$xtask" build "${@:3}" >"$out/last.log" 2>&1; } 2>&1)

@@ -1,7 +1,6 @@
 #!/bin/sh
 # shellcheck disable=SC2016 # backquotes in the report are Markdown's
-# Times a bump from MLX 0.32.0 to 0.32.4 with the sources at hand, against `git am -3` doing the same, and keeps the raw
-# figures.
+# Times a bump from MLX 0.32.0 to 0.32.4 with local sources, compared with `git am -3`, and stores the raw figures.
 #
 #   bench/bump.sh [folder for the results]
 #
@@ -35,7 +34,7 @@ cp "$fixtures/affine-tile-cap-0.32.0.patch" patches/affine-tile-cap.patch
 mkdir "$work/start"
 cp -r mlx.toml mlx.lock patches "$work/start/"
 
-# The same for git: a commit for each version, the patch as a mail.
+# The same for git: a commit for each version, and the patch as a mail.
 tree() { sed -n "/^version = \"$1\"/,/^tree = /s/^tree = \"\(.*\)\"/\1/p" mlx.toml | tail -1; }
 old=$(sed -n 's/^base_tree = "\(.*\)"/\1/p' mlx.lock)
 new=$(tree 0.32.4)
@@ -58,7 +57,7 @@ at_old() { (cd "$work/git" && git checkout --quiet --force old && git clean --qu
 git_am() { (cd "$work/git" && git am --quiet -3 "$work/cap.mail"); }
 whole_am() { (cd "$work/git" && git checkout --quiet new && git am --quiet -3 "$work/cap.mail" && git format-patch --full-index -1 --stdout && git rev-parse 'HEAD^{tree}'); }
 
-# Both must come to the same tree, or the times mean nothing.
+# Both must produce the same tree, or the times mean nothing.
 restore
 "$xtask" bump-pin v0.32.4 --offline >/dev/null 2>&1
 cmp patches/affine-tile-cap.patch "$fixtures/affine-tile-cap-0.32.4.patch"
@@ -66,7 +65,7 @@ at_new
 git_am
 test "$(cd "$work/git" && git rev-parse 'HEAD^{tree}')" = "$(sed -n 's/^final_tree = "\(.*\)"/\1/p' mlx.lock)"
 
-# Processor time of all commands so far, in microseconds; it does not grow when others have the processors.
+# CPU time of all commands so far, in microseconds; unlike wall time, it does not grow when other processes run.
 spent() {
     awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, part, "[ms]"); sum += part[1] * 60 + part[2] } printf "%d", sum * 1000000 }' "$work/times"
 }

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# What the overlay's dispatch costs the host with no policy set: a tiny quantized product, patched and pristine in turn.
+# Measures what the overlay's dispatch costs the host without a policy: a tiny quantized product, patched and pristine
+# in turn.
 #
 #   bench/dispatch.sh [folder for the results]
 #
 # Needs `cargo xtask build --backend sim [--cpu]` and the same with --pristine. The device's kernels do nothing, and
-# only the thread that evaluates is timed; all threads are kept on one core, since moving between two costs more than
-# what is measured. PRODUCTS (100,000) a run; fails if the lowest of each build differ by more than LIMIT (200)
-# nanoseconds a product: whatever disturbs a run only makes it longer. With valgrind the instructions of QuantizedMatmul::eval_gpu are counted as well.
+# only the evaluating thread is timed; all threads are pinned to one core, because moving between two costs more than
+# what is measured. Each run computes PRODUCTS (100,000). Fails if the lowest times of the two builds differ by more
+# than LIMIT (200) nanoseconds per product: a disturbance only makes a run longer. With valgrind, the instructions of
+# QuantizedMatmul::eval_gpu are counted too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,9 +24,9 @@ for arm in patched pristine; do
     prefix=target/mlx/current
     [[ $arm == patched ]] || prefix=$(find target/mlx -maxdepth 1 -name 'sim*-pristine-*' | sort | tail -n 1)/prefix
     prefix=$(readlink -f "$prefix")
-    grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || { echo "$prefix is no sim build" >&2; exit 1; }
+    grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || { echo "$prefix is not a sim build" >&2; exit 1; }
     sed -n 's/^final_tree = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml" >"$work/$arm.tree"
-    # Answers as metal-simc does; libraries of source text are made in earnest.
+    # Replies like metal-simc; libraries from source text are really compiled.
     cat >"$work/$arm.simc" <<SH
 #!/bin/sh
 [ "\$1" = kernel ] || exec "$prefix/bin/metal-simc" "\$@"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Times the metallib reader on a real library and keeps the raw figures.
+# Times the metallib reader on a real library and stores the raw figures.
 #
 #   bench/metallib.sh mlx.metallib [folder for the results]
 #
-# Listing walks every function with its constants; memory is the peak resident set, mapped pages included.
-# sha256sum is the yardstick for verification: one thread, whatever its implementation uses.
+# Listing walks every function with its constants. Memory is the peak resident set, including mapped pages. Verification
+# is compared with sha256sum (one thread).
 set -eu
 
 file=${1:?usage: bench/metallib.sh FILE [FOLDER]}

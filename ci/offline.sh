@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# From a clean clone to the quickstart's last line without a network: in a network namespace that has no route.
+# Runs from a clean clone to the quickstart's last line without a network: in a network namespace without a route.
 # usage: ci/offline.sh cache|registry|archives
 #
 #   cache     packages come from cargo's own cache
 #   registry  packages come from a local registry that keeps the .crate files, with an empty cargo home
 #   archives  MLX and its inputs come from local files, the Rust packages from such a registry
 #
-# The packages are brought first, with a network. Tools must be installed (`cargo xtask doctor`). The compile cache is
-# used where there is one; it holds nothing that was fetched.
+# The packages are fetched first, with a network. Tools must be installed (`cargo xtask doctor`). The compile cache is
+# used if there is one; it contains nothing that was fetched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,7 +27,7 @@ trap 'rm -rf "$work"' EXIT
 git clone --quiet --no-hardlinks . "$work/clone"
 home=${CARGO_HOME:-$HOME/.cargo}
 
-# With a network: the workspace's packages, and the carriers that mlx.toml names, as `cargo xtask fetch` asks for them.
+# With a network: the workspace's packages, and the carriers in mlx.toml, requested as `cargo xtask fetch` does.
 cargo fetch --quiet --locked
 locks=(Cargo.lock)
 mapfile -t carriers < <(python3 - <<'PY'
@@ -50,7 +50,7 @@ for carrier in "${carriers[@]}"; do
     locks+=("$work/$name/Cargo.lock")
 done
 
-# local_registry LOCK…: a cargo home that has nothing but a local registry with what the locks name.
+# local_registry LOCK…: makes a cargo home that has only a local registry with the packages in the locks.
 local_registry() {
     ci/local_registry.py "$work/registry" "$home" "$@"
     mkdir "$work/home"
@@ -69,7 +69,7 @@ registry)
     local_registry "${locks[@]}"
     ;;
 archives)
-    # The registry has no carrier: what they bring must come from the files.
+    # The registry has no carriers: their content must come from the files.
     read -r name version <<<"${carriers[0]}"
     cp "$home"/registry/cache/*/"$name-$version.crate" "$work/"
     options=(--source "$work/$name-$version.crate")
@@ -82,7 +82,7 @@ archives)
 esac
 
 cd "$work/clone"
-# Nothing that was built elsewhere may be taken.
+# Nothing that was built elsewhere may be used.
 unset CARGO_TARGET_DIR MLX_OVERLAY_PREFIX
 export CARGO_NET_OFFLINE=true
 "${isolate[@]}" cargo xtask quickstart --offline "${options[@]}"

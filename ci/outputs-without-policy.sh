@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Compares every output of every primitive that row policies cover and that upstream's own tests evaluate, on
-# pristine MLX and on the patched one without a policy: the lists of hashes must be equal.
+# Compares every output of every primitive that row policies cover and that upstream's own tests evaluate, on pristine
+# MLX and on the patched one without a policy. The lists of hashes must be equal.
 # usage: ci/outputs-without-policy.sh ARCH [FILE[:PATTERN]]…, e.g. applegpu_g15d test_quantized.py:test_qmm
 #
-# Needs what ci/python-env.sh needs, and `cargo xtask build --backend sim --cpu` with and without
-# `--pristine`; MLX_OVERLAY_PREFIX and MLX_PRISTINE_PREFIX name other builds. The lists stay in
-# target/outputs-without-policy.
+# Needs the requirements of ci/python-env.sh, and `cargo xtask build --backend sim --cpu` with and without `--pristine`;
+# MLX_OVERLAY_PREFIX and MLX_PRISTINE_PREFIX select other builds. The lists stay in target/outputs-without-policy.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,7 +21,7 @@ pristine=${MLX_PRISTINE_PREFIX:-$(find target/mlx -path '*/sim*-pristine-*/prefi
     exit 1
 }
 
-# record PREFIX TESTS…: runs them on a build and prints where the list is.
+# record PREFIX TESTS…: runs the tests on a build and prints the path of the list.
 record() {
     local prefix env object=$root/record.o
     prefix=$(readlink -f "$1")

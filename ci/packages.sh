@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Publishes every crate that is published, as a dry run: packs all of them, has cargo compile each from what was packed,
-# and compares each with crates.io's limit.
+# Publishes all published crates as a dry run: packs them, makes cargo compile each from its package, and checks each
+# against crates.io's limit.
 # usage: ci/packages.sh [--no-verify | list]
 #
-# --no-verify leaves the compiling out; `list` prints the crates. MLX need not be built. Needs cargo 1.90.
+# --no-verify skips the compilation; `list` prints the crates. MLX need not be built. Needs cargo 1.90.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# What the workspace publishes: all that does not say `publish = false`.
+# The published crates: those without `publish = false`.
 packages=()
 while read -r manifest; do
     packages+=("$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)")
@@ -30,7 +30,7 @@ esac
 version=$(cargo --version | sed 's/^cargo \([0-9.]*\).*/\1/')
 IFS=. read -r major minor _ <<<"$version"
 [[ $major -gt 1 || $minor -ge 90 ]] || {
-    echo "error: this is cargo $version, and 1.90 is the first to publish a workspace: rustup update stable, or RUSTUP_TOOLCHAIN=<a later one>" >&2
+    echo "error: this is cargo $version, but publishing a workspace needs 1.90: rustup update stable, or RUSTUP_TOOLCHAIN=<a later one>" >&2
     exit 1
 }
 

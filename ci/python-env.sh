@@ -2,8 +2,8 @@
 # Makes a Python environment with the wheel of ci/python-wheel.sh and NumPy, and prints its folder.
 # usage: ci/python-env.sh PREFIX PARENT [LINKER-ARGUMENT…]
 #
-# The folder is one below PARENT, which content names: what is there is used again. PYTHON names the Python
-# (python3.11). Needs what the wheel does.
+# The folder is below PARENT, named by its content, and reused if it exists. PYTHON selects the Python (python3.11).
+# Needs the requirements of the wheel.
 set -euo pipefail
 
 [[ $# -ge 2 ]] || { sed -n 's,^# usage,usage,p' "$0" >&2; exit 2; }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes a Python wheel of MLX over a build of this repository, in seconds, and prints its path: the bindings come from
-# PyPI (they are those of the pinned version), the library under them is linked from the prefix.
+# Makes a Python wheel of MLX from a build of this repository, in seconds, and prints its path. The bindings come from
+# PyPI (those of the pinned version); the library under them is linked from the prefix.
 # usage: ci/python-wheel.sh PREFIX PARENT [LINKER-ARGUMENT…], e.g. pip install "$(ci/python-wheel.sh PREFIX PARENT)"
 #
-# The wheel is in a folder below PARENT, which content names: what is there is used again. Its version, 0.32.4+overlay.TREE
-# for example, is later than PyPI's 0.32.4, so that pip keeps it where a package asks for that or later. PYTHON names the
-# Python that it is for (python3). Needs llvm-objcopy 19 (OBJCOPY names another), and PyPI.
+# The wheel is in a folder below PARENT, named by its content, and reused if it exists. Its version, for example
+# 0.32.4+overlay.TREE, is later than PyPI's 0.32.4, so pip keeps it if a package requires that or later. PYTHON selects
+# the Python that it is for (python3). Needs llvm-objcopy 19 (OBJCOPY selects another), and PyPI.
 set -euo pipefail
 
 fail() { printf 'error: %s\n' "$1" >&2; exit 1; }
@@ -15,7 +15,7 @@ prefix=$1 parent=$2
 shift 2
 python=${PYTHON:-python3} objcopy=${OBJCOPY:-llvm-objcopy-19}
 made_by="make one with: cargo xtask build --cpu"
-[[ -f $prefix/mlx-overlay.toml ]] || fail "$prefix has no mlx-overlay.toml, so it is no prefix of a build; $made_by"
+[[ -f $prefix/mlx-overlay.toml ]] || fail "$prefix has no mlx-overlay.toml, so it is not a prefix of a build; $made_by"
 "$python" -c 'import ensurepip, sys; assert sys.version_info >= (3, 11)' 2>/dev/null ||
     fail "$python is not Python 3.11 or later with venv (apt-get install python3-venv); name another in PYTHON"
 command -v "$objcopy" >/dev/null ||
@@ -26,7 +26,7 @@ value = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]
 print(*value if isinstance(value, list) else [value])
 PY
 [[ $(stamp backend) == sim || $(stamp backend) == cpu ]] ||
-    fail "$prefix is a $(stamp backend) build, and a sim or cpu one is needed; $made_by"
+    fail "$prefix is a $(stamp backend) build, but a sim or cpu build is needed; $made_by"
 [[ $(stamp cpu) == True ]] || fail "$prefix has no CPU back-end, which MLX's Python needs; $made_by"
 
 inputs=("$0" "$prefix"/mlx-overlay.toml "$prefix"/{bin,lib}/*)
@@ -49,11 +49,11 @@ fi
 "${pip[@]}" --disable-pip-version-check download --quiet --no-deps --only-binary :all: --dest "$work" \
     "mlx==$version" >"$work/log" 2>&1 ||
     fail "pip fetched no mlx==$version for $tag: $(grep -i '^error' "$work/log" | tail -n 1)
-PyPI has to be reachable once, or PIP_FIND_LINKS to name a folder with that wheel"
+PyPI must be reachable once, or PIP_FIND_LINKS must name a folder with that wheel"
 
-# The bindings load libmlx.so. It is linked from the very objects of the static library; those hide their symbols, so
-# what the bindings may ask for is made visible first. "protected": the objects were compiled to reach one another
-# directly, and still do.
+# The bindings load libmlx.so. It is linked from the objects of the static library. Those hide their symbols, so the
+# ones that the bindings may need are made visible first. "protected", because the objects were compiled to refer to
+# each other directly, and still do.
 nm --defined-only --extern-only "$prefix/lib/libmlx.a" 2>/dev/null |
     awk 'NF == 3 && $3 ~ /mlx/ { print $3 }' | sort -u >"$work/symbols"
 "$objcopy" --set-symbols-visibility="$work/symbols=protected" "$prefix/lib/libmlx.a" "$work/visible.a"
@@ -102,14 +102,14 @@ with zipfile.ZipFile(theirs) as source, zipfile.ZipFile(
         if path == f"{info}/METADATA":
             head, _, body = data.decode().partition("\n\n")
             head = re.sub(r"(?m)^Version: .*$", f"Version: {version}", head)
-            # Packages that bring another library into the same place, as the extra `cpu` does.
+            # Packages that install another library at the same place, like the extra `cpu`.
             head = re.sub(r"(?m)^Requires-Dist: mlx-.*\n", "", head)
             data = f"{head}\n\n{body}".encode()
         elif path == f"{info}/WHEEL":
             data = re.sub(r"(?m)^Tag: .*$", f"Tag: {tag}", data.decode()).encode()
         put(path.replace(info, f"mlx-{version}.dist-info", 1), data, entry.external_attr >> 16 & 0o777 or 0o644)
     put_file("mlx/lib/libmlx.so", f"{work}/libmlx.so")
-    # Which build it is; and the kernels, and what compiles them, so that the wheel needs no prefix.
+    # Records the build, and includes the kernels and their compiler, so that the wheel needs no prefix.
     put_file("mlx/lib/mlx-overlay.toml", f"{prefix}/mlx-overlay.toml")
     for file in [stamp.get("metallib"), "bin/metal-simc"]:
         if file and os.path.isfile(f"{prefix}/{file}"):

@@ -1,5 +1,5 @@
 // Writes a line for each output of each primitive that row policies cover and
-// MLX evaluates on the GPU: what it is, and a hash of its bytes.
+// MLX evaluates on the GPU: its description and a hash of its bytes.
 // ci/outputs-without-policy.sh links it between MLX's evaluation and its Metal
 // back-end (--wrap), so that it sees what upstream's tests evaluate without a
 // change to either.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of the bridge and of the safe crate under AddressSanitizer and
-# UndefinedBehaviorSanitizer. A finding ends the test. Needs clang.
+# Runs the tests of the bridge and of the safe crate under AddressSanitizer and UndefinedBehaviorSanitizer. A finding
+# ends the test. Needs clang.
 #
-# The bridge's C++ is instrumented. MLX is, too, where MLX_OVERLAY_PREFIX names an instrumented
-# build of it; else it is seen through the sanitizers' allocator and interceptors alone.
+# The bridge's C++ is instrumented. MLX is too if MLX_OVERLAY_PREFIX is an instrumented build; otherwise only the
+# sanitizers' allocator and interceptors cover it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,16 +11,16 @@ target=$(rustc -vV | sed -n 's/^host: //p')
 cargo_target=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")
 
 export CC=clang CXX=clang++
-# MLX's headers use what libstdc++ calls deprecated, in templates that clang counts as the tests' own.
+# MLX's headers use things that libstdc++ deprecates, in templates that clang attributes to the tests.
 CXXFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g'
 export CXXFLAGS="$CXXFLAGS -Wno-error=deprecated-declarations"
-# clang++ links: rustc passes -nodefaultlibs, with which gcc would leave its run times out.
+# clang++ links: rustc passes -nodefaultlibs, with which gcc would omit its run-time libraries.
 export "${cargo_target}_LINKER=clang++"
 export "${cargo_target}_RUSTFLAGS=-Clink-arg=-fsanitize=address,undefined"
-# No leaks: MLX leaks its scheduler and encoders on purpose.
+# No leak checks: MLX leaks its scheduler and encoders on purpose.
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
-# Naming the target keeps the flags from build scripts; a folder of its own keeps the builds apart.
+# Naming the target keeps the flags from build scripts; a separate folder keeps the builds apart.
 export CARGO_TARGET_DIR=target/sanitize
 tests=(cargo test --target "$target" --no-fail-fast)
 

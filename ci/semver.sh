@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Compares the interfaces of the published crates with the last release's, or before there is one with another commit's.
+# Compares the interfaces of the published crates with the last release, or before there is one with another commit.
 # usage: ci/semver.sh [COMMIT]   (HEAD^)
 #
-# A break needs another version. Before the first release it needs a new line in CHANGELOG.md that begins with
-# `- **Breaking` and names the crate in backquotes.
-# Needs cargo-semver-checks; MLX need not be built.
+# A breaking change needs a new version. Before the first release it needs a new line in CHANGELOG.md that starts with
+# `- **Breaking` and has the crate's name in backquotes. Needs cargo-semver-checks; MLX need not be built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,7 +17,7 @@ git rev-parse --quiet --verify "$base^{commit}" >/dev/null || {
 
 packages=()
 for package in $(ci/packages.sh list); do
-    # A crate that is new has nothing to break.
+    # A new crate has nothing to break.
     if git cat-file -e "$base:crates/$package/Cargo.toml" 2>/dev/null; then packages+=("$package"); fi
 done
 [[ ${#packages[@]} -gt 0 ]] || { echo "$base has none of the published crates"; exit; }
@@ -29,10 +28,10 @@ status=0
 for package in "${packages[@]}"; do
     if DOCS_RS=1 cargo semver-checks --baseline-rev "$base" --package "$package"; then continue; fi
     if [[ $named == *"\`$package\`"* ]]; then
-        echo "$package is not released yet, and CHANGELOG.md names what breaks"
+        echo "$package is not released yet, and CHANGELOG.md lists the breaking change"
         continue
     fi
-    echo "error: what $package offers has changed: give it another version, or before the first release a line in CHANGELOG.md that begins with \"- **Breaking\" and has \`$package\`" >&2
+    echo "error: the interface of $package has a breaking change: give it a new version, or before the first release add a line to CHANGELOG.md that begins with \"- **Breaking\" and has \`$package\`" >&2
     status=1
 done
 exit $status

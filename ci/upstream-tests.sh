@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs upstream's own Python tests, of the pinned tree, on a simulated device.
+# Runs upstream's own Python tests from the pinned tree on a simulated device.
 # usage: ci/upstream-tests.sh ARCH [FILE[:PATTERN]]…, e.g. applegpu_g13s test_quantized.py:test_qmm
 #        ci/upstream-tests.sh table
 #
-# MLX is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX, under the Python
-# bindings from PyPI (ci/python-env.sh says what that needs). First the tests run on a device whose kernels do
-# nothing, which tells what to compile; that is done on all cores (NO_WARM=1 leaves it out). Results go to
-# docs/reports/upstream-tests/ARCH.tsv; what passed there on the same tree is not run again, so an interrupted sweep goes on. A
-# test may take SECONDS_A_TEST (3600). `table`, and the end of a run, write docs/reports/upstream-tests/README.md.
+# MLX is this repository's sim build with the CPU back-end, or the one in MLX_OVERLAY_PREFIX, with the Python bindings
+# from PyPI (see ci/python-env.sh for the requirements). First the tests run on a device whose kernels do nothing, to
+# find out which kernels to compile; these are compiled on all cores (NO_WARM=1 skips this). Results go to
+# docs/reports/upstream-tests/ARCH.tsv; tests that passed there with the same tree are not run again, so an interrupted
+# run can continue. A test may take SECONDS_A_TEST (3600). `table`, and the end of a run, write
+# docs/reports/upstream-tests/README.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,7 +22,7 @@ fi
 arch=$1
 shift
 [[ $# -ge 1 ]] || set -- test_quantized.py
-# The tests are those of the pinned tree, which the overlay leaves alone.
+# The tests are those of the pinned tree, which the overlay does not change.
 tests=("${@/#/vendor/mlx/python/tests/}")
 
 prefix=${MLX_OVERLAY_PREFIX:+$(readlink -f "$MLX_OVERLAY_PREFIX")}
@@ -34,13 +35,13 @@ tree=$(sed -n 's/^final_tree = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml")
 
 export MTL_SIM_ARCH=$arch MTL_SIM_OS=${MTL_SIM_OS:-26.0}
 
-# Compiles what the tests will ask for. One process at a time would ask for one kernel after another.
+# Compiles the kernels that the tests will need. A single process would request them one after another.
 warm() {
     local folder=$env/$arch library list
     rm -rf "$folder"
     mkdir "$folder"
     "${CC:-cc}" -shared -fPIC -Wall -Werror -I crates/metal-sim/abi ci/upstream_kernel.c -o "$folder/kernel.so"
-    # Answers as metal-simc does, and keeps the name. Libraries of source text are made in earnest.
+    # Replies like metal-simc, and records the name. Libraries from source text are really compiled.
     cat >"$folder/list" <<SH
 #!/bin/sh
 [ "\$1" = kernel ] || exec "$prefix/bin/metal-simc" "\$@"

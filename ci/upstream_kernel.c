@@ -1,5 +1,5 @@
-// A kernel of any name that does nothing: ci/upstream-tests.sh asks with it
-// which kernels a test wants, without compiling them.
+// A kernel of any name that does nothing: ci/upstream-tests.sh uses it to find
+// out which kernels a test needs, without compiling them.
 #include "kernel_abi.h"
 
 static uint32_t no_threadgroup_memory(void) {

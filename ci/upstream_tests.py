@@ -25,7 +25,7 @@ from pathlib import Path
 
 COLUMNS = ("tree", "file", "tests in file", "test", "outcome", "seconds", "subtests failed", "reason")
 MARKER = "<!-- What follows is written by ci/upstream-tests.sh. -->\n"
-# Every test starts from this seed, so that a result does not depend on the tests before it.
+# Every test starts from this seed, so that a result does not depend on earlier tests.
 SEED = 0
 DONE = ("pass", "skip")
 
@@ -64,7 +64,7 @@ class Recorder(unittest.TestResult):
         self.outcome, self.reason, self.subtests = "pass", "", 0
         self.mx.random.seed(SEED)
         self.started = time.monotonic()
-        # What stands here if the process does not outlive the test.
+        # The entry if the process does not survive the test.
         self.record(test, "ended", "the process ended")
 
     def stopTest(self, test):
@@ -102,7 +102,7 @@ class Recorder(unittest.TestResult):
 
     def note(self, outcome, err, where=""):
         self.outcome = outcome
-        # The first reason names the cause; later ones mostly follow from it.
+        # The first reason names the cause; later ones usually follow from it.
         if not self.reason:
             line = traceback.extract_tb(err[2])[-1].lineno
             self.reason = one_line(f"{where}line {line}: {err[0].__name__}: {err[1]}")
@@ -138,7 +138,7 @@ def load(spec):
 def run_here(results, tree, seconds, specs):
     import mlx.core as mx
 
-    # Whatever a run has begun is not begun again, so that a test that ends the process is met once.
+    # A test that a run has started is not started again, so that a test that ends the process is met only once.
     known = {name_of(row) for row in read(results) if row["tree"] == tree}
     for spec in specs:
         tests, meant = load(spec)
@@ -192,7 +192,7 @@ def names_here(first, specs):
     for test in tests[first:]:
         print(test.id(), flush=True)
         faulthandler.dump_traceback_later(600, exit=True)
-        # Without results a test may end early; what it asked for until then counts.
+        # Without results a test may end early; the kernels that it needed until then count.
         with suppress(Exception):
             test.run(unittest.TestResult())
     faulthandler.cancel_dump_traceback_later()
@@ -220,7 +220,7 @@ def table(document, files):
     out.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     reasons, slow = [], []
     for name in files:
-        # A test that a run was ended in has no result.
+        # A test during which a run was ended has no result.
         rows = [row for row in read(name) if row["outcome"] != "ended"]
         device = Path(name).stem.removeprefix("applegpu_")
         for file, tree in dict.fromkeys((row["file"], row["tree"]) for row in rows):

@@ -16,7 +16,7 @@
 namespace qmv {
 
 // M rows of x meet the weights in tiles of at most `tile` rows; 0 stands for
-// MLX's one-row kernel, 1 for its form for N that is no multiple of 8, and -1
+// MLX's one-row kernel, 1 for its form for N that is not a multiple of 8, and -1
 // for the one with half as many rows of the result a simdgroup, which MLX takes
 // on some GPUs.
 constexpr int one_row_narrow = -1;

@@ -1,4 +1,4 @@
-// gemv, gemv_t and their twins for several rows, for a compiler that reports
+// gemv, gemv_t and their versions for several rows, for a compiler that reports
 // registers. Built by gemv-rows.sh, which takes the kernels from vendor/mlx and
 // patches/files.
 

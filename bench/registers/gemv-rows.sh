@@ -1,6 +1,7 @@
 #!/bin/sh
-# Registers, spills and code size of gemv, gemv_t and their twins for several rows, as LLVM compiles them for a GPU with
-# 32 lanes (gfx1030, 128 registers a lane at the default occupancy). Needs clang with the AMDGPU target and vendor/mlx.
+# Registers, spills and code size of gemv, gemv_t and their versions for several rows, as compiled by LLVM for a GPU
+# with 32 lanes (gfx1030, 128 registers per lane at the default occupancy). Needs clang with the AMDGPU target and
+# vendor/mlx.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..

@@ -1,8 +1,8 @@
-// The streamed kernels that the plan can choose for single products, one a
+// The streamed kernels that the plan can choose for single products, one per
 // line: mode with width and type, the rest of its name, type, group size, bits,
-// rows of x, outputs a simdgroup, simdgroups that share x, whether it is the
-// twin for whole blocks of K, and whether a scale of the whole matrix comes
-// with the weights. Affine weights have groups of 64.
+// rows of x, outputs per simdgroup, simdgroups that share x, whether it is the
+// version for whole blocks of K, and whether the weights have a global scale.
+// Affine weights have groups of 64.
 #include <iostream>
 
 #include "../nvidia/common.h"

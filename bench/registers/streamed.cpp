@@ -59,7 +59,7 @@ struct conditional<false, T, U> {
 template <bool condition, class T, class U>
 using conditional_t = typename conditional<condition, T, U>::type;
 
-// For what quantizes, which is parsed and not built.
+// For code that quantizes, which is parsed but not built.
 bool isnan(float);
 bool isfinite(float);
 bool signbit(float);
@@ -84,13 +84,13 @@ static inline float simd_sum(float v) {
   return v;
 }
 
-// Of products in a batch, which are parsed and not built.
+// For batched products, which are parsed but not built.
 template <typename T>
 void adjust_matrix_offsets(...);
 void adjust_matrix_offsets(...);
 
 #if FP
-// fp4.h and fp8.h decode to it by way of a half.
+// fp4.h and fp8.h decode to it through a half.
 struct bfloat16_t {
   uint16_t bits;
   explicit bfloat16_t(half value) : bits(__builtin_bit_cast(uint16_t, value)) {}
@@ -99,7 +99,7 @@ struct bfloat16_t {
 
 #include "helpers.h"
 
-// Metal constructs a vector as a function is called.
+// Metal constructs a vector like a function call.
 #define float4(a, b, c, d) \
   (float4) {               \
     a, b, c, d             \
@@ -107,8 +107,8 @@ struct bfloat16_t {
 #include "streamed.h"
 #undef float4
 
-// The number of a simdgroup is the same in all its lanes; Metal's compiler is
-// told so, this one by readfirstlane.
+// A simdgroup's number is the same in all its lanes. Metal's compiler knows
+// that; this one learns it from readfirstlane.
 #define POSITION                                                             \
   (uint3{                                                                    \
       __builtin_amdgcn_workgroup_id_x(),                                     \

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Registers, spills and code size of every streamed kernel that the plan can choose for a single product, as LLVM
-# compiles them for a GPU with 32 lanes (gfx1030, 128 registers a lane at the default occupancy). Fails if one spills.
-# Needs clang with the AMDGPU target and vendor/mlx.
+# Registers, spills and code size of every streamed kernel that the plan can choose for a single product, as compiled by
+# LLVM for a GPU with 32 lanes (gfx1030, 128 registers per lane at the default occupancy). Fails if one spills. Needs
+# clang with the AMDGPU target and vendor/mlx.
 #
-#   streamed.sh [file]   the kernels that the file lists, as shapes.cpp lists the plan's
+#   streamed.sh [file]   the kernels listed in the file, in the format of shapes.cpp
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
@@ -23,7 +23,7 @@ else
   "$work/list" >"$work/shapes"
 fi
 
-# What the kernels use of upstream's headers, and the kernels; `shared` is a variable of the threadgroup.
+# The parts of upstream's headers that the kernels use, and the kernels; `shared` is a threadgroup variable.
 mkdir -p "$work/affine" "$work/fp" "$work/$kernels"
 sed -n '/^template <int bits, int wsize = 8>/,/^template <typename T, typename U, int values_per_thread, int bits>/p' \
   "$upstream/quantized.h" | sed '$d' >"$work/affine/helpers.h"

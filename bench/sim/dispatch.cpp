@@ -1,6 +1,6 @@
-// What a quantized product costs the host: a chain of many tiny ones, on the
-// simulated device with kernels that do nothing. Prints nanoseconds of the
-// evaluating thread's processor time for each product, one line a run.
+// Measures what a quantized product costs the host: a chain of many tiny ones
+// on the simulated device, with kernels that do nothing. Prints the evaluating
+// thread's CPU time in nanoseconds per product, one line per run.
 //
 // usage: bench-dispatch PRODUCTS RUNS
 #include <time.h>

@@ -1,7 +1,7 @@
-// Times one quantized product on the simulated device: M rows of float times
-// an N x K matrix in groups of 64. Prints the kernel's name, then one line for
-// each evaluation: milliseconds that passed, and milliseconds of processor
-// time, of the kernel compiler as well. The first one loads the kernel.
+// Times one quantized product on the simulated device: M rows of float times an
+// N x K matrix in groups of 64. Prints the kernel's name, then one line per
+// evaluation: elapsed milliseconds, and milliseconds of CPU time including the
+// kernel compiler's. The first evaluation loads the kernel.
 //
 // usage: bench-sim M N K BITS EVALUATIONS
 #include <sys/resource.h>

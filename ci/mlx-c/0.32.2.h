@@ -1,5 +1,5 @@
-// What mlx-c for MLX 0.32.2 calls and MLX 0.32.4 has with other arguments.
-// project.cmake includes it in front of that mlx-c's ops.cpp.
+// Functions that mlx-c for MLX 0.32.2 calls and that have other arguments in
+// MLX 0.32.4. project.cmake includes this before that mlx-c's ops.cpp.
 #pragma once
 
 #include <mlx/ops.h>

@@ -1,5 +1,5 @@
-// mlx-c uses std::format for messages, with no format but "{}", and does not
-// include it. GCC has it from 13 on. Not __cpp_lib_format: libc++ has
+// mlx-c uses std::format for messages, only with the format "{}", and does not
+// include it. GCC has it from version 13 on. Not __cpp_lib_format: libc++ has
 // std::format without that macro.
 #pragma once
 

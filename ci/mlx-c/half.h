@@ -1,5 +1,5 @@
-// mlx-c declares its half-precision functions on ARM alone, and mlx-rs calls
-// them everywhere. Elsewhere they get types of the same size.
+// mlx-c declares its half-precision functions only on ARM, but mlx-rs calls
+// them everywhere. On other systems they get types of the same size.
 #pragma once
 
 #ifndef __aarch64__

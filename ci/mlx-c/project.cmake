@@ -1,11 +1,11 @@
-# What mlx-c needs besides to be built on the pinned MLX with GCC 12 or later: -DCMAKE_PROJECT_INCLUDE=<this file>.
+# Additional settings to build mlx-c with the pinned MLX and GCC 12 or later: -DCMAKE_PROJECT_INCLUDE=<this file>.
 include_guard(GLOBAL)
 
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include \"${CMAKE_CURRENT_LIST_DIR}/format.h\">")
 set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/mlx/c/array.cpp
                             PROPERTIES COMPILE_OPTIONS "-include;${CMAKE_CURRENT_LIST_DIR}/half.h")
 
-# An mlx-c for another MLX calls some functions as they were there.
+# An mlx-c for another MLX calls some functions with that version's arguments.
 file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/CMakeLists.txt tag REGEX "GIT_TAG v[0-9.]+")
 string(REGEX REPLACE ".*GIT_TAG v([0-9.]+).*" "${CMAKE_CURRENT_LIST_DIR}/\\1.h" header "${tag}")
 if(EXISTS "${header}")

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 fn main() {
-    // The simulator's engine is made for Linux; elsewhere the crate builds, and says so when it is run.
+    // The simulator's engine works only on Linux; elsewhere the crate builds, and reports this when it runs.
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
         return;
     }

@@ -1,12 +1,12 @@
-//! Compiles this crate's C++ against the headers of MLX and of the bridge. Linking needs nothing more: the libraries
-//! come with `mlx-overlay-sys`.
+//! Compiles this crate's C++ against the headers of MLX and of the bridge. The libraries are linked through
+//! `mlx-overlay-sys`.
 
 use std::env;
 
 fn main() {
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-env-changed=DOCS_RS");
-    // Type checks and documentation need no MLX.
+    // Type checks and documentation do not need MLX.
     if env::var_os("DOCS_RS").is_some() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Compiles the files that decide: the very ones that MLX is built with.
+//! Compiles the files that decide: the same files that MLX is built with.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const HEADERS: [&str; 6] = [
     "mlx/backend/metal/attention_plan.h",
     "mlx/backend/metal/dense_plan.h",
     "mlx/backend/metal/qmv_plan.h",
-    // Only whether they are there counts.
+    // Only whether they exist matters.
     "mlx/backend/metal/kernels/qmv_streamed.h",
     "mlx/backend/metal/kernels/fp_qmv_streamed.h",
 ];
@@ -30,12 +30,12 @@ fn main() {
         .include(SOURCE)
         .files(COMPILED.map(|file| Path::new(SOURCE).join(file)))
         .warnings_into_errors(true)
-        // GCC 12 and 13 see an overlap in std::string's operator+ (their bug 105651).
+        // GCC 12 and 13 report a false overlap in std::string's operator+ (their bug 105651).
         .flag_if_supported("-Wno-restrict")
         .cargo_warnings(false)
         .try_compile("row_policy");
     if let Err(error) = compiled {
-        // `cargo xtask` must build before it can install a C++ compiler: without one it lacks the plan only.
+        // `cargo xtask` must build before it can install a C++ compiler; without one, only the plan is missing.
         println!("cargo::rustc-cfg=without_plan");
         println!(
             "cargo::warning=without a C++ compiler `cargo xtask plan` is not available: {error}"

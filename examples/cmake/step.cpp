@@ -1,4 +1,4 @@
-// Quantizes a matrix to 4 bits, and says how far it is from where it was.
+// Quantizes a matrix to 4 bits, and prints the difference from the original.
 
 #include <cstdio>
 #include <exception>

@@ -31,7 +31,7 @@ for name, array in file.items():
     else:
         ours = f"{REST[part]}.{kind}"
     if part in ("attn_q", "attn_k"):
-        # llama.cpp interleaves the halves of a head, and MLX's reader leaves that to the model.
+        # llama.cpp interleaves the halves of a head; MLX's reader leaves the conversion to the model.
         rows = np.arange(array.shape[0]).reshape(-1, HEAD // 2, 2).swapaxes(1, 2).reshape(-1)
         array = array[mx.array(rows)]
     found = folder[ours]

@@ -1,6 +1,6 @@
-"""A block of tokens against the same tokens one by one, for one model."""
+"""Compares a block of tokens with the same tokens one by one, for one model."""
 
-# `record` comes before what imports mlx.nn.
+# `record` must be imported before anything that imports mlx.nn.
 
 import copy
 import itertools
@@ -22,7 +22,7 @@ from tiny_models import mlx_lm_version
 
 @dataclass(frozen=True)
 class Setting:
-    """A model, a type, a kind of weights and a prefix: what one reference serves."""
+    """A model, a type, a kind of weights and a prefix: all cases with the same reference."""
 
     model: str
     dtype: str
@@ -51,7 +51,7 @@ class Result:
 
 
 def bits(logits):
-    """The logits of a batch of one, as unsigned integers: a row a token."""
+    """The logits of a batch of one, as unsigned integers, one row per token."""
     return np.array(logits[0].view(mx.uint32 if logits.dtype == mx.float32 else mx.uint16))
 
 
@@ -69,20 +69,20 @@ def one_by_one(model, tokens, caches):
 
 
 def as_block(model, tokens, caches, block):
-    """The rows of a block, and that of the token after it as a step of its own."""
+    """The rows of a block, and that of the token after it in a separate step."""
     caches = copy.deepcopy(caches)
     rows = forward(model, tokens[:block], caches)
     return rows, forward(model, tokens[block : block + 1], caches)
 
 
 def alone(policy):
-    """The policy of the single tokens that a policy's blocks are compared with: `wide` has bits of its own."""
+    """The policy of the single tokens with which a policy's blocks are compared: `wide` has its own bits."""
     return policy if parse(policy).kind == WIDE else "default"
 
 
 def compare(setting, model, caches, blocks, policies, tokens, named=lambda policy: True, operations=None):
-    """A result for each block and policy. What computes a row otherwise is looked for if the policy is `named`, at the
-    first block that differs. With `operations`, only those follow the policy in a block."""
+    """A result for each block and policy. If the policy is `named`, the operation that computes a row differently is
+    searched for, at the first block that differs. With `operations`, only those follow the policy in a block."""
     references, searched = {}, set()
     for policy in policies:
         if alone(policy) not in references:
@@ -112,7 +112,7 @@ def compare(setting, model, caches, blocks, policies, tokens, named=lambda polic
 
 
 def search(model, caches, tokens, block, runs, reference, together):
-    """What computes a row of a block otherwise than alone, in words."""
+    """Describes what computes a row differently in a block than alone."""
     found, logits = first_difference(model, tokens, lambda: copy.deepcopy(caches), block, *runs)
     changed = any(
         (np.concatenate([bits(part) for part in recorded]) != np.stack(computed)).any()
@@ -144,7 +144,7 @@ def device():
 
 
 class Results:
-    """A file with a line of JSON for each comparison. What it held before goes when the first one is written."""
+    """A file with one line of JSON per comparison. Its old content is removed when the first line is written."""
 
     def __init__(self, path):
         self.path, self.written = path, False
@@ -168,7 +168,7 @@ class Results:
 
 
 def exit_with(main):
-    """Runs a program to its end; where its output goes may end before."""
+    """Runs a program to its end; its output may be closed earlier."""
     try:
         code = main()
         sys.stdout.flush()
@@ -176,6 +176,6 @@ def exit_with(main):
     except RuntimeError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        # Who reads has seen enough, or the disk is full. Python would fail again when it flushes.
+        # The reader has closed the pipe, or the disk is full. Python would fail again on flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141 if isinstance(error, BrokenPipeError) else f"error: {error}")

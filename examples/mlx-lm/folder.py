@@ -1,4 +1,4 @@
-"""A model folder as mlx-lm's own loader reads it, a prompt for it, and caches of any length."""
+"""A model folder as read by mlx-lm's own loader, a prompt for it, and caches of any length."""
 
 import importlib.util
 import sys
@@ -15,7 +15,7 @@ EXPECTED = "expected a model folder as mlx_lm.convert writes it, with config.jso
 
 
 def load(path):
-    """The model and its config; ends with a message if there is none."""
+    """The model and its config; exits with a message if there is none."""
     if not path.is_dir():
         hint = ""
         if not path.is_absolute() and len(path.parts) == 2 and not path.parent.exists():
@@ -25,7 +25,7 @@ def load(path):
         sys.exit(f"error: {path} has no config.json: {EXPECTED}")
     if not list(path.glob("model*.safetensors")):
         sys.exit(f"error: {path} has no model*.safetensors: {EXPECTED}; mlx_lm.convert makes one of other formats")
-    # The loader imports them and needs neither here: folders are local, and `tokens_of` reads the tokenizer.
+    # The loader imports these but they are not needed: folders are local, and `tokens_of` reads the tokenizer.
     mlx_lm("models.base")
     for name, attributes in (
         ("mlx_lm.tokenizer_utils", {"TokenizerWrapper": None, "load": None}),
@@ -41,7 +41,7 @@ def load(path):
 
 
 def context(config):
-    """The most positions of the model, or None if config.json does not say."""
+    """The most positions of the model, or None if config.json does not state them."""
     for part in (config, config.get("text_config") or {}):
         for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length"):
             if isinstance(part.get(name), int):
@@ -50,12 +50,12 @@ def context(config):
 
 
 def vocabulary(model):
-    """The number of tokens: the width of the logits, as config.json may leave it to mlx-lm. Nothing is computed."""
+    """The number of tokens: the width of the logits, because config.json may leave it to mlx-lm. Computes nothing."""
     return model(mx.array([[0]]), cache=new_caches(model)).shape[-1]
 
 
 def tokens_of(path, text):
-    """The tokens of a text; ends with a message if they cannot be had."""
+    """The tokens of a text; exits with a message if they cannot be determined."""
     file = path / "tokenizer.json"
     if not file.is_file():
         sys.exit(
@@ -73,7 +73,7 @@ def has_tokenizer(path):
 
 
 def after_prompt(model, tokens):
-    """The caches after a prompt, computed in chunks as mlx-lm does."""
+    """The caches after a prompt, computed in chunks as in mlx-lm."""
     caches = new_caches(model)
     for start in range(0, len(tokens), CHUNK):
         mx.eval(model(mx.array(tokens[start : start + CHUNK])[None], cache=caches))
@@ -82,7 +82,7 @@ def after_prompt(model, tokens):
 
 
 def can_fill(caches):
-    """Whether `of_length` knows what these caches hold."""
+    """Whether `of_length` supports these caches."""
     return all(
         isinstance(cache.keys, mx.array) and isinstance(cache.values, mx.array) and cache.offset > 0
         for cache in parts(caches)
@@ -91,13 +91,13 @@ def can_fill(caches):
 
 
 def grown(before, after):
-    """How many caches of keys and values a model has added to."""
+    """The number of key-value caches that a model has added to."""
     pairs = zip(parts(before), parts(after))
     return sum(hasattr(old, "update_and_fetch") and old.offset != new.offset for old, new in pairs)
 
 
 def parts(caches):
-    """Caches, with those inside of a list of caches in its place."""
+    """Caches, with lists of caches flattened."""
     for cache in caches:
         inner = getattr(cache, "caches", None)
         yield from parts(inner) if inner else [cache]
@@ -110,8 +110,8 @@ def window(caches):
 
 
 def of_length(model, caches, length):
-    """Caches as if the prompt had `length` tokens: keys and values are the first of the prompt, over and over if it is
-    shorter. Recurrent states stay those of the prompt."""
+    """Caches as if the prompt had `length` tokens: keys and values are those of the prompt, repeated if it is shorter.
+    Recurrent states stay those of the prompt."""
     fresh = new_caches(model)
     for old, new in zip(parts(caches), parts(fresh)):
         if hasattr(old, "update_and_fetch"):

@@ -26,8 +26,8 @@ from tiny_models import MODELS, VOCABULARY, WINDOW, build, caches_after
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
 WEIGHTS = ["dense", "q4", "q6", "q8"]
 POLICIES = ["default", "narrow", "exact"]
-# 1,022 tokens: a block across 1,024 keys, from where GPUs of sizes d and s make two passes. lengths.py asks the device
-# for all such lengths, and model.py compares at each.
+# 1,022 tokens: a block across 1,024 keys, where GPUs of sizes d and s start to use two passes. lengths.py asks the
+# device for all such lengths, and model.py compares at each.
 PREFIXES = [8, 100, 1022]
 BLOCKS = [2, 5, 16]
 
@@ -35,10 +35,10 @@ BLOCKS = [2, 5, 16]
 def core():
     """float32, which shows what bfloat16 rounds away, and a case for each thing that breaks a row."""
     for name in MODELS:
-        # Dense products. gemma4-12b stands for gemma4-31b, which takes three times as long.
+        # Dense products. gemma4-12b replaces gemma4-31b, which takes three times as long.
         if name != "gemma4-31b":
             yield Setting(name, "float32", "dense", 8), [2]
-        # Quantized products; attention that is not fused: of head dim 512, and of 7 or more query heads a key head.
+        # Quantized products; unfused attention: with head dim 512, and with 7 or more query heads per key head.
         yield Setting(name, "float32", "q4", 8), [5]
     # Attention across 1,024 keys, a model for each head dim.
     for name in ("qwen2.5-0.5b", "qwen3-30b-a3b", "qwen3.6-27b"):
@@ -54,7 +54,7 @@ def everything():
 
 
 def run(cases, policies, seed, emit):
-    """Runs cases that share a model next to each other, so that it is built once."""
+    """Runs cases that share a model one after another, so that it is built once."""
     results, built, model = [], None, None
     for setting, blocks in cases:
         wanted = (setting.model, setting.dtype, setting.weights)
@@ -72,7 +72,7 @@ def run(cases, policies, seed, emit):
 
 
 def table(results, policies):
-    """A row for each case, a column for each policy."""
+    """One row per case, one column per policy."""
     lines = [
         "| model | type | weights | prefix | block | " + " | ".join(policies) + " |",
         "|---|---|---|--:|--:|" + "---|" * len(policies),
@@ -88,7 +88,7 @@ def table(results, policies):
 
 
 def verdict(results, policies):
-    """What is wrong with the results: a line each."""
+    """What is wrong with the results, one line each."""
     wrong = []
     for result in results:
         if result.policy != "default" and not result.equal:
@@ -102,7 +102,7 @@ def verdict(results, policies):
 
 
 def limits(policies, seed, emit):
-    """What no policy can keep, because the program above MLX hands it other operands. Returns what did not show."""
+    """What no policy can keep, because the program above MLX passes it other operands. Returns what did not show."""
     unseen = []
     for limit in LIMITS:
         results = list(limit.run(policies, seed))
@@ -121,7 +121,7 @@ def number(text):
 
 
 def listed(kind, known=None):
-    """An argument that is a list with commas; unknown values are named together with the known ones."""
+    """A comma-separated list as an argument; unknown values are listed together with the known ones."""
 
     def read(text):
         values = []
@@ -166,7 +166,7 @@ def arguments():
 
 
 def chosen(args):
-    """The cases of the core or of everything; a dimension that is given replaces the set's own."""
+    """The cases of the core or all cases; a dimension that is given replaces the set's own."""
     if not (args.model or args.dtype or args.weights or args.prefix or args.block):
         return everything() if args.full else core()
     settings = itertools.product(

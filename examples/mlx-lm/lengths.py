@@ -34,7 +34,7 @@ class Shape:
 
 @contextmanager
 def attention_seen():
-    """Counts the calls of MLX's fused attention inside, by shape."""
+    """Counts the calls of MLX's fused attention inside the block, by shape."""
     function, seen = mx.fast.scaled_dot_product_attention, Counter()
 
     def watched(q, k, v, **options):
@@ -50,7 +50,7 @@ def attention_seen():
 
 
 def kernels_at(shape, keys):
-    """The kernels of one row over so many keys."""
+    """The kernels of one row over this many keys."""
     q = mx.zeros((1, shape.heads, 1, shape.head_dim), shape.dtype)
     k = mx.zeros((1, shape.kv_heads, keys, shape.head_dim), shape.dtype)
     v = mx.zeros((1, shape.kv_heads, keys, shape.value_dim), shape.dtype)
@@ -58,12 +58,12 @@ def kernels_at(shape, keys):
     with row_policy("default"):
         mx.eval(q, k, v)
         names = kernels_of(lambda: mx.fast.scaled_dot_product_attention(q, k, v, scale=1.0, sinks=sinks))
-    # The tile of a matrix kernel changes with every few keys. Only heads that MLX folds into rows take one.
+    # The tile of a matrix kernel changes every few keys. Only heads that MLX folds into rows take such a kernel.
     return [re.sub(r"(steel_gemm_[a-z_]*).*", r"\1", name) for name in names]
 
 
 def changes(shape, limit):
-    """The numbers of keys, up to a limit, from which one row is computed by other kernels than with one key less."""
+    """The numbers of keys, up to a limit, at which one row takes other kernels than with one key less."""
     known = {}
 
     def at(keys):
@@ -79,7 +79,7 @@ def changes(shape, limit):
         middle = (low + high) // 2
         return between(low, middle) + between(middle, high)
 
-    # Powers of two, so that a kernel that serves one range of lengths only is not stepped over.
+    # Powers of two, so that a kernel for only one range of lengths is not missed.
     marks = [16]
     while 2 * marks[-1] < limit:
         marks.append(2 * marks[-1])

@@ -39,7 +39,7 @@ WITHOUT = {
 
 @dataclass(frozen=True)
 class Case:
-    """What is simulated. `model` is a name of tiny_models, or the layers of a Gemma 4."""
+    """The simulated model. `model` is a name of tiny_models, or the layers of a Gemma 4."""
 
     name: str
     architecture: str
@@ -174,7 +174,7 @@ Not shown: the real weights, all local layers, the real width, and which commit 
 
 
 def run_case(case):
-    """Runs a case in this process, whose device is the case's."""
+    """Runs a case in this process, which has the case's device."""
     import mlx.core as mx
     import numpy as np
 
@@ -283,7 +283,7 @@ def page(results):
 
 
 def wrong(results):
-    """What contradicts the page: a line each."""
+    """What contradicts the page, one line each."""
     lines = []
     for name, result in results.items():
         for arm in ("narrow", "exact"):

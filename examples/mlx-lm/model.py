@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     sys.exit(f"error: this Python has no MLX ({error}); examples/mlx-lm/README.md says how to make a patched one")
 
-# `compare` comes before what imports mlx.nn: it records operations.
+# `compare` must be imported before anything that imports mlx.nn: it records operations.
 from compare import Results, Setting, cell, compare, device, exit_with  # isort: skip
 
 import numpy as np
@@ -36,7 +36,7 @@ POLICIES = ["default", "exact", "narrow"]
 
 
 def blocks(text):
-    """Numbers and spans: 2,5,8-16."""
+    """Numbers and ranges: 2,5,8-16."""
     rows = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -77,7 +77,7 @@ def arguments(argv):
 
 
 def prompt_of(args, vocabulary):
-    """The tokens of the prompt, and what they are."""
+    """The tokens of the prompt, and their description."""
     if args.tokens:
         tokens, what = args.tokens, "the tokens that were given"
     elif args.prompt is None and args.prompt_file is None and not folder.has_tokenizer(args.folder):
@@ -101,7 +101,7 @@ def prompt_of(args, vocabulary):
 
 
 def continued(model, caches, token, count):
-    """Tokens of the model itself, the likeliest after each other, and the type of the logits."""
+    """Tokens that the model generates greedily, and the type of the logits."""
     tokens = [token]
     while len(tokens) < count:
         logits = model(mx.array([[tokens[-1]]]), cache=caches)
@@ -111,7 +111,7 @@ def continued(model, caches, token, count):
 
 @dataclass
 class LeftOut:
-    """What is not compared."""
+    """Something that is not compared."""
 
     what: str
     why: str
@@ -146,7 +146,7 @@ def starts(prompt, caches, shapes, limit, most):
 
 
 def unfused(calls, updates):
-    """What is left out if a step updates more caches of keys than it calls MLX's fused attention."""
+    """What is left out if a step updates more key caches than it has calls of MLX's fused attention."""
     if calls >= updates:
         return []
     of = f"of {updates} layers, {updates - calls} have" if calls else "this model has"
@@ -162,7 +162,7 @@ def joined(words):
 
 
 def verdict(policies, blocks, limit, compared, left_out):
-    """What may be said of policies under which no row differs."""
+    """The statement about policies under which no row differs."""
     of = compared + len(left_out) if all(part.length for part in left_out) else "an unknown number of"
     text = (
         f"Every bit of the logits is that of single tokens under {joined(policies)} at {compared} of {of} lengths "

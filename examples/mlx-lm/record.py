@@ -1,4 +1,4 @@
-"""Where rows start to differ: the operations of a block beside those of the same tokens one by one.
+"""Where rows start to differ: the operations of a block next to those of the same tokens one by one.
 
 `install` puts a wrapper around the functions of `mlx.core` and `mlx.core.fast`, the methods of its arrays, compiled
 functions and custom kernels. A wrapper does nothing until a pass is recorded. Then it evaluates each operation by
@@ -22,8 +22,8 @@ import numpy as np
 
 from row_policy import recorded_kernels
 
-# What takes arrays and is no operation on them, and what gets a wrapper of its own. Functions without arrays among
-# their arguments are never recorded.
+# Functions that take arrays but are not operations on them, and those that get a separate wrapper. Functions without
+# array arguments are never recorded.
 _LEFT_OUT = {"async_eval", "compile", "eval", "export_function", "export_to_dot", "jvp", "metal_kernel", "vjp"}
 _METHODS = """
     __add__ __iadd__ __radd__ __sub__ __isub__ __rsub__ __mul__ __imul__ __rmul__ __truediv__ __itruediv__ __rtruediv__
@@ -36,13 +36,13 @@ _METHODS = """
 """.split()
 _PROPERTIES = ["T", "mT"]
 _GATHERS = {"mx.gather_mm", "mx.gather_qmm", "mx.gather_qqmm"}
-# What computes by the policy: its results are compared even if its operands are constants.
+# Operations that follow the policy: their results are compared even if their operands are constants.
 _PRODUCTS = _GATHERS | {
     *("array.__matmul__", "array.__imatmul__", "mx.addmm", "mx.einsum", "mx.inner", "mx.matmul", "mx.qqmm"),
     *("mx.quantized_matmul", "mx.tensordot", "mx.fast.gated_delta_update", "mx.fast.scaled_dot_product_attention"),
 }
 
-# What the model itself is called, which has no path.
+# The name of the model itself, which has no path.
 ROOT = "the model"
 
 # The pass that is being recorded.
@@ -121,10 +121,10 @@ def line_up(block, alone, row, rows):
         if b == a:
             part.append(slice(None))
         elif b == rows * a:
-            # Rows, alone or with what belongs to each (picks, heads behind them).
+            # Rows, alone or with what belongs to each (picks, heads after them).
             part.append(slice(row * a, (row + 1) * a))
         elif b - a == rows - 1:
-            # A window that moves with the row, as that of a convolution; for row 0 also what it sees of the keys.
+            # A window that moves with the row, like that of a convolution; for row 0 also the keys that it sees.
             part.append(slice(row, row + a))
         elif b - a == rows - 1 - row:
             # Keys: the row sees all that come before it, and its own.
@@ -139,7 +139,7 @@ def _digest(bits):
 
 
 def _host(array):
-    """The bits of an array on the host. Those of a bfloat16 are in a float16: a float is no position."""
+    """The bits of an array on the host. Those of a bfloat16 are in a float16: a float is not a position."""
     if array.dtype == mx.bfloat16:
         return np.array(_view(array, mx.uint16)).view(np.float16)
     return np.array(array)
@@ -147,7 +147,7 @@ def _host(array):
 
 @dataclass
 class Call:
-    """An operation, a module or a cache, as one step of one token recorded it."""
+    """An operation, a module or a cache, as recorded in one step of one token."""
 
     inputs: dict  # place: (shape, digest)
     outputs: dict
@@ -158,7 +158,7 @@ class Call:
 
 @dataclass
 class Difference:
-    """What computes a row otherwise in a block than alone."""
+    """What computes a row differently in a block than alone."""
 
     name: str
     row: int
@@ -181,8 +181,8 @@ class _Pass:
         self.running = set()
         self.counts = Counter()
         self.paused = False
-        # Parameters and what is made of parameters alone: a name instead of their bits, which would be slow. Not
-        # products, which a policy changes.
+        # Parameters and values made only from parameters: a name instead of their bits, which would be slow. Not products,
+        # which a policy changes.
         self.constants = {}
         for name, module in model.named_modules():
             for place, leaf in _leaves(dict(module)):
@@ -228,7 +228,7 @@ class _Pass:
 
     def _module_call(self, function, name, this, args, kwargs):
         again = (id(this), name)
-        # A method of a base class that the class's own calls is the same call. What is not of the model has no name.
+        # A method of a base class that the class's own method calls is the same call. Objects outside the model have no name.
         if _active is not self or self.paused or again in self.running or id(this) not in self.names:
             return function(this, *args, **kwargs)
         path = self.names[id(this)] + ("" if name == "__call__" else f".{name}")
@@ -272,7 +272,7 @@ class _Pass:
             for place, leaf in places
             if isinstance(leaf, _PLAIN) and not isinstance(leaf, mx.Stream)
         }
-        # A function that is being traced hands out arrays without values: what is inside is no operation of its own.
+        # A function being traced returns arrays without values: what is inside is not a separate operation.
         try:
             _eval(list(given.values()))
         except ValueError:
@@ -312,7 +312,7 @@ class _Pass:
         self.constants.pop(id(array), None)
 
     def value(self, array):
-        """What the pass keeps of an array: its bits, or the name of a constant. The latest are remembered."""
+        """What the pass stores of an array: its bits, or the name of a constant. The latest ones are cached."""
         if id(array) in self.constants:
             return self.constants[id(array)][1]
         if id(array) in self.recent:
@@ -372,7 +372,7 @@ class Block(_Pass):
         if isinstance(value, str) or isinstance(alone, str):
             return isinstance(value, str) and value == alone
         if value.dtype.kind in "iu" and value.ndim < 2 and value.shape == alone[0]:
-            # A position or a number of tokens: what a step has another of than its block.
+            # A position or a number of tokens: these differ between a step and its block.
             return True
         part = line_up(value.shape, alone[0], row, len(self.steps))
         if part is None:
@@ -381,13 +381,13 @@ class Block(_Pass):
         if digest == alone[1]:
             return True
         # A state that is carried from step to step is one operand of a block: that of its first row. Later steps take
-        # what the step before them made.
+        # the output of the step before them.
         first = calls[0].inputs.get(place)
         carried = value.shape == alone[0] and not isinstance(first, str) and first is not None and digest == first[1]
         return row > 0 and carried and alone[1] in self.steps[row - 1].produced
 
     def differs(self, value, calls, place, row, constant):
-        """Whether a row's result is known not to be that of its step. `constant`: it was made of constants alone."""
+        """Whether a row's result is known to differ from that of its step. `constant`: it was made only from constants."""
         alone = calls[row].outputs.get(place)
         if alone is None or isinstance(value, str) or isinstance(alone, str):
             return False
@@ -420,7 +420,7 @@ class Block(_Pass):
         for row, call in enumerate(calls):
             shared = inputs.keys() & call.inputs.keys()
             equal = bool(shared) and all(self.equal_input(inputs[place], calls, place, row) for place in shared)
-            # What has a state has seen the rows before this one.
+            # An operation with a state has seen the rows before this one.
             all_equal = equal and (all_equal or not stateful)
             if any(self.differs(value, calls, place, row, constant) for place, value in outputs.items()):
                 self.note(key, row, all_equal, call, now)
@@ -447,7 +447,7 @@ class Block(_Pass):
             self.found = difference
 
     def unlike(self, path, row):
-        """Operations of a module that only one of the runs has: what makes it differ may be among them."""
+        """Operations of a module that only one of the runs has: the cause of the difference may be among them."""
         own = lambda run: Counter({name: n for name, n in run.counts.items() if name.startswith(f"{path}: ")})
         block, alone = own(self), own(self.steps[row])
         for where, names in (("alone", alone - block), ("in the block", block - alone)):
@@ -460,8 +460,8 @@ def _is_gather(key):
 
 
 def _picks(given, made, kwargs):
-    """Of a gather: what each pick multiplies (a row of x and an expert), and the results. They say the same whatever
-    the order of the picks and the shapes around them."""
+    """For a gather: what each pick multiplies (a row of x and an expert), and the results. This does not depend on the
+    order of the picks or on the shapes around them."""
     x, (out,) = _host(given["0"]), map(_host, made.values())
     experts, rows = kwargs.get("rhs_indices"), kwargs.get("lhs_indices")
     if experts is None or x.shape[-2] != 1:
@@ -480,7 +480,7 @@ def _picks(given, made, kwargs):
 
 def first_difference(model, tokens, caches, block, alone, together):
     """What computes a row of a block, or the step after it, otherwise than a step of one token does; None if nothing
-    does. `alone` and `together` are called as context managers around the runs, `caches` makes the caches anew.
+    does. `alone` and `together` are called as context managers around the runs, `caches` makes the caches again.
 
     Returns the difference and the logits of both runs, for the caller to see that recording changed nothing.
     """
@@ -507,7 +507,7 @@ def first_difference(model, tokens, caches, block, alone, together):
 
 
 def _light(step):
-    """Lets go of a pass's arrays."""
+    """Releases the arrays of a pass."""
     step.recent.clear()
     step.constants.clear()
     return step

@@ -39,8 +39,8 @@ class AttentionRow(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int32) for name in ("keys", "path", "blocks", "end")]
 
 
-# ctypes has no callbacks that return a structure. One of eight bytes comes back as an integer of eight bytes does, on
-# x86-64 and on arm64.
+# ctypes does not support callbacks that return a structure. A structure of eight bytes is returned like an integer of
+# eight bytes on x86-64 and on arm64.
 Hook = ctypes.CFUNCTYPE(ctypes.c_uint64, Problem, ctypes.c_void_p)
 
 
@@ -73,7 +73,7 @@ _lib = _load()
 
 
 def parse(text):
-    """The policy that a text names; raises ValueError with the known ones."""
+    """The policy with this name; raises ValueError with the known ones."""
     policy = Policy()
     if _lib.mlx_row_policy_from_text(text.encode(), ctypes.byref(policy)) != 0:
         raise ValueError(_lib.mlx_row_last_error().decode())
@@ -87,8 +87,8 @@ def _set(hook):
 
 @contextmanager
 def row_policy(text, operations=None):
-    """Operations that are built and evaluated inside follow the policy. With `operations`, only those do, and all
-    others compute as MLX does."""
+    """Operations that are built and evaluated inside follow the policy. With `operations`, only those do; all others
+    are computed as in MLX."""
     asked, default = parse(text), parse("default")
 
     def answer(problem, _):
@@ -105,7 +105,7 @@ def row_policy(text, operations=None):
 
 def attention_alone(heads, kv_heads, head_dim, sinks, size_class, most):
     """How one row of fused attention is computed over 1, 2, ... `most` keys on a GPU of that class: path and number of
-    blocks, as attention_plan.cpp says."""
+    blocks, as in attention_plan.cpp."""
     shape = {"m": most, "n": head_dim, "k": head_dim, "batch": 1, "heads": heads, "kv_heads": kv_heads, "keys": most}
     problem = Problem(op=ATTENTION, **shape)
     call = Attention(causal=1, sinks=sinks, size_class=ord(size_class), threads=1024)
@@ -118,7 +118,7 @@ def attention_alone(heads, kv_heads, head_dim, sinks, size_class, most):
 
 @contextmanager
 def recorded_kernels():
-    """A list that has, at the end, the names of the kernels that evaluations inside, on this thread, asked for."""
+    """A list that is filled, at the end, with the names of the kernels used by evaluations inside, on this thread."""
     names = []
     _lib.mlx_row_record_kernels()
     try:
@@ -128,7 +128,7 @@ def recorded_kernels():
 
 
 def kernels_of(compute):
-    """The names of the kernels that an evaluation on this thread asks for, in their order."""
+    """The names of the kernels used by an evaluation on this thread, in order."""
     with recorded_kernels() as names:
         mx.eval(compute())
     return names

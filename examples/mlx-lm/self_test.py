@@ -1,4 +1,4 @@
-"""Tests of model.py and record.py: operations that MLX computes otherwise in a block, and faults that are planted."""
+"""Tests of model.py and record.py: operations that MLX computes differently in a block, and planted faults."""
 
 import contextlib
 import copy
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-# `compare` comes before what imports mlx.nn: it records operations.
+# `compare` must be imported before anything that imports mlx.nn: it records operations.
 from compare import Setting, compare  # isort: skip
 
 import mlx.core as mx
@@ -40,7 +40,7 @@ EXPERTS = smaller(*MODELS["qwen3-30b-a3b"], num_experts=16, num_hidden_layers=1)
 
 
 def write(path, model=SMALL, **changes):
-    """A model folder as mlx-lm writes it, of 4 bits; `changes` are of config.json alone."""
+    """A 4-bit model folder as mlx-lm writes it; `changes` apply only to config.json."""
     kind, arguments = model
     model = build(kind, arguments, mx.float32, "q4", SEED)
     config = {"model_type": kind, **arguments, "quantization": {"group_size": 64, "bits": 4}, **changes}
@@ -51,7 +51,7 @@ def write(path, model=SMALL, **changes):
 
 
 def run(*arguments):
-    """The exit code and everything that model.py prints."""
+    """The exit code and the complete output of model.py."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
         try:
@@ -65,8 +65,8 @@ def run(*arguments):
 
 
 def first(model, block, policies=("exact",), prefix=8, operations=None):
-    """What is named for a block, or None if every row keeps its bits: the same under each policy. `operations`: the
-    others follow `default`."""
+    """The operation named for a block, or None if every row keeps its bits; it must be the same under each policy. The
+    other operations than `operations` follow `default`."""
     with row_policy("default"):
         caches = caches_after(model, prefix, SEED)
     tokens = np.random.default_rng(SEED + 1).integers(0, VOCABULARY, block + 1)
@@ -78,12 +78,12 @@ def first(model, block, policies=("exact",), prefix=8, operations=None):
 
 
 def expect(found, *parts):
-    """The text has all the parts."""
+    """Checks that the text has all the parts."""
     for part in parts:
         assert part in (found or "None"), f"expected {part!r}, found: {found}"
 
 
-# What MLX computes otherwise.
+# Operations that MLX computes differently.
 
 
 def a_folder_under_default_and_exact(root):
@@ -104,7 +104,7 @@ def a_folder_under_default_and_exact(root):
 
 
 def what_is_left_out(root):
-    """A verdict says at which lengths it holds, and the exit code that there are others."""
+    """A verdict lists the lengths for which it holds, and the exit code shows that there are others."""
     options = "--tokens", "3,1,4,1,5", "--block", "2", "--policy", "exact"
     verdict = "Every bit of the logits is that of single tokens under exact at 1 of"
     ring = smaller("gpt_oss", gpt_oss(window=128), num_local_experts=4)
@@ -129,7 +129,7 @@ def what_is_left_out(root):
 
 
 def lengths_around_a_prompt(root):
-    """Caches are filled up to a length, or cut to it; the prompt's own length is not taken twice."""
+    """Caches are filled up to a length, or cut to it; the prompt's own length is not used twice."""
     model = build(*SMALL, mx.float32, "q4", SEED)
     with row_policy("default"):
         caches = caches_after(model, 12, SEED)
@@ -156,7 +156,7 @@ def a_vocabulary_of_the_model(root):
 
 
 def results_of_earlier_runs(root):
-    """They go when there are others, and a full disk is an error."""
+    """Old results are removed when there are new ones, and a full disk is an error."""
     path, results = write(root / "small"), root / "results"
     results.write_text("earlier\n" * 1000)
     for arguments in ([root / "none"], [path, "--tokens", "1,256"], [path, "--prompt", "text"]):
@@ -172,7 +172,7 @@ def results_of_earlier_runs(root):
 
 
 def nothing_under_exact(root):
-    """Nothing is named if it is looked for, and recording leaves the logits as they are."""
+    """If nothing differs, nothing is named, and recording does not change the logits."""
     for model in (
         build(*SMALL, mx.float32, "q4", SEED),
         build("gemma4_text", gemma4(4, 2, 1), mx.float32, "q4", SEED),
@@ -191,7 +191,7 @@ def nothing_under_exact(root):
 def rows_are_lined_up(root):
     rows = 3
     for block, alone, parts in [
-        # Rows; picks of rows; a convolution's window; keys; a state, which is no row's; something else.
+        # Rows; picks of rows; a convolution's window; keys; a state, which is not a row's; something else.
         ((1, 3, 8), (1, 1, 8), [(0, 1), (1, 2), (2, 3)]),
         ((1, 12, 8), (1, 4, 8), [(0, 4), (4, 8), (8, 12)]),
         ((1, 6, 8), (1, 4, 8), [(0, 4), (1, 5), (2, 6)]),
@@ -219,7 +219,7 @@ def rows_are_lined_up(root):
 
 
 def lengths_of_every_class(root):
-    """The search steps over no change: libmlx's rules for GPUs of other sizes, asked at every number of keys."""
+    """The search misses no change: compared with libmlx's rules for GPUs of other sizes at every number of keys."""
     ask, most = lengths.kernels_at, 70000
     try:
         for size, heads in itertools.product("psd", [(32, 4), (8, 4), (12, 2), (8, 8)]):
@@ -256,7 +256,7 @@ def shapes_of(model):
 
 
 def sorted_picks(root):
-    """mlx-lm sorts 64 picks, and not 8: they are lined up by what they multiply."""
+    """mlx-lm sorts 64 picks but not 8: they are matched by what they multiply."""
     model = build(*EXPERTS, mx.float32, "dense", SEED)
     others = OPERATIONS - {GATHER_MM}
     expect(first(model, 8, operations=others), "model.layers.0.mlp.switch_mlp.up_proj: mx.gather_mm, row 0")
@@ -274,7 +274,7 @@ class Same(nn.Module):
 
 
 def equal_picks(root):
-    """One of the picks of an expert is computed otherwise, and the last is not."""
+    """One of the picks of an expert is computed differently, and the last is not."""
     model = build(*EXPERTS, mx.float32, "dense", SEED)
     experts = model.model.layers[0].mlp
     experts.switch_mlp = Same(experts.switch_mlp)
@@ -299,11 +299,11 @@ def a_wrapped_ring(root):
     expect(first(model, 2, prefix=40), "model.layers.1.self_attn: RotatingKVCache.update_and_fetch, row 0")
 
 
-# Faults that are planted. Rows of more than one are made otherwise; alone nothing changes.
+# Planted faults. They change blocks of several rows; a row alone does not change.
 
 
 def planted(place, fault, dtype=mx.float32):
-    """What is named in a small model with a fault in a module: the same under both policies, as none is to blame."""
+    """What is named in a small model with a faulty module: the same under both policies, as neither causes it."""
     model = build(*SMALL, dtype, "q4", SEED)
     owner, name = place(model)
     setattr(owner, name, fault(getattr(owner, name)))
@@ -323,7 +323,7 @@ class AnotherSum(Fault):
 
 
 class ThroughNumpy(Fault):
-    """What no wrapper sees; what follows has other operands, and is not to blame."""
+    """A change that no wrapper sees; what follows has other operands, and is not named."""
 
     def __call__(self, x):
         y = np.array(self.inner(x))
@@ -332,7 +332,7 @@ class ThroughNumpy(Fault):
 
 
 class OtherScale(Fault):
-    """As before; what a row is multiplied by has one axis and other bits, and it is no position."""
+    """As before, but the factor of a row has one axis and other bits, and is not a position."""
 
     def __call__(self, x):
         y = self.inner(x)
@@ -353,7 +353,7 @@ class Learned(Fault):
 
 
 class InPlace(Fault):
-    """What a module returns was changed after an operation made it."""
+    """The result of a module is changed after an operation made it."""
 
     def __call__(self, x):
         y = self.inner(x)
@@ -421,7 +421,7 @@ def a_module(root):
 
 
 def a_product_of_parameters(root):
-    """It follows the policy as any product does: here by other kernels than MLX's own for five rows."""
+    """It follows the policy as any product does: here with other kernels than MLX's own for five rows."""
     model = build(*SMALL, mx.float32, "q4", SEED)
     layer = model.model.layers[1].mlp
     layer.down_proj = Learned(layer.down_proj)
@@ -433,7 +433,7 @@ def a_product_of_parameters(root):
 
 
 class Turned(Fault):
-    """Positions are an array here, which a block has one of and each step another."""
+    """Positions are an array here: a block has one, and each step another."""
 
     def __call__(self, x, offset):
         y = self.inner(x, offset=offset)
@@ -456,7 +456,7 @@ def a_kernel_and_a_compiled_function(root):
 
 
 def a_cache(root):
-    """What a block leaves in the cache shows in the step after it alone."""
+    """What a block leaves in the cache shows only in the step after it."""
     cache = mlx_lm("models.cache").KVCache
     update = cache.update_and_fetch
 
@@ -474,7 +474,7 @@ def a_cache(root):
         cache.update_and_fetch = update
 
 
-# What a user gets wrong.
+# User errors.
 
 
 def messages(root):

@@ -21,7 +21,7 @@ WINDOW = 2048
 
 def mlx_lm(module):
     """A module of mlx-lm. The package's own __init__ imports tokenizers and the hub's client, which no model needs, so
-    an empty package stands in for it."""
+    an empty package replaces it."""
     if "mlx_lm" not in sys.modules:
         spec = importlib.util.find_spec("mlx_lm")
         if spec is None:
@@ -95,15 +95,15 @@ def gpt_oss(window=WINDOW):
     )
 
 
-# name: (mlx-lm's module, its arguments). The names say whose head counts and head dims these are.
+# name: (mlx-lm's module, its arguments). The names show whose head counts and head dims these are.
 MODELS = {
-    # Biased projections, 7 query heads a key head; the width follows from the heads: 14 of 64.
+    # Biased projections, 7 query heads per key head; the width follows from the heads: 14 of 64.
     "qwen2.5-0.5b": (
         "qwen2",
         _args(hidden_size=896, num_attention_heads=14, num_key_value_heads=2, tie_word_embeddings=True),
     ),
     "qwen3-32b": ("qwen3", _args(num_attention_heads=64, num_key_value_heads=8, head_dim=128)),
-    # 128 experts, 8 a token: a block of 16 rows has enough picks that mlx-lm sorts them.
+    # 128 experts, 8 per token: a block of 16 rows has enough picks that mlx-lm sorts them.
     "qwen3-30b-a3b": (
         "qwen3_moe",
         _args(
@@ -121,7 +121,7 @@ MODELS = {
     # Local layers of head dim 256 and global ones of 512 whose values are the keys.
     "gemma4-31b": ("gemma4_text", gemma4(32, 16, 4)),
     "gemma4-12b": ("gemma4_text", gemma4(16, 8, 1)),
-    # Gated delta and attention in turn. mlx-lm brings its own kernel for gated delta.
+    # Gated delta and attention in turn. mlx-lm has its own kernel for gated delta.
     "qwen3.6-27b": (
         "qwen3_5",
         _args(
@@ -171,7 +171,7 @@ def build(module, arguments, dtype, weights, seed):
     model.update(tree_unflatten([(path, values(path, parameter)) for path, parameter in parameters]))
     if weights != "dense":
         own = getattr(model, "quant_predicate", None)
-        # The rule that mlx-lm's conversion follows: the model's own predicate, and rows of whole groups.
+        # The rule of mlx-lm's conversion: the model's own predicate, and rows of whole groups.
         nn.quantize(
             model,
             group_size=64,

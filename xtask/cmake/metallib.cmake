@@ -1,10 +1,10 @@
-# MLX writes its kernels to MLX_METAL_PATH while it builds, and compiles that
-# path into the library as the last place where it looks for them. The two are
-# not to be one here: a prefix changes as a whole and only when a build is done,
-# so that the kernels are written into the build folder, and the library is told
-# where they will lie.
+# MLX writes its kernels to MLX_METAL_PATH during the build, and compiles that
+# path into the library as the last place to search for them. Here the two must
+# differ: a prefix changes as a whole and only at the end of a build. So the
+# kernels are written to the build folder, and the library gets the path that
+# they will have after the install.
 #
-# Read by way of CMAKE_PROJECT_TOP_LEVEL_INCLUDES, with MLX_METAL_PATH and
+# Read through CMAKE_PROJECT_TOP_LEVEL_INCLUDES, with MLX_METAL_PATH and
 # MLX_OVERLAY_METALLIB (a file) set.
 
 function(_mlx_overlay_name_metallib)
@@ -20,5 +20,5 @@ function(_mlx_overlay_name_metallib)
   list(APPEND _definitions "METAL_PATH=\"${MLX_OVERLAY_METALLIB}\"")
   set_target_properties(mlx PROPERTIES COMPILE_DEFINITIONS "${_definitions}")
 endfunction()
-# When MLX's own files are through.
+# After MLX's own files.
 cmake_language(DEFER CALL _mlx_overlay_name_metallib)

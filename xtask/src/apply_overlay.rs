@@ -11,29 +11,29 @@ use crate::progress::Line;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask apply-overlay                 make vendor/mlx, or find that it is right
+  cargo xtask apply-overlay                 make vendor/mlx, or confirm that it is right
   cargo xtask apply-overlay --check         fail unless it is right
   cargo xtask apply-overlay --update-lock   after a change of mlx.toml or patches/")]
 pub struct Args {
-    /// Change nothing; fail unless the overlay is applied
+    /// Change nothing; fail if the overlay is not applied
     #[arg(long, conflicts_with_all = ["revert", "discard_edits", "update_lock", "source", "offline", "accept_tree"])]
     check: bool,
     /// Make vendor/mlx the pinned MLX without the overlay
     #[arg(long)]
     revert: bool,
-    /// Take out files that were edited by hand; a copy is kept in vendor/
+    /// Discard edits made by hand; a copy is kept in vendor/
     #[arg(long)]
     discard_edits: bool,
-    /// Write mlx.lock anew from mlx.toml and patches/
+    /// Write mlx.lock again from mlx.toml and patches/
     #[arg(long)]
     update_lock: bool,
     /// Use no network; packages that cargo has already still count
     #[arg(long)]
     offline: bool,
-    /// Take MLX from this folder, git repository or archive; it must hash to the pinned tree id
+    /// Use MLX from this folder, git repository or archive; it must hash to the pinned tree id
     #[arg(long, value_name = "PATH")]
     source: Option<Utf8PathBuf>,
-    /// Take this tree in place of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
+    /// Use this tree instead of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
     #[arg(long, value_name = "ID", value_parser = crate::fetch::parse_tree)]
     accept_tree: Option<Oid>,
 }
@@ -81,7 +81,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         println!("edited files were kept in {folder}");
     }
     if outcome.lock_written {
-        println!("mlx.lock has changed; commit it with what changed it");
+        println!("mlx.lock has changed; commit it together with the change that caused it");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bump-pin`: moves the pin and takes the patches along.
+//! `cargo xtask bump-pin`: moves the pin and rebases the patches.
 
 use anyhow::bail;
 use cli::{print, println};
@@ -7,34 +7,35 @@ use patchset::{Oid, Workspace};
 
 use crate::progress::Line;
 
-/// Move the pin to another MLX and put every patch onto it.
+/// Move the pin to another MLX and rebase every patch onto it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a summary in \
+    after_help = "Each patch is rebased onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a summary in \
                   docs/pin-moves/ change together, last. If a patch does not fit, nothing changes: a worktree in \
-                  target/bump/ waits for a decision.",
+                  target/bump/ has the conflict for you to resolve.",
     after_long_help = "\
-Each patch is put onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a summary in docs/pin-moves/ change \
-together, last. If a patch does not fit, nothing changes: a worktree in target/bump/ waits for a decision. Decisions are \
-remembered in target/resolutions/ and used again when the same lines meet.
+Each patch is rebased onto the new pin by a 3-way merge. mlx.toml, mlx.lock, patches/ and a summary in docs/pin-moves/ change \
+together, last. If a patch does not fit, nothing changes: a worktree in target/bump/ has the conflict for you to resolve. \
+Resolutions are \
+remembered in target/resolutions/ and reused when the same lines conflict again.
 
 Examples:
-  cargo xtask bump-pin v0.33.0 --dry-run    what would happen, and what upstream changed
+  cargo xtask bump-pin v0.33.0 --dry-run    report what would happen and what upstream changed
   cargo xtask bump-pin v0.33.0
-  cargo xtask bump-pin --continue           after a conflict was settled in target/bump/
-  cargo xtask bump-pin --back               decide the conflict before that one again"
+  cargo xtask bump-pin --continue           after resolving a conflict in target/bump/
+  cargo xtask bump-pin --back               go back to the conflict before that one"
 )]
 pub struct Args {
     /// The version (0.32.4), tag (v0.32.4) or commit to move to
     #[arg(required_unless_present_any = ["continue_", "back", "abort"])]
     wanted: Option<String>,
-    /// Take it from this folder, archive, git repository, or address of a git repository
+    /// Use this folder, archive, git repository, or address of a git repository
     #[arg(long, value_name = "PATH|URL")]
     source: Option<String>,
-    /// The tree id that it must have
+    /// The expected tree id
     #[arg(long, value_name = "ID", value_parser = tree_id)]
     tree: Option<Oid>,
-    /// Take patches of which nothing is left out of the series: upstream has absorbed them
+    /// Remove patches from the series that have no changes left because upstream has absorbed them
     #[arg(long)]
     drop_absorbed: bool,
     /// Report only; write nothing but the report and the cache below target/
@@ -43,16 +44,16 @@ pub struct Args {
     /// Use no network; packages that cargo has already still count
     #[arg(long)]
     offline: bool,
-    /// Go on with what was decided in the worktree
+    /// Continue with what was resolved in the worktree
     #[arg(long = "continue", conflicts_with_all = ["wanted", "source", "tree", "dry_run", "offline", "back", "abort"])]
     continue_: bool,
-    /// Take the last decision back: its patch waits again, with what was decided in its files
+    /// Undo the last resolution: its patch is laid out again, with the resolution in its files
     #[arg(long, conflicts_with_all = ["wanted", "source", "tree", "drop_absorbed", "dry_run", "offline", "abort"])]
     back: bool,
-    /// With --back: lose what is not finished in the worktree
+    /// With --back: discard unfinished work in the worktree
     #[arg(long, requires = "back", conflicts_with = "continue_")]
     discard: bool,
-    /// Give up: remove the worktree; the project is as it was
+    /// Give up: remove the worktree and leave the project as it was
     #[arg(long, conflicts_with_all = ["wanted", "source", "tree", "drop_absorbed", "dry_run", "offline"])]
     abort: bool,
 }
@@ -63,7 +64,7 @@ fn tree_id(text: &str) -> Result<Oid, String> {
     id.ok_or_else(|| "expected a git tree id of 40 hexadecimal digits".to_owned())
 }
 
-/// Moves the pin, goes on, or gives up.
+/// Moves the pin, continues, or gives up.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let line = Line::new();
@@ -72,15 +73,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         bump::abort(&workspace, progress)?;
         drop(line);
         println!(
-            "given up: the worktree is gone, the project is as it was; decided conflicts are remembered"
+            "given up: the worktree is removed, the project is unchanged; resolved conflicts are remembered"
         );
         return Ok(());
     }
     if args.back {
         let (patch, worktree) = bump::back(&workspace, args.discard, progress)?;
         drop(line);
-        println!("{patch} waits again, with what was decided in its files, in\n  {worktree}");
-        println!("`git checkout --conflict=diff3 <file>` there brings a conflict back; then");
+        println!("{patch} is laid out again, with its resolution in the files, in\n  {worktree}");
+        println!("`git checkout --conflict=diff3 <file>` there restores a conflict; then");
         println!("  cargo xtask bump-pin --continue");
         return Ok(());
     }
@@ -99,7 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     drop(line);
     print!("{}", report.summary());
-    println!("\nthe whole report: {}\n", report.file());
+    println!("\nthe full report: {}\n", report.file());
     finish(&report, &outcome)
 }
 
@@ -111,14 +112,14 @@ fn finish(report: &Report, outcome: &Outcome) -> anyhow::Result<()> {
                 "next: `cargo xtask apply-overlay`, then test, then commit all of it together"
             );
         }
-        Outcome::DryRun => println!("dry run: this would go through; the project was not changed"),
+        Outcome::DryRun => println!("dry run: this would succeed; the project was not changed"),
         Outcome::Absorbed { names, waits } => {
             let command = match waits {
                 true => "`cargo xtask bump-pin --continue --drop-absorbed`",
                 false => "the same command with --drop-absorbed",
             };
             bail!(
-                "nothing is left of {}, so the project was not changed; to take it out of the series, run {command}",
+                "no change is left of {}, so the project was not changed; to remove it from the series, run {command}",
                 names.join(", ")
             )
         }
@@ -140,7 +141,7 @@ fn finish(report: &Report, outcome: &Outcome) -> anyhow::Result<()> {
             worktree: Some(worktree),
         } => bail!(
             "{patch} does not fit, so the project was not changed; the conflict is laid out in\n  {worktree}\n\
-             resolve the files there, with the markers gone, then go on with\n  cargo xtask bump-pin --continue\n\
+             resolve the files there (no markers left), then continue with\n  cargo xtask bump-pin --continue\n\
              or give up with\n  cargo xtask bump-pin --abort"
         ),
     }

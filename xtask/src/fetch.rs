@@ -13,30 +13,30 @@ use crate::progress::Line;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask fetch                         git, else the carrier on crates.io
+  cargo xtask fetch                         from git, or from the carrier on crates.io
   cargo xtask fetch --offline               from cargo's own cache
-  cargo xtask fetch --source ../mlx         from a clone of MLX, if it has the pinned tree")]
+  cargo xtask fetch --source ../mlx         from a clone of MLX that has the pinned tree")]
 pub struct Args {
     /// Use no network; packages that cargo has already still count
     #[arg(long)]
     offline: bool,
-    /// Ask the sources again, although the files are here
+    /// Fetch again, even if the files are here
     #[arg(long)]
     refresh: bool,
-    /// Take MLX from this folder, git repository or archive; it must hash to the pinned tree id
+    /// Use MLX from this folder, git repository or archive; it must hash to the pinned tree id
     #[arg(long, value_name = "PATH", conflicts_with = "refresh")]
     source: Option<Utf8PathBuf>,
-    /// Take this tree in place of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
+    /// Use this tree instead of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
     #[arg(long, value_name = "ID", value_parser = parse_tree)]
     accept_tree: Option<Oid>,
 }
 
-/// A whole tree id.
+/// Parses a complete tree id.
 pub(crate) fn parse_tree(text: &str) -> Result<Oid, String> {
     patchset::tree::parse_id(text)
 }
 
-/// Fetches what is pinned and verifies it.
+/// Fetches and verifies what is pinned.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let options = Options {
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints what is now known about a reconstructed tree, and the sources that have another one.
+/// Prints what is now known about a reconstructed tree, and the sources that have a different one.
 pub(crate) fn print_verdict(mlx: &Fetched) {
     match &mlx.verdict {
         Some(Verdict::Confirmed(confirmed)) => println!(
@@ -81,7 +81,7 @@ pub(crate) fn print_verdict(mlx: &Fetched) {
             confirmed.commit, confirmed.tree
         ),
         Some(Verdict::Replaced(replaced)) => println!(
-            "replaced: tree {} is taken in place of the reconstructed {}",
+            "replaced: tree {} is used instead of the reconstructed {}",
             replaced.tree, replaced.pinned
         ),
         None => {}
@@ -89,7 +89,7 @@ pub(crate) fn print_verdict(mlx: &Fetched) {
     for failure in &mlx.failures {
         if let Some(other) = failure.other {
             println!(
-                "{} has another tree; if that is the right one, `--accept-tree {other}` takes it",
+                "{} has a different tree; if it is the right one, use `--accept-tree {other}`",
                 failure.source
             );
         }

@@ -1,4 +1,4 @@
-//! Folders of files: listed and copied.
+//! Lists and copies folders of files.
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -16,8 +16,8 @@ pub(crate) fn copy_tree(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives `to` the files of `from`, with their permissions. A file that is the same there is left alone, one that is not
-/// is replaced in one step, and others stay: they are what a build made there.
+/// Updates `to` with the files of `from` and their permissions. Identical files are left alone, different ones are
+/// replaced in one step, and extra files stay: a build made them.
 pub(crate) fn update_tree(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     for path in walk(from)? {
         let target = to.join(path.strip_prefix(from)?);
@@ -44,8 +44,8 @@ pub(crate) fn same(one: &Utf8Path, other: &Utf8Path) -> Result<bool> {
     )
 }
 
-/// All files below `folder`, in the order of their names. Anything but files and folders is an error: a link may
-/// lead out of the folder.
+/// All files below `folder`, sorted by name. Anything but files and folders is an error: a link may lead out of the
+/// folder.
 pub(crate) fn walk(folder: &Utf8Path) -> Result<Vec<Utf8PathBuf>> {
     let mut files = Vec::new();
     for entry in WalkDir::new(folder).sort_by_file_name() {

@@ -1,4 +1,4 @@
-//! The machine a build runs on, as a value: tests describe another one with fake programs.
+//! The machine that a build runs on, as a value: tests describe other machines with fake programs.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,7 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::proc::Cmd;
 
-/// The operating systems that MLX's build supports here.
+/// The operating systems on which MLX can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Os {
     /// Linux, with the CPU or the simulated Metal back-end.
@@ -19,12 +19,11 @@ pub enum Os {
     MacOs,
 }
 
-/// A host: its system, and the environment that programs see.
+/// A host: its system, and the environment of its programs.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// The operating system.
     pub os: Os,
-    /// The target triple of this program, which the libraries are built for.
+    /// The target triple of this program and of the libraries it builds.
     pub target: String,
     vars: BTreeMap<OsString, OsString>,
     package_folders: Vec<Utf8PathBuf>,
@@ -41,7 +40,7 @@ impl Host {
         Self::new(os, env::consts::ARCH, env::vars_os())
     }
 
-    /// A machine with exactly the variables given. `arch` is Rust's name (`x86_64`, `aarch64`).
+    /// A machine with exactly the given variables. `arch` is Rust's name (`x86_64`, `aarch64`).
     pub fn new(os: Os, arch: &str, vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let target = match os {
             Os::Linux => format!("{arch}-unknown-linux-gnu"),
@@ -59,25 +58,25 @@ impl Host {
         }
     }
 
-    /// The same machine, whose packages put their programs into `folder`.
+    /// The same machine with `folder` as the place where packages install programs.
     #[must_use]
     pub fn with_packages_in(mut self, folder: Utf8PathBuf) -> Self {
         self.package_folders = vec![folder];
         self
     }
 
-    /// The variable's value where it is set, not empty and UTF-8.
+    /// The variable's value, if it is set, not empty and UTF-8.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.set(name).filter(|value| !value.is_empty())
     }
 
-    /// The variable's value where it is set and UTF-8, even if it is empty.
+    /// The variable's value, if it is set and UTF-8, even if it is empty.
     pub fn set(&self, name: &str) -> Option<&str> {
         self.vars.get(OsString::from(name).as_os_str())?.to_str()
     }
 
-    /// The variables in which the cc and cmake crates look for a setting, in their order. The last one is that of builds
-    /// for another machine.
+    /// The variables that the cc and cmake crates read for a setting, in their order. The last one is for builds for
+    /// another machine.
     pub fn forms(&self, name: &str) -> [String; 5] {
         [
             format!("{name}_{}", self.target),
@@ -88,7 +87,7 @@ impl Host {
         ]
     }
 
-    /// The form of a setting that counts here, and its value.
+    /// The variable of a setting that applies here, and its value.
     pub fn setting(&self, name: &str) -> Option<(String, &str)> {
         let forms = self.forms(name).into_iter().take(4);
         let mut set = forms.filter_map(|form| Some((self.var(&form)?, form)));
@@ -117,19 +116,19 @@ impl Host {
         let path = env::join_paths(
             std::iter::once(dir.clone().into_std_path_buf()).chain(env::split_paths(&rest)),
         )
-        .with_context(|| format!("`{dir}` cannot stand on PATH"))?;
+        .with_context(|| format!("`{dir}` cannot be put on PATH"))?;
         Ok(self.with("PATH", path))
     }
 
-    /// Where `program` lies: itself if it is a path, else the first match on `PATH`.
+    /// The path of `program`: itself if it is a path, else the first match on `PATH`.
     pub fn find(&self, program: &str) -> Option<Utf8PathBuf> {
         let path = self.vars.get(OsString::from("PATH").as_os_str());
         let found = which::which_in(program, path, env::current_dir().ok()?).ok()?;
         Utf8PathBuf::from_path_buf(found).ok()
     }
 
-    /// The `program` that stands on `PATH` before every folder of the system's packages, and the folder that its package
-    /// would use: installing the package does not change what is found.
+    /// The `program` that comes on `PATH` before every folder of the system's packages, and the folder of its package:
+    /// installing the package would not change which one is found.
     pub fn in_front_of_packages(&self, program: &str) -> Option<(Utf8PathBuf, &Utf8Path)> {
         let found = self.find(program)?;
         let path = self.vars.get(OsString::from("PATH").as_os_str())?;
@@ -150,7 +149,7 @@ impl Host {
         self.package_folders.iter().any(|place| place == folder)
     }
 
-    /// A command on this machine: `program` is looked up on its `PATH`, and it sees its environment.
+    /// A command on this machine, found on its `PATH` and run with its environment.
     pub fn cmd(&self, program: &str) -> Cmd {
         let path = self.find(program).unwrap_or_else(|| program.into());
         Cmd::new(path.as_std_path()).envs_only(&self.vars)

@@ -32,19 +32,19 @@ use anyhow::{Context, Result};
 use camino::Utf8PathBuf;
 use patchset::Workspace;
 
-/// An error whose story is already on the terminal: `main` prints nothing and exits with 1.
+/// An error that was already printed: `main` prints nothing more and exits with 1.
 #[derive(Debug)]
 pub struct Reported;
 
 impl fmt::Display for Reported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("failed as told above")
+        f.write_str("failed (see above)")
     }
 }
 
 impl std::error::Error for Reported {}
 
-/// Arguments that clap takes and that make no sense together: `main` exits with 2, as clap does.
+/// Arguments that clap accepts but that exclude each other: `main` exits with 2, as clap does.
 #[derive(Debug)]
 pub struct Usage(pub String);
 

@@ -1,6 +1,6 @@
 //! `cargo xtask`: fetches MLX, applies the overlay, builds it and tests it.
 //!
-//! This file only parses the command line and dispatches; each subcommand has a module of its own.
+//! This file only parses the command line and dispatches; each subcommand has its own module.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ struct Cli {
     command: Command,
 }
 
-// Each is described on its `Args`.
+// Each is documented on its `Args`.
 #[derive(Subcommand)]
 enum Command {
     Fetch(fetch::Args),

@@ -17,7 +17,7 @@ use crate::remedy;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask patch edit qmv-streamed       lay it out in a worktree, ready to be amended
+  cargo xtask patch edit qmv-streamed       lay it out in a worktree, ready to amend
   cargo xtask patch export                  write patches/ and mlx.lock from the worktree
   cargo xtask patch lint")]
 pub struct Args {
@@ -27,22 +27,22 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lay the patches out in a git worktree, one commit each, with the files they add
+    /// Lay out the patches in a git worktree, one commit each, with the files they add
     ///
-    /// Edit there, amend or add commits with any tool, then run `cargo xtask patch export`. With a name, that patch is
-    /// the last commit, ready to be amended; the later ones are put onto it again by the export.
+    /// Edit there, amend or add commits with any tool, then run `cargo xtask patch export`. If a name is given, that
+    /// patch is the last commit, ready to amend; the export rebases the later ones onto it.
     Edit {
-        /// The patch to end with; all of them without a name
+        /// The last patch to lay out [default: all patches]
         name: Option<String>,
-        /// Throw away what is laid out and was not exported
+        /// Discard an earlier worktree that was not exported
         #[arg(long)]
         discard: bool,
     },
     /// Turn the commits of the worktree back into patches/ and mlx.lock
     ///
-    /// A later patch that no longer fits is laid out there as a conflict, to be resolved before the next export.
+    /// If a later patch no longer fits, its conflict is laid out there; resolve it before the next export.
     Export {
-        /// Take later patches of which nothing is left out of the series
+        /// Remove later patches from the series that have no changes left
         #[arg(long)]
         drop_empty: bool,
     },
@@ -50,13 +50,13 @@ enum Command {
     List,
     /// Check headers, series, lock, budget, canonical form and the format of added lines
     Lint {
-        /// The clang-format to use; the one on PATH without this
+        /// The clang-format to use [default: the one on PATH]
         #[arg(long, value_name = "PROGRAM")]
         clang_format: Option<Utf8PathBuf>,
     },
 }
 
-/// Runs one of them.
+/// Runs a subcommand.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let workspace = Workspace::discover()?;
     let line = Line::new();
@@ -72,7 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             drop(line);
             if exported.changed.is_empty() {
                 println!(
-                    "the patches are what they were: {}",
+                    "the patches have not changed: {}",
                     exported.patches.join(", ")
                 );
             } else {
@@ -112,13 +112,10 @@ pub(crate) fn clang_format() -> Option<Utf8PathBuf> {
 fn print_opened(opened: &Opened) {
     println!("{} in\n  {}", opened.patches.join(", "), opened.worktree);
     if !opened.later.is_empty() {
-        println!(
-            "{} will be put onto it by the export",
-            opened.later.join(", ")
-        );
+        println!("the export will rebase {} onto it", opened.later.join(", "));
     }
     println!(
-        "edit, `git commit` there (a message is the patch's name, an empty line, its header), then"
+        "edit and `git commit` there (the message is the patch's name, an empty line, and its header), then run"
     );
     println!("  cargo xtask patch export");
 }

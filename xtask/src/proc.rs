@@ -1,4 +1,4 @@
-//! Child processes: one wrapper, so that a failure always names the command that failed.
+//! Child processes: one wrapper, so that an error always names the command that failed.
 //!
 //! `xtask/clippy.toml` bans [`std::process::Command::new`] everywhere else.
 
@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A command to run. Printed as a shell would take it.
+/// A command to run. It is displayed in shell syntax.
 #[derive(Debug)]
 pub struct Cmd {
     inner: Command,
@@ -28,14 +28,12 @@ impl Cmd {
         }
     }
 
-    /// Adds one argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.inner.arg(arg);
         self
     }
 
-    /// Adds arguments.
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.inner.args(args);
@@ -66,8 +64,8 @@ impl Cmd {
         self
     }
 
-    /// Has the child hold `lock`, and all that it starts with the same standard input: as that, an
-    /// empty file does what `/dev/null` does. The lock ends with the last of them.
+    /// Makes the child, and every process that it starts with the same standard input, hold `lock`. The lock is their
+    /// standard input; the file is empty, so it behaves like `/dev/null`. The lock ends with the last of them.
     pub fn holding(mut self, lock: &File) -> Result<Self> {
         self.inner.stdin(lock.try_clone()?);
         self.holds = true;
@@ -83,7 +81,7 @@ impl Cmd {
         self.check(status)
     }
 
-    /// Runs quietly and returns the trimmed standard output; the error carries standard error.
+    /// Runs quietly and returns the trimmed standard output; an error includes standard error.
     pub fn read(mut self) -> Result<String> {
         let output = self.capture()?;
         if !output.status.success() {
@@ -95,12 +93,12 @@ impl Cmd {
         Ok(stdout.trim().to_owned())
     }
 
-    /// Runs quietly and returns everything, whatever the exit status.
+    /// Runs quietly and returns everything, also if the command fails.
     pub fn output(mut self) -> Result<Output> {
         self.capture()
     }
 
-    /// As [`Cmd::output`], with `text` on the child's standard input.
+    /// Like [`Cmd::output`], with `text` on the child's standard input.
     pub fn output_with_input(mut self, text: &str) -> Result<Output> {
         self.inner
             .stdin(Stdio::piped())
@@ -124,7 +122,7 @@ impl Cmd {
             .with_context(|| format!("cannot run `{self}`"))
     }
 
-    /// Runs with standard output and standard error merged, and hands each line to `on_line`.
+    /// Runs with standard output and standard error merged, and passes each line to `on_line`.
     pub fn stream(mut self, mut on_line: impl FnMut(&str) -> Result<()>) -> Result<ExitStatus> {
         let (reader, writer) = std::io::pipe().context("cannot create a pipe")?;
         self.give_no_input();
@@ -133,11 +131,11 @@ impl Cmd {
             .inner
             .spawn()
             .with_context(|| format!("cannot run `{self}`"))?;
-        // The command holds the writing end: without dropping it the pipe would never end.
+        // The command keeps the writing end open: without dropping it, the pipe would never end.
         self.inner.stdout(Stdio::null()).stderr(Stdio::null());
         let read = read_lines(reader, &mut on_line);
         if read.is_err() {
-            // What the child started in turn ends at its next line: nobody reads it any more.
+            // Processes that the child started end at their next line: the pipe has no reader any more.
             let _ = child.kill();
         }
         let status = child
@@ -146,7 +144,7 @@ impl Cmd {
         read.map(|()| status)
     }
 
-    /// Nothing to read, unless a lock stands there.
+    /// Gives the child no input, unless its input is a lock.
     fn give_no_input(&mut self) {
         if !self.holds {
             self.inner.stdin(Stdio::null());
@@ -168,7 +166,7 @@ impl Cmd {
     }
 }
 
-/// Hands each line to `on_line`, to the end or to the first error.
+/// Passes each line to `on_line`, until the end or the first error.
 fn read_lines(
     reader: impl std::io::Read,
     on_line: &mut impl FnMut(&str) -> Result<()>,
@@ -192,7 +190,7 @@ impl fmt::Display for Cmd {
     }
 }
 
-/// Quotes `word` for a shell where it needs quoting.
+/// Quotes `word` for a shell if it needs quoting.
 pub(crate) fn quote(word: impl AsRef<OsStr>) -> String {
     let text = word.as_ref().to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=+:,@%".contains(c);

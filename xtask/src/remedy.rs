@@ -1,40 +1,40 @@
-//! What to do about an error of the engine. The engine names facts; the commands that help are known here.
+//! Remedies for errors of the engine. The engine reports facts; the commands that help are known here.
 
 use patchset::Error;
 use patchset::error::RepositoryFault;
 
-/// What helps against patches that do not read. What was changed in them is kept, new files too.
-pub(crate) const PATCHES: &str = "`git stash push --include-untracked -- patches` takes what was changed out and keeps it; or mend it (docs/guide/write-a-patch.md)";
+/// The remedy for patches that cannot be read. It keeps local changes, including new files.
+pub(crate) const PATCHES: &str = "`git stash push --include-untracked -- patches` removes and keeps the local changes; or fix them (docs/write-a-patch.md)";
 
-/// What helps against an error, as the end of its sentence; `None` if its text says all there is to say.
+/// The remedy for an error, as the end of its sentence; `None` if the error's text is enough.
 fn of(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::Git(_) => {
-            "if those below target/overlay are damaged, delete that folder, and they are fetched anew"
+            "if the files below target/overlay are damaged, delete that folder; they are fetched again"
         }
         Error::NoWorkspace(_) => "run this inside a checkout of mlx-overlay",
         Error::NoProgram(_) => "install it",
         Error::Format { file, .. } => match file.as_str() {
             "mlx.lock" => {
-                "take the committed file back (`git checkout HEAD -- mlx.lock`), or delete it and run `cargo xtask apply-overlay --update-lock`"
+                "restore the committed file (`git checkout HEAD -- mlx.lock`), or delete it and run `cargo xtask apply-overlay --update-lock`"
             }
             "mlx.toml" => {
-                "mend that line, or take the committed file back with `git checkout HEAD -- mlx.toml`"
+                "fix that line, or restore the committed file with `git checkout HEAD -- mlx.toml`"
             }
             "state.toml" => {
-                "give it up with `cargo xtask bump-pin --abort`, or lay the patches out anew with `cargo xtask patch edit --discard`"
+                "abort it with `cargo xtask bump-pin --abort`, or lay the patches out again with `cargo xtask patch edit --discard`"
             }
             _ => return None,
         },
         Error::Sources { failures, .. } if failures.iter().any(|one| one.other.is_some()) => {
-            "if another tree is the right one for a reconstructed pin, `--accept-tree <its id>` takes it; docs/guide/offline.md tells the ways without a network"
+            "if a reconstructed pin should have another tree, use `--accept-tree <its id>`; docs/offline.md has the ways without a network"
         }
         Error::Sources { .. } | Error::Input { .. } => {
-            "docs/guide/offline.md tells the ways without a network"
+            "docs/offline.md has the ways without a network"
         }
         Error::Repository { fault, .. } => match fault {
             RepositoryFault::Unreadable(_) => {
-                "`git status` there may say why; an archive of its commit (`git archive`) can be taken in its place"
+                "`git status` there may show why; an archive of its commit (`git archive`) can be used instead"
             }
             RepositoryFault::Lacks { .. } => "`git fetch --tags` there may fetch it",
             RepositoryFault::Incomplete(_) => {
@@ -43,54 +43,52 @@ fn of(error: &Error) -> Option<&'static str> {
             _ => return None,
         },
         Error::LineEnds(_) => {
-            "git wrote them if `core.autocrlf` is set; `cargo xtask doctor` says how to take the files back"
+            "git writes them if `core.autocrlf` is set; `cargo xtask doctor` shows how to restore the files"
         }
-        Error::NotReplaceable(_) => "another version is pinned with `cargo xtask bump-pin`",
+        Error::NotReplaceable(_) => "to pin another version, use `cargo xtask bump-pin`",
         Error::Series(_) => PATCHES,
         Error::LockDiffers(_) => {
-            "if the change is meant, run `cargo xtask apply-overlay --update-lock`"
+            "if the change is intended, run `cargo xtask apply-overlay --update-lock`"
         }
-        Error::LockMissing => "`cargo xtask apply-overlay --update-lock` writes it",
+        Error::LockMissing => "run `cargo xtask apply-overlay --update-lock` to write it",
         Error::OverBudget { .. } => {
             "make them smaller, or raise `budget-lines` with a record of why in docs/decisions"
         }
         Error::NotCanonical(_) => {
-            "`cargo xtask patch edit` and `cargo xtask patch export` write that"
+            "`cargo xtask patch edit` and `cargo xtask patch export` write the canonical form"
         }
-        Error::Layout { .. } => "format it in the worktree of `cargo xtask patch edit`",
+        Error::Layout { .. } => "format it in the worktree made by `cargo xtask patch edit`",
         Error::WatchedChanged { .. } => {
-            "check the claims that rest on them, bring what follows them up to date, then run `cargo xtask check watch --accept`"
+            "check the claims that depend on them, update the code that follows them, then run `cargo xtask check watch --accept`"
         }
-        Error::WatchedMissing => "`cargo xtask check watch --accept` writes it",
+        Error::WatchedMissing => "run `cargo xtask check watch --accept` to write it",
         Error::Tampered(_) => {
             "move the edits into a patch, or run `cargo xtask apply-overlay --discard-edits`, which keeps a copy"
         }
         Error::NotAFolder(_) => "move it away, then run `cargo xtask apply-overlay`",
         Error::NotApplied(_) => "run `cargo xtask apply-overlay`",
-        Error::NoSuchPin { .. } => {
-            "`--source` takes it from a folder, an archive or another repository"
-        }
+        Error::NoSuchPin { .. } => "use `--source` with a folder, an archive or another repository",
         Error::BumpPending { .. } => {
-            "finish it with `cargo xtask bump-pin --continue` or give it up with `cargo xtask bump-pin --abort`; what was decided is remembered"
+            "finish it with `cargo xtask bump-pin --continue` or abort it with `cargo xtask bump-pin --abort`; resolutions are remembered"
         }
-        Error::NothingDecided(_) => "`cargo xtask bump-pin --abort` gives the whole bump up",
+        Error::NothingDecided(_) => "to abort the whole bump, run `cargo xtask bump-pin --abort`",
         Error::BumpEdited { .. } => {
-            "finish it (`cargo xtask bump-pin --continue`), copy what you need, or lose it with `cargo xtask bump-pin --back --discard`"
+            "finish it (`cargo xtask bump-pin --continue`), copy what you need, or discard it with `cargo xtask bump-pin --back --discard`"
         }
-        Error::NoBump => "`cargo xtask bump-pin <version|tag|commit>` begins one",
+        Error::NoBump => "start one with `cargo xtask bump-pin <version|tag|commit>`",
         Error::BumpStale | Error::BumpCleared => {
-            "run `cargo xtask bump-pin --abort` and begin anew; what was decided is remembered"
+            "run `cargo xtask bump-pin --abort` and start again; resolutions are remembered"
         }
         Error::Unresolved { .. } => "then run `cargo xtask bump-pin --continue`",
-        Error::NoEdit => "`cargo xtask patch edit` does that",
+        Error::NoEdit => "run `cargo xtask patch edit`",
         Error::EditOpen(_) => {
-            "run `cargo xtask patch export`, or lay it out anew with `cargo xtask patch edit --discard`"
+            "run `cargo xtask patch export`, or lay it out again with `cargo xtask patch edit --discard`"
         }
         Error::EditStale => {
             "keep your commits as files with `git format-patch`, then run `cargo xtask patch edit --discard`"
         }
         Error::LaterEmpty(_) => {
-            "`cargo xtask patch export --drop-empty` takes it out of the series"
+            "to remove it from the series, run `cargo xtask patch export --drop-empty`"
         }
         Error::LaterConflict { .. } => {
             "resolve the files there, `git add` them, run `git cherry-pick --continue` there (`--skip` drops the patch), then `cargo xtask patch export`"
@@ -99,12 +97,12 @@ fn of(error: &Error) -> Option<&'static str> {
     })
 }
 
-/// An error of the engine with what to do about it.
+/// An error of the engine with its remedy.
 pub(crate) fn told(error: &Error) -> String {
     with(&error.to_string(), of(error))
 }
 
-/// An error as a command ends with it: its chain of causes, and what to do about the engine's part of it.
+/// An error as a command prints it: its chain of causes, and the remedy for the engine's part.
 pub fn shown(error: &anyhow::Error) -> String {
     let ours = error.chain().find_map(|cause| cause.downcast_ref());
     with(&format!("{error:#}"), ours.and_then(of))
@@ -112,7 +110,7 @@ pub fn shown(error: &anyhow::Error) -> String {
 
 fn with(text: &str, remedy: Option<&str>) -> String {
     match remedy {
-        // A list ends with its last line.
+        // A list already ends with a line.
         Some(remedy) if text.contains('\n') => format!("{text}\n{remedy}"),
         Some(remedy) => format!("{text}; {remedy}"),
         None => text.to_owned(),
@@ -130,7 +128,7 @@ mod tests {
         let error = Err::<(), _>(Error::LockMissing).context("cannot build");
         assert_eq!(
             shown(&error.unwrap_err()),
-            "cannot build: mlx.lock is missing; `cargo xtask apply-overlay --update-lock` writes it"
+            "cannot build: mlx.lock is missing; run `cargo xtask apply-overlay --update-lock` to write it"
         );
         assert_eq!(shown(&anyhow::anyhow!("another")), "another");
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask status`: what `vendor/mlx` holds.
+//! `cargo xtask status`: the state of `vendor/mlx`.
 
 use cli::println;
 use comfy_table::Table;
@@ -9,7 +9,7 @@ use patchset::state::{PatchState, Status, status};
 
 use crate::progress::Line;
 
-/// Say what vendor/mlx holds, patch by patch.
+/// Show the state of vendor/mlx, patch by patch.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -19,10 +19,10 @@ pub struct Args {
     /// Print one JSON object with stable fields
     ///
     /// state (absent, pristine, applied, partly-applied, stale, tampered), version, source, base_tree, final_tree
-    /// (computed from the files; null where there are none), lock_tree, changed_lines, budget_lines, patches (each
-    /// with name, state, changed_lines), edited (paths, if the state is tampered), pin (the version, and the commit of a
-    /// pin that is no release), bump (null, or patch, to, worktree and stale of a bump that waits),
-    /// bump_error (null, or why the state of a bump does not read)
+    /// (computed from the files; null if there are none), lock_tree, changed_lines, budget_lines, patches (each with
+    /// name, state, changed_lines), edited (paths, if the state is tampered), pin (the version, and the commit of a pin
+    /// that is not a release), bump (null, or patch, to, worktree and stale of a bump that waits), bump_error (null, or
+    /// why the state of a bump cannot be read)
     #[arg(long)]
     json: bool,
 }
@@ -49,13 +49,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         println!("then {go_on}`cargo xtask bump-pin --abort`");
     }
     if let Some(error) = &status.bump_error {
-        println!("\na bump waits whose state does not read: {error}");
-        println!("`cargo xtask bump-pin --abort` gives it up");
+        println!("\na bump waits, but its state cannot be read: {error}");
+        println!("abort it with `cargo xtask bump-pin --abort`");
     }
     Ok(())
 }
 
-/// A bump that waits, in words.
+/// Describes a bump that waits.
 pub(crate) fn waiting(bump: &Waiting) -> String {
     let Waiting {
         patch,
@@ -64,10 +64,10 @@ pub(crate) fn waiting(bump: &Waiting) -> String {
         stale,
     } = bump;
     let stale = match stale {
-        true => "; the project has changed since, so it cannot go on",
+        true => "; the project has changed since, so it cannot continue",
         false => "",
     };
-    format!("a bump to MLX {to} waits: decide on {patch} in {worktree}{stale}")
+    format!("a bump to MLX {to} waits: resolve {patch} in {worktree}{stale}")
 }
 
 fn pin_table(status: &Status) -> Table {

@@ -1,4 +1,4 @@
-//! `cargo xtask upstream`: makes of a patch what upstream wants to see. It pushes nothing and opens nothing.
+//! `cargo xtask upstream`: prepares a patch for a pull request to MLX. It pushes nothing and opens nothing.
 
 use anyhow::bail;
 use camino::Utf8PathBuf;
@@ -8,21 +8,22 @@ use patchset::upstream::{self, Options};
 
 use crate::progress::Line;
 
-/// Make the bundle of a pull request to MLX; pushes and opens nothing.
+/// Prepare the bundle for a pull request to MLX; pushes and opens nothing.
 ///
-/// The description and the commit messages are a person's to write, in the patch's folder below `upstream/`. While a
-/// placeholder or a table from an Apple GPU is missing, the bundle is made but not called ready, and the command fails.
+/// A person must write the description and the commit messages, in the patch's folder below `upstream/`. As long as a
+/// placeholder remains, or a table from an Apple GPU is missing, the bundle is made but not called ready, and the
+/// command fails.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   cargo xtask upstream affine-tile-cap")]
 pub struct Args {
-    /// The patch
+    /// The patch's name
     patch: String,
-    /// Put the branch on `main` of this repository instead of the pin
+    /// Base the branch on `main` of this repository instead of the pin
     #[arg(long, value_name = "URL")]
     main_of: Option<String>,
-    /// The clang-format to check with; the one on PATH without this
+    /// The clang-format to check with [default: the one on PATH]
     #[arg(long, value_name = "PROGRAM")]
     clang_format: Option<Utf8PathBuf>,
 }

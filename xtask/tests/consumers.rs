@@ -1,6 +1,6 @@
-//! The settings for other people's bindings, and which of them are refused.
+//! The settings for other projects' bindings, and which projects are rejected.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "support/stamp.rs"]
 mod stamp;
@@ -23,7 +23,7 @@ struct Scratch {
     toolchain: std::cell::RefCell<String>,
     /// The tree that the prefix was built from.
     tree: std::cell::Cell<&'static str>,
-    /// Whether it has the CPU back-end.
+    /// Whether the prefix has the CPU back-end.
     cpu: std::cell::Cell<bool>,
 }
 
@@ -50,7 +50,7 @@ impl Scratch {
         path
     }
 
-    /// mlx-c as it is when it is written for `version`.
+    /// The mlx-c that is written for `version`.
     fn mlx_c(&self, folder: &str, version: &str) -> Utf8PathBuf {
         let text = format!(
             "find_package(MLX REQUIRED)\nFetchContent_Declare(\n    mlx\n    \
@@ -144,7 +144,7 @@ fn cmake_gets_the_package_or_the_source_with_every_input() {
             "set(MLX_OVERLAY_TREE one ",
         ],
     );
-    // MLX's own tests fetch doctest, and they and its examples are on by default.
+    // MLX's own tests fetch doctest; they and its examples are on by default.
     for part in ["TESTS", "EXAMPLES", "BENCHMARKS"] {
         has(
             &text,
@@ -174,20 +174,20 @@ fn a_consumer_for_another_mlx_is_refused_until_it_is_accepted_by_version() {
             "MLX 0.32.2",
             "pins 0.32.4",
             "`cargo xtask bump-pin v0.32.2 --dry-run`",
-            "may need work by hand",
+            "may need manual work",
             "--accept 0.32.2",
         ],
     );
     assert_eq!(get(Some("0.31.2")).unwrap_err(), refusal);
     get(Some("0.32.2")).unwrap();
     scratch.file("project/CMakeLists.txt", "project(other)\n");
-    has(&get(None).unwrap_err(), &["names no release of MLX"]);
+    has(&get(None).unwrap_err(), &["has no MLX release as GIT_TAG"]);
 }
 
 #[test]
 fn a_project_that_is_not_there_is_named() {
     let scratch = Scratch::new();
-    let missing = format!("there is no folder {}", scratch.path("project"));
+    let missing = format!("the folder {} does not exist", scratch.path("project"));
     for consumer in [Consumer::MlxC, Consumer::MlxRs] {
         let refusal = scratch.settings(Os::Linux, Backend::Sim, consumer, None);
         assert_eq!(refusal.unwrap_err(), missing);
@@ -203,7 +203,7 @@ fn an_option_that_a_consumer_has_no_use_for_is_a_usage_error() {
             .unwrap();
         let text = String::from_utf8(run.stderr).unwrap();
         assert_eq!(run.status.code(), Some(2), "{consumer} {option}: {text}");
-        let refusal = format!("`--consumer {consumer}` takes no `{option}`");
+        let refusal = format!("`--consumer {consumer}` does not accept `{option}`");
         has(&text, &[&refusal]);
     };
     for consumer in ["rust", "cmake", "python"] {
@@ -244,7 +244,7 @@ fn mlx_rs_is_found_by_cargo_and_has_a_folder_of_its_own_for_kernels() {
             "mlx-rs-kernels",
         ],
     );
-    // Kernels of one tree are not those of the next.
+    // Kernels of one tree do not work with another.
     let kernels = || {
         value(
             &get(Os::MacOs, Backend::Metal).unwrap(),
@@ -266,13 +266,13 @@ fn mlx_rs_is_found_by_cargo_and_has_a_folder_of_its_own_for_kernels() {
     );
     has(&accepted.unwrap(), &[&script]);
 
-    // A build without it compiles, and fails when it runs.
+    // A build without it compiles, but fails at run time.
     scratch.cpu.set(false);
     let refusal = scratch.settings(Os::Linux, Backend::Sim, Consumer::MlxRs, Some("0.32.2"));
     has(
         &refusal.unwrap_err(),
         &[
-            "has no CPU back-end, and mlx-rs needs one",
+            "has no CPU back-end, but mlx-rs needs one",
             "`cargo xtask build --cpu`",
         ],
     );
@@ -289,13 +289,13 @@ fn python_gets_a_wheel_over_the_library() {
         format!("#   python3 -m pip install \"$({root}/ci/python-wheel.sh {arguments})\"\n");
     let environment = format!("#   {root}/ci/python-env.sh {arguments}\n");
     has(&text, &[&install, &environment, "MLX_OVERLAY_PREFIX="]);
-    // Nothing is compiled, and so nothing is copied.
+    // Nothing is compiled, so nothing is copied.
     assert!(!root.join("target").exists());
 
     scratch.cpu.set(false);
     has(
         &get().unwrap_err(),
-        &["has no CPU back-end, and python needs one", "--cpu`"],
+        &["has no CPU back-end, but python needs one", "--cpu`"],
     );
 }
 
@@ -318,7 +318,7 @@ fn python_on_a_mac_builds_from_a_copy_with_a_fingerprint_and_the_pins_version() 
     has(&text, &["pip wheel", "\"$MLX_PYTHON_SOURCE\""]);
 }
 
-/// What a setting is set to.
+/// The value of a setting.
 #[track_caller]
 fn value(settings: &str, name: &str) -> String {
     let begin = format!("export {name}='");
@@ -329,7 +329,7 @@ fn value(settings: &str, name: &str) -> String {
         .to_owned()
 }
 
-/// Every file below `folder`: which it is, when it was written, and what it holds.
+/// Every file below `folder`: its inode, its time and its content.
 fn snapshot(folder: &Utf8Path) -> BTreeMap<Utf8PathBuf, (u64, SystemTime, Vec<u8>)> {
     let mut files = BTreeMap::new();
     for entry in folder.read_dir_utf8().unwrap() {
@@ -346,7 +346,7 @@ fn snapshot(folder: &Utf8Path) -> BTreeMap<Utf8PathBuf, (u64, SystemTime, Vec<u8
     files
 }
 
-/// What an earlier call named may be in use by a build that runs.
+/// What an earlier call named may be in use by a running build.
 #[test]
 fn printing_the_settings_again_leaves_what_they_named_alone() {
     let scratch = Scratch::new();
@@ -369,7 +369,7 @@ fn printing_the_settings_again_leaves_what_they_named_alone() {
     assert_eq!((python(), cmake()), (first.clone(), sources));
     assert_eq!(snapshot(&env), before);
 
-    // Another tree has a copy of its own.
+    // Another tree has its own copy.
     scratch.file("root/vendor/mlx/setup.py", "another");
     scratch.tree.set("two");
     let two = value(&python(), "MLX_PYTHON_SOURCE");
@@ -386,7 +386,7 @@ fn printing_the_settings_again_leaves_what_they_named_alone() {
             .all(|(path, file)| after.get(path) == Some(file))
     );
 
-    // What was lost or changed in a copy comes back, and nothing else moves.
+    // Files lost or changed in a copy are restored, and nothing else changes.
     fs_err::write(format!("{two}/left"), "").unwrap();
     let before = snapshot(&env);
     fs_err::write(format!("{two}/setup.py"), "edited").unwrap();
@@ -401,7 +401,7 @@ fn printing_the_settings_again_leaves_what_they_named_alone() {
     assert_eq!(contents(&after), contents(&before));
 }
 
-/// A toolchain file of ours that includes itself would have no end.
+/// A toolchain file of ours that includes itself would never end.
 #[test]
 fn settings_in_force_include_the_toolchain_that_was_there_before_them() {
     let scratch = Scratch::new();
@@ -422,7 +422,7 @@ fn settings_in_force_include_the_toolchain_that_was_there_before_them() {
     );
     scratch.toolchain.replace(first.clone());
     assert_eq!(file(), first);
-    // Without one before them there is none to include.
+    // If there was none before, none is included.
     scratch.toolchain.replace(String::new());
     let alone = file();
     scratch.toolchain.replace(alone.clone());

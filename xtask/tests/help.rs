@@ -1,6 +1,6 @@
-//! What `--help` says.
+//! Tests the output of `--help`.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use xtask::proc::Cmd;
 

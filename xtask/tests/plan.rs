@@ -1,6 +1,6 @@
-//! `cargo xtask plan`: what scripts and people read of it.
+//! `cargo xtask plan`: the output that scripts and people read.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Output;
 
@@ -28,7 +28,7 @@ fn bare(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The words of a line, by which arguments and cells are told apart.
+/// The words of a line, used to split arguments and cells.
 fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
@@ -54,7 +54,7 @@ fn fields(row: &Value) -> (u64, &str, &str, u64, u64, u64, bool) {
 
 #[test]
 fn json_has_a_row_for_each_m() {
-    // 4 bits a weight; a scale and a bias of two bytes each for 64 weights.
+    // 4 bits per weight; a scale and a bias of two bytes each per 64 weights.
     let pass = 17_408 * 5_120 / 2 + 17_408 * 5_120 / 64 * 4;
     let rows = json(&["--arch", "g15d"]);
     let m: Vec<u64> = rows.iter().map(|row| fields(row).0).collect();
@@ -93,7 +93,7 @@ fn json_has_a_row_for_each_m() {
     assert_eq!(
         fields(&narrow[7]).4,
         8,
-        "narrow reads the weights once a row"
+        "narrow reads the weights once per row"
     );
 }
 
@@ -107,7 +107,7 @@ fn json_of_all_architectures_names_each() {
             (row["architecture"].as_str().unwrap(), m, path)
         })
         .collect();
-    // From generation 15 on more than one row takes the wide kernel.
+    // From generation 15 on, more than one row takes the wide kernel.
     let expected: Vec<(&str, u64, &str)> = [
         ("applegpu_g13g", "qmv"),
         ("applegpu_g13s", "qmv"),
@@ -170,7 +170,7 @@ fn the_staircase_is_well_formed_and_has_the_steps() {
     }
 }
 
-/// Where the step of one number of rows lies; nothing for the legend's sample, which climbs nowhere.
+/// The height of the step for one number of rows; `None` for the legend's sample, which is flat.
 fn height(data: &str) -> Option<f32> {
     Data::parse(data)
         .unwrap()
@@ -228,7 +228,7 @@ fn attention_has_a_row_for_each_group() {
     let output = bare(&words(&format!("{arguments} --json")));
     assert!(output.status.success(), "{output:?}");
     let groups: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // The rows see 8,191 to 8,194 keys; from 8,192 on a kernel for large groups of heads serves them.
+    // The rows see 8,191 to 8,194 keys; from 8,192 on, a kernel for large groups of heads computes them.
     let group = |first: u32, rows: u32, keys: u32, path: &str, kernel: &str| {
         serde_json::json!({
             "architecture": "applegpu_g15d",
@@ -263,7 +263,7 @@ fn attention_has_a_row_for_each_group() {
     );
     assert_eq!(second[1..5], ["exact", "1-3", "8194", "two-pass-shared"]);
 
-    // Not fused: no kernel of attention, under a policy row by row.
+    // Not fused: no attention kernel; under a policy, row by row.
     let unfused = "--arch g15d --attention --head-dim 80 --keys 33 --rows 3 --all-policies --json";
     let output = bare(&words(unfused));
     let groups: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
@@ -327,7 +327,7 @@ fn dense_products_have_a_row_for_each_m() {
         text.lines().next(),
         Some("dense float32, N = 4096, K = 4096")
     );
-    // Where MLX chooses among its kernels, tile and passes are not said.
+    // If MLX chooses among its own kernels, tile and passes are not printed.
     assert_eq!(
         lines[10],
         [

@@ -1,6 +1,6 @@
 // Wraps one Apple-compiled kernel in the simulator's kernel interface, and
-// provides the `air.*` functions in which lanes meet. Compiled once a kernel,
-// with the generated AIR_KERNEL header beside it.
+// provides the `air.*` functions with which lanes exchange values. Compiled
+// once per kernel, with the generated AIR_KERNEL header next to it.
 #include "kernel_abi.h"
 #include "lane_abi.h"
 #include "mtlsim/lane.h"
@@ -16,8 +16,8 @@ enum class Kind : uint32_t {
   kThreadIndexInQuadgroup,
 };
 
-// Where one of the kernel's parameters lies in the block that `oracle.lane`
-// unpacks.
+// The position of one of the kernel's parameters in the block that
+// `oracle.lane` unpacks.
 struct Parameter {
   Kind kind;
   uint32_t word; // first 32-bit word in the block
@@ -30,8 +30,8 @@ struct Parameter {
 // (Parameter), kWords.
 #include AIR_KERNEL
 
-// The shim at the end of the kernel's module: calls the kernel with the block's
-// values.
+// The function at the end of the kernel's module that calls the kernel with the
+// block's values.
 extern "C" void oracle_lane(const uint32_t* block) asm("oracle.lane");
 
 namespace {
@@ -97,8 +97,8 @@ uint32_t no_threadgroup_memory() {
   return 0;
 }
 
-// The tree of the engine's option (engine.h), written apart from the
-// simulator's own so that a slip in either shows.
+// The same tree as the engine's option (engine.h), written separately so that a
+// mistake in either shows.
 float sum(const float (&value)[32], uint32_t order) {
   float v[32];
   for (int i = 0; i < 32; ++i)
@@ -109,7 +109,7 @@ float sum(const float (&value)[32], uint32_t order) {
       s += v[i];
     return s;
   }
-  // A butterfly gives every lane the same bits, since addition commutes; lane
+  // A butterfly gives every lane the same bits, because addition commutes; lane
   // 0's tree is enough.
   for (uint32_t i = 0; i < 5; ++i) {
     uint32_t step = order == 1 ? 1u << i : 16u >> i;
@@ -124,8 +124,8 @@ float sum(const float (&value)[32], uint32_t order) {
 
 } // namespace
 
-// MSL has simdgroups take part as a whole in the kernels that this serves:
-// every lane of the group is there.
+// In MSL, simdgroups take part as a whole in these kernels: every lane of the
+// group is active.
 extern "C" float air_simd_sum(float x) asm("air.simd_sum.f32");
 extern "C" float air_simd_sum(float x) {
   mtlsim::Exchange<float, MTLSIM_SIMD> all(
@@ -143,7 +143,7 @@ extern "C" float air_quad_sum(float x) {
   return (all.at(0) + all.at(2)) + (all.at(1) + all.at(3));
 }
 
-// The caller passes 16 bits; what stands above them is not defined.
+// The caller passes 16 bits; the bits above them are undefined.
 extern "C" float air_simd_shuffle_down(float x, uint32_t delta) asm(
     "air.simd_shuffle_down.f32");
 extern "C" float air_simd_shuffle_down(float x, uint32_t delta) {
@@ -153,7 +153,7 @@ extern "C" float air_simd_shuffle_down(float x, uint32_t delta) {
   return all.has(from) ? all.at(from) : x;
 }
 
-// What LLVM calls to round to bfloat; older runtime libraries lack it.
+// LLVM calls this to round to bfloat; older runtime libraries lack it.
 extern "C" __bf16 __truncsfbf2(float x) {
   uint32_t bits = __builtin_bit_cast(uint32_t, x);
   uint32_t rounded =

@@ -18,8 +18,8 @@ const oracle_binding* find(const oracle_launch& launch, const char* name) {
   return nullptr;
 }
 
-// A parameter that no binding names (the shapes and strides of batches) stays
-// null: a kernel that reads it crashes.
+// A parameter without a binding (the shapes and strides of batches) stays null:
+// a kernel that reads it crashes.
 bool bind(
     const oracle_launch& launch,
     const mtlsim_kernel& kernel,

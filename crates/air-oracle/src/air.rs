@@ -1,8 +1,8 @@
-//! From the text of an Apple module to a module that a stock LLVM lowers for the host.
+//! Turns the text of an Apple module into a module that a stock LLVM can lower for the host.
 //!
-//! What changes: the triple and data layout (the host's instead of `air64`), the empty constructor list, the names of
-//! `llvm.fmuladd` and `air.dot`, whose meaning is ours to choose, and one function more, `oracle.lane`, that calls the
-//! kernel with values from memory. No instruction of the kernel is touched.
+//! The changes: the triple and data layout (the host's instead of `air64`), the empty constructor list, the names of
+//! `llvm.fmuladd` and `air.dot`, whose meaning we define, and one more function, `oracle.lane`, which calls the kernel
+//! with values from memory. No instruction of the kernel is changed.
 
 use std::fmt::Write as _;
 
@@ -11,32 +11,29 @@ use metal_sim::Contraction;
 /// Why a module cannot be run here.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The text is not what llvm-dis printed for the modules this was written for.
+    /// The text is not what llvm-dis prints for the known modules.
     #[error("{what} not found in the module of {kernel}")]
     Missing {
-        /// The kernel.
         kernel: String,
-        /// What was looked for.
+        /// What was searched for.
         what: &'static str,
     },
-    /// A parameter that the runtime has no value for.
+    /// A parameter for which the runtime has no value.
     #[error(
         "parameter {index} of {kernel} is of a kind that the runtime does not provide: {metadata}"
     )]
     Parameter {
-        /// The kernel.
         kernel: String,
         /// Position in the parameter list.
         index: usize,
-        /// Its line of metadata.
+        /// The line of metadata.
         metadata: String,
     },
-    /// A variable outside of functions: function constants, threadgroup memory.
+    /// A variable outside functions: function constants, threadgroup memory.
     #[error("{kernel} has a module-level variable, which the runtime does not provide: {line}")]
     Variable {
-        /// The kernel.
         kernel: String,
-        /// Its definition.
+        /// The definition.
         line: String,
     },
 }
@@ -50,23 +47,21 @@ pub(crate) enum Source {
         index: u32,
         /// 1 device, 2 constant.
         address_space: u32,
-        /// Whether the kernel only reads.
+        /// Whether the kernel only reads it.
         read_only: bool,
         /// Size of the pointee in bytes.
         size: u32,
     },
-    /// A value that differs by lane or threadgroup; the name in runtime/air_kernel.cpp.
+    /// A value that differs by lane or threadgroup, by its name in runtime/air_kernel.cpp.
     Builtin(&'static str),
 }
 
-/// One parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// Its name in the Metal source.
+    /// The name in the Metal source.
     pub(crate) name: String,
-    /// Its LLVM type.
+    /// The LLVM type.
     pub(crate) ir_type: String,
-    /// What it receives.
     pub(crate) source: Source,
 }
 
@@ -81,18 +76,16 @@ impl Parameter {
     }
 }
 
-/// A kernel, ready to be lowered.
+/// A kernel that is ready to be lowered.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     /// The host name.
     pub(crate) name: String,
-    /// Its parameters in order.
     pub(crate) parameters: Vec<Parameter>,
-    /// The whole module.
     pub(crate) module: String,
 }
 
-/// The built-in values that runtime/air_kernel.cpp knows: AIR's name, the runtime's.
+/// The built-in values that runtime/air_kernel.cpp provides: AIR's name, the runtime's name.
 const BUILTINS: [(&str, &str); 5] = [
     (
         "air.threadgroup_position_in_grid",
@@ -221,7 +214,7 @@ fn split_top_level(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The type in front of a parameter's attributes: `ptr addrspace(1)`, `<3 x i32>`, `i32`.
+/// The type before a parameter's attributes: `ptr addrspace(1)`, `<3 x i32>`, `i32`.
 fn leading_type(parameter: &str) -> &str {
     let end = match parameter.strip_prefix("ptr addrspace(") {
         Some(rest) => rest
@@ -233,7 +226,7 @@ fn leading_type(parameter: &str) -> &str {
     &parameter[..end.unwrap_or(parameter.len())]
 }
 
-/// The metadata line of each parameter: `!air.kernel` names the kernel's node, whose third part lists them.
+/// The metadata line of each parameter: `!air.kernel` points to the kernel's node, whose third part lists them.
 fn parameter_metadata<'a>(kernel: &str, text: &'a str) -> Result<Vec<&'a str>, Error> {
     let missing = |what| Error::Missing {
         kernel: kernel.to_owned(),
@@ -313,7 +306,7 @@ fn parameter(
     })
 }
 
-/// The reading's name in runtime/air.ll.
+/// The name of the reading in runtime/air.ll.
 pub(crate) fn reading(contraction: Contraction) -> &'static str {
     match contraction {
         Contraction::Fused => "fused",
@@ -321,7 +314,7 @@ pub(crate) fn reading(contraction: Contraction) -> &'static str {
     }
 }
 
-/// The module with the host's target and our names for what AIR leaves open.
+/// The module with the host's target and our names for what AIR leaves undefined.
 fn rewrite(kernel: &str, text: &str, contraction: Contraction) -> Result<String, Error> {
     let reading = reading(contraction);
     let (fmuladd, dot) = (
@@ -349,7 +342,8 @@ fn rewrite(kernel: &str, text: &str, contraction: Contraction) -> Result<String,
     Ok(module)
 }
 
-/// `oracle.lane`: unpacks the block and calls the kernel, inside the kernel's own module and so by its conventions.
+/// `oracle.lane`: unpacks the block and calls the kernel, inside the kernel's own module and so with its calling
+/// conventions.
 fn lane_function(name: &str, parameters: &[Parameter]) -> String {
     let (mut body, mut arguments, mut word) = (String::new(), Vec::new(), 0);
     for (index, parameter) in parameters.iter().enumerate() {

@@ -1,19 +1,18 @@
-//! The kernels that are run, and how upstream's host code launches them.
+//! The kernels to run, and how upstream's host code launches them.
 //!
-//! Independent of `dispatch-plan` and of `mlx-terms` on purpose: an oracle that shared their tables would share their
+//! Deliberately independent of `dispatch-plan` and `mlx-terms`: an oracle that shared their tables would share their
 //! faults. Names, grids and sizes follow `qmv_quad`, `qmv`, `qmv_wide` and `dispatch_qmv` in upstream's
 //! `mlx/backend/metal/quantized.cpp`.
 
-/// A quantization mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Integers with a scale and a bias a group.
+    /// Integers with a scale and a bias per group.
     Affine,
-    /// FP4 elements, a power of two a group of 32.
+    /// FP4 elements with a power of two per group of 32.
     Mxfp4,
-    /// FP8 elements, a power of two a group of 32.
+    /// FP8 elements with a power of two per group of 32.
     Mxfp8,
-    /// FP4 elements, an FP8 scale a group of 16.
+    /// FP4 elements with an FP8 scale per group of 16.
     Nvfp4,
 }
 
@@ -56,10 +55,10 @@ impl Element {
     }
 }
 
-/// Which of the four kernels.
+/// The kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// `qmv_fast`: K fills the block; `results` rows a simdgroup.
+    /// `qmv_fast`: K fills whole blocks; `results` rows per simdgroup.
     Fast {
         /// 4, or 2 on one device for nvfp4.
         results: usize,
@@ -68,7 +67,7 @@ pub(crate) enum Path {
     Plain,
     /// `qmv_wide`: several vectors share the weights.
     Wide {
-        /// Vectors a threadgroup.
+        /// Vectors per threadgroup.
         vectors: usize,
     },
     /// `qmv_quad`: K of 64 or 128, which is part of the name.
@@ -90,15 +89,13 @@ impl Path {
 /// One product: y (M x N) = x (M x K) times the transpose of w (N x K, quantized).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Case {
-    /// Quantization mode.
     pub(crate) mode: Mode,
     /// Type of x and y.
     pub(crate) element: Element,
-    /// Kernel.
     pub(crate) path: Path,
     /// Values that share a scale.
     pub(crate) group: usize,
-    /// Bits a value.
+    /// Bits per value.
     pub(crate) bits: usize,
     /// Whether a per-tensor scale is applied (nvfp4's second level).
     pub(crate) global_scale: bool,
@@ -146,7 +143,7 @@ impl Case {
         }
     }
 
-    /// Threadgroups in each direction, and threads of one.
+    /// Threadgroups in each direction, and threads per threadgroup.
     pub(crate) fn grid(&self) -> ([u32; 3], [u32; 3]) {
         let (x, rows, simdgroups) = match self.path {
             Path::Fast { results } => (self.m, 2 * results, 2),
@@ -167,11 +164,11 @@ impl Case {
     }
 }
 
-/// Everything that is run.
+/// All cases.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for element in [Element::Float, Element::Half, Element::Bfloat] {
-        // f32 output shows every bit; the 16-bit types repeat a part, for their conversions.
+        // f32 output shows every bit; the 16-bit types repeat a part of the cases to test their conversions.
         let full = element == Element::Float;
         for (bits, group) in affine_formats(full) {
             affine(&mut cases, element, bits, group, full);
@@ -228,10 +225,10 @@ fn affine(cases: &mut Vec<Case>, element: Element, bits: usize, group: usize, fu
     let fast = Path::Fast { results: 4 };
     cases.push(case(fast, 1, 32, 2 * block));
     cases.push(case(fast, 3, 20, block));
-    // A K that no block divides, with more and with fewer rows than a threadgroup computes.
+    // A K that is not a multiple of any block, with more and with fewer rows than a threadgroup computes.
     cases.push(case(Path::Plain, 2, 36, block + 128));
     cases.push(case(Path::Plain, 1, 5, 384 + 128));
-    // The group's size matters least here: every tile for one of them.
+    // The group size hardly matters here: every tile for one of them.
     let vectors = if full && group == 64 { 2..=5 } else { 5..=5 };
     for vectors in vectors {
         cases.push(case(Path::Wide { vectors }, vectors, 36, 640));

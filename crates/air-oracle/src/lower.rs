@@ -10,14 +10,13 @@ use metal_sim::Contraction;
 
 use crate::air::{Kernel, reading};
 
-/// Newest first. 16 is the oldest that reads Apple's bitcode and knows the simulator's types.
+/// Newest first. 16 is the oldest version that reads Apple's bitcode and knows the simulator's types.
 const VERSIONS: [u32; 4] = [19, 18, 17, 16];
 
 /// The LLVM tools of one version.
 pub(crate) struct Llvm {
     clang: Utf8PathBuf,
     disassembler: Utf8PathBuf,
-    /// Its major version.
     pub(crate) version: u32,
 }
 
@@ -35,11 +34,11 @@ impl Llvm {
                 Some(Self { clang: tool("clang", version)?, disassembler: tool("llvm-dis", version)?, version })
             })
             .with_context(|| {
-                format!("no clang and llvm-dis of one version among {VERSIONS:?}; on Debian: apt install clang-19 llvm-19")
+                format!("found no clang and llvm-dis of the same version among {VERSIONS:?}; on Debian: apt install clang-19 llvm-19")
             })
     }
 
-    /// The text of a module.
+    /// Disassembles a module.
     pub(crate) fn disassemble(&self, bitcode: &Utf8Path) -> Result<String> {
         run(Command::new(&self.disassembler)
             .arg(bitcode)
@@ -63,7 +62,7 @@ impl Llvm {
         fs::write(&module, &kernel.module)?;
         fs::write(&tables, kernel.tables())?;
         let simulator = crate_dir.join("../metal-sim");
-        // The contraction that the compiler may add on its own is none: both readings are spelled out in air.ll.
+        // The compiler must not contract by itself: air.ll spells out both readings.
         run(Command::new(&self.clang)
             .args([
                 "-O2",
@@ -85,7 +84,7 @@ impl Llvm {
     }
 }
 
-/// Runs a program and returns what it printed; its errors carry the command and its own words.
+/// Runs a program and returns its output; an error has the command and its standard error.
 fn run(command: &mut Command) -> Result<String> {
     let output = command
         .output()

@@ -1,8 +1,8 @@
 //! Runs Apple-compiled kernels on the host and compares them with the simulator's own compilation of the same source.
 //!
-//! The official metallib holds the intermediate code (AIR) of every stock kernel: what Apple's front end made of the
-//! same Metal source that the simulator compiles. Lowered by a stock LLVM and run on the simulator's lanes, it is an
-//! oracle that no code of this project had a hand in. What it cannot show is what Apple's GPU back end does later.
+//! The official metallib contains the intermediate code (AIR) of every stock kernel: the output of Apple's front end
+//! for the same Metal source that the simulator compiles. Lowered by a stock LLVM and run on the simulator's lanes, it
+//! is an oracle that is independent of this project's compiler. It cannot show what Apple's GPU back end does later.
 
 mod air;
 mod case;
@@ -39,10 +39,10 @@ struct Args {
     /// The official metallib, from the PyPI wheel `mlx-metal` of the tree's version
     #[arg(long)]
     metallib: Utf8PathBuf,
-    /// A pristine MLX tree; without it the kernels are compared with double precision only
+    /// A pristine MLX tree; without it, the kernels are only compared with double precision
     #[arg(long)]
     tree: Option<Utf8PathBuf>,
-    /// Only kernels whose name contains this
+    /// Only kernels whose name contains this text
     #[arg(long, default_value = "")]
     filter: String,
     /// Seeds of random inputs, for each kernel and reading
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything agreed.
+/// Returns whether everything agreed.
 fn run(args: &Args) -> Result<bool> {
     let map =
         metallib::map_file(&args.metallib).with_context(|| format!("opening {}", args.metallib))?;
@@ -121,7 +121,7 @@ fn run(args: &Args) -> Result<bool> {
     Ok(report.agrees())
 }
 
-/// What the report's first line says: which file, which tools.
+/// The first line of the report: file and tools.
 fn provenance(library: &Library<'_>, llvm: &Llvm, seeds: u64) -> Result<String> {
     let header = library.header();
     let uuid = library.uuid()?.unwrap_or_default();
@@ -141,7 +141,7 @@ struct Build {
     simulated: Option<Utf8PathBuf>,
 }
 
-/// Makes builds.
+/// Compiles kernels.
 struct Builder<'a> {
     functions: HashMap<&'a str, Function<'a>>,
     llvm: Llvm,
@@ -150,7 +150,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Every kernel of `cases` in both readings, on all cores.
+    /// Compiles every kernel of `cases` in both readings, on all cores.
     fn build(&self, cases: &[Case]) -> Result<Builds> {
         let kernels: BTreeSet<String> = cases.iter().map(Case::kernel).collect();
         let wanted: Vec<_> = kernels
@@ -195,16 +195,16 @@ impl Builder<'_> {
         let function = self
             .functions
             .get(name)
-            .context("not in the metallib; is it the one of the tree's version?")?;
+            .context("not in the metallib; does its version match the tree's?")?;
         let bitcode = function.bitcode.context("the function has no bitcode")?;
         if function.sha256 != Some(&bitcode.sha256()) {
-            bail!("the bitcode does not have the stored SHA-256");
+            bail!("the bitcode does not match the stored SHA-256");
         }
         Ok(bitcode.bytes)
     }
 }
 
-/// What was built, by name and reading.
+/// The compiled kernels, by name and reading.
 struct Builds(HashMap<(String, Contraction), Build>);
 
 impl Builds {

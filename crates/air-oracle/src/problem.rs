@@ -8,21 +8,20 @@ use crate::case::{Case, Element, Mode};
 pub(crate) struct Buffer {
     /// `w`, `scales`, …
     pub(crate) name: &'static str,
-    /// Its bytes.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Random inputs of a case and what they should give.
+/// Random inputs of a case and the expected result.
 pub(crate) struct Problem {
-    /// Inputs, in no order.
+    /// Inputs, in any order.
     pub(crate) inputs: Vec<Buffer>,
     /// y, M x N, in double precision.
     pub(crate) expected: Vec<f64>,
-    /// The sum of the absolute values of the terms of each y: what rounding errors are relative to.
+    /// The sum of the absolute values of the terms of each y: the scale of rounding errors.
     pub(crate) magnitude: Vec<f64>,
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): small, and equal on every host.
+/// SplitMix64 (Steele, Lea and Flood 2014): small, and the same on every host.
 struct Random(u64);
 
 impl Random {
@@ -63,7 +62,7 @@ impl Problem {
             let bytes: Vec<u8> = (0..case.n * groups)
                 .map(|_| scale_byte(case.mode, &mut random))
                 .collect();
-            // The second level is stored times the greatest values of both formats: upstream, fp_quantized.h.
+            // The second level is stored multiplied by the largest values of both formats: upstream, fp_quantized.h.
             let global = 0.75f32;
             let factor = if case.global_scale {
                 f64::from(global / (448.0 * 6.0))
@@ -127,10 +126,10 @@ impl Problem {
         }
     }
 
-    /// The greatest error of `y` (M x N values of the case's type) as a fraction of what is allowed.
+    /// The largest error of `y` (M x N values of the case's type) as a fraction of the tolerance.
     ///
-    /// Allowed are two roundings of f32 over the sum of the terms' absolute values, and one of the output's type. A
-    /// value that was never written is a NaN and gives infinity.
+    /// The tolerance is two roundings of f32 relative to the sum of the terms' absolute values, and one of the output's
+    /// type. A value that was never written is a NaN and gives infinity.
     pub(crate) fn error(&self, case: &Case, y: &[u8]) -> f64 {
         let output_rounding = match case.element {
             Element::Float => 0.0,
@@ -154,7 +153,7 @@ impl Problem {
     }
 }
 
-/// Bytes of `y` before the kernel runs: a NaN that no kernel here computes.
+/// The bytes of `y` before the kernel runs: a NaN that no kernel here computes.
 pub(crate) fn poison(case: &Case) -> Vec<u8> {
     let pattern: &[u8] = match case.element {
         Element::Float => &[0xad, 0xde, 0xfe, 0x7f],
@@ -223,7 +222,7 @@ fn element_byte(mode: Mode, random: &mut Random) -> u8 {
     }
 }
 
-/// A random positive scale near one, so that no group vanishes beside the others.
+/// A random positive scale near one, so that no group vanishes next to the others.
 fn scale_byte(mode: Mode, random: &mut Random) -> u8 {
     let step = (random.next() % 8) as u8;
     match mode {
@@ -240,9 +239,9 @@ fn scale_value(mode: Mode, byte: u8) -> f64 {
     }
 }
 
-/// The number that `bits` bits at position `index` of the packed rows stand for, before scaling.
+/// The number that `bits` bits at position `index` of the packed rows represent, before scaling.
 ///
-/// Values lie one after another from the lowest bit of the first byte, for every width.
+/// Values follow each other from the lowest bit of the first byte, for every width.
 fn weight_value(case: &Case, packed: &[u8], index: usize) -> f64 {
     let first = index * case.bits;
     let low = u16::from(packed[first / 8]);

@@ -1,4 +1,4 @@
-//! What came out, one line a family of kernels.
+//! The results, one line per family of kernels.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -6,29 +6,29 @@ use std::fmt::Write as _;
 use crate::case::Case;
 use crate::problem::Problem;
 
-/// The bits of y, as both compilations of a kernel computed it.
+/// The bits of y from both compilations of a kernel.
 pub(crate) struct Run {
     /// Apple's, lowered by LLVM.
     pub(crate) apple: Vec<u8>,
-    /// The simulator's, where it took part.
+    /// The simulator's, if it took part.
     pub(crate) simulated: Option<Vec<u8>>,
 }
 
 /// All runs of one case on one seed's inputs: by reading of `llvm.fmuladd` (fused, split), then by order of `simd_sum`.
 pub(crate) type Runs = [[Run; 2]; 2];
 
-/// What the runs of one case and seed show.
+/// The findings for one case and seed.
 pub(crate) struct Outcome {
     case: Case,
     /// Outputs of one reading, both orders.
     outputs: usize,
-    /// Greatest error of Apple's against double precision, as a fraction of what is allowed.
+    /// Largest error of Apple's against double precision, as a fraction of the tolerance.
     error: f64,
     /// Outputs where the simulator's bits differ from Apple's, by reading.
     differing: Option<[usize; 2]>,
-    /// Outputs of Apple's whose bits the reading changes.
+    /// Outputs of Apple's whose bits depend on the reading.
     reading_matters: usize,
-    /// Outputs of Apple's, read as fused, whose bits the order of `simd_sum` changes.
+    /// Outputs of Apple's, read as fused, whose bits depend on the order of `simd_sum`.
     order_matters: usize,
     complaints: Vec<String>,
 }
@@ -43,7 +43,7 @@ impl Outcome {
         }
         if error > 1.0 {
             complaints.push(format!(
-                "the error against double precision is {error} times what is allowed"
+                "the error against double precision is {error} times the tolerance"
             ));
         }
         let compared = runs.iter().flatten().all(|run| run.simulated.is_some());
@@ -80,7 +80,7 @@ impl Outcome {
         }
     }
 
-    /// What is wrong, one line each; empty where nothing is.
+    /// What is wrong, one line each; empty if nothing is.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
@@ -94,7 +94,7 @@ impl Outcome {
     }
 }
 
-/// How many values of two y differ, and where the first does.
+/// How many values of two y differ, and the first one.
 fn differences(case: &Case, left: &[u8], right: &[u8]) -> (usize, Option<String>) {
     let size = case.element.size();
     let bits = |bytes: &[u8]| {
@@ -127,7 +127,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Nothing yet; `provenance` says what was compared.
+    /// Without outcomes; `provenance` describes what is compared.
     pub(crate) fn new(provenance: String) -> Self {
         Self {
             provenance,
@@ -135,12 +135,12 @@ impl Report {
         }
     }
 
-    /// Adds what one case and seed showed.
+    /// Adds the outcome of one case and seed.
     pub(crate) fn add(&mut self, outcome: Outcome) {
         self.outcomes.push(outcome);
     }
 
-    /// Whether something was run, all of it near double precision and equal to the simulator's.
+    /// Whether something was run, and all of it is near double precision and equal to the simulator's.
     pub(crate) fn agrees(&self) -> bool {
         !self.outcomes.is_empty()
             && self
@@ -158,8 +158,8 @@ impl Report {
             }
         }
         let mut text = format!(
-            "# Apple-compiled kernels beside the simulator's: results\n\n\
-             Written by `ci/air-oracle.sh`; its [README](../../crates/air-oracle/README.md) explains the columns.\n\n\
+            "# Apple-compiled kernels next to the simulator's: results\n\n\
+             Written by `ci/air-oracle.sh`; what it means stands in [air-oracle.md](air-oracle.md).\n\n\
              {} Outputs are counted once a reading.\n\n\
              | mode | kernel | type | kernels | outputs | differ, fused | differ, split | reading matters | \
              order matters | error, of what is allowed |\n|---|---|---|---|---|---|---|---|---|---|\n",

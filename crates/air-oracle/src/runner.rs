@@ -1,4 +1,4 @@
-//! The C++ runner, from Rust.
+//! The Rust interface of the C++ runner.
 
 #[cfg(target_os = "linux")]
 use std::ffi::{CStr, c_int};
@@ -58,7 +58,7 @@ pub(crate) fn run(
     problem: &Problem,
     reduction: Reduction,
 ) -> Result<Vec<u8>> {
-    // Copies: the kernel gets addresses that it could write through.
+    // Copies: the kernel gets addresses that it can write through.
     let mut buffers: Vec<(CString, Vec<u8>)> = Vec::new();
     for input in &problem.inputs {
         buffers.push((CString::new(input.name)?, input.bytes.clone()));
@@ -104,5 +104,5 @@ fn start(launch: &Launch) -> Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn start(_: &Launch) -> Result<()> {
-    bail!("the simulator's engine, which runs the kernels, is made for Linux")
+    bail!("the simulator's engine, which runs the kernels, works only on Linux")
 }

@@ -1,4 +1,4 @@
-//! The same kernels through the simulator's compiler, from Metal source.
+//! The same kernels compiled from Metal source by the simulator's compiler.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use metal_sim::{Compiler, Contraction, Options, Toolchain, Variant, default_cach
 /// The sources that instantiate the kernels of [`crate::case`].
 const SOURCES: [&str; 2] = ["quantized", "fp_quantized"];
 
-/// A simulator's library of a tree's quantized kernels.
+/// The simulator's library of a tree's quantized kernels.
 pub(crate) struct Simulator {
     toolchain: Toolchain,
     library: PathBuf,

@@ -74,7 +74,7 @@ std::unique_ptr<Array> fails_when_run(const Array& input, RawStream stream) {
 
 void hook_answers(std::int32_t kind, std::int32_t rows) {
   static mlx_row_policy given;
-  // No call of the former hook runs when this returns.
+  // When this returns, no call of the former hook is running.
   mlx_row_set_hook(nullptr, nullptr);
   given = {kind, rows};
   mlx_row_set_hook(

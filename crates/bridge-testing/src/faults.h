@@ -1,4 +1,4 @@
-// Failures on purpose, and looks behind the bridge, for tests.
+// Deliberate failures, and access to what the bridge hides, for tests.
 
 #pragma once
 

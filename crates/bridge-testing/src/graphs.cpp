@@ -23,7 +23,7 @@ using core::array;
 
 constexpr int rows = 4, keys = 96, heads = 2, dims = 64;
 
-// What a graph begins with is never evaluated.
+// The inputs of a graph are never evaluated.
 array values(core::Shape shape, core::Dtype dtype = core::float32) {
   return core::full(std::move(shape), 0.5f, dtype);
 }
@@ -209,7 +209,7 @@ const std::map<std::string, Graph>& graphs() {
   return *all;
 }
 
-// Makes a stream the thread's default for as long as it lives.
+// Makes a stream the thread's default for its lifetime.
 class Default {
  public:
   explicit Default(RawStream stream)
@@ -243,7 +243,7 @@ std::int64_t probe_sums_that_differ(
     bool column,
     RawStream stream) {
   Default scope(stream);
-  // A row of a column sum has several columns.
+  // Each row of a column sum has several columns.
   const int columns = column ? 4096 : 1;
   auto shape =
       column ? core::Shape{sums, terms, columns} : core::Shape{sums, terms};

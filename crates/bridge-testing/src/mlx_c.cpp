@@ -9,7 +9,7 @@ namespace {
 
 namespace core = mlx::core;
 
-// A handle of mlx-c: a value on the heap, or nothing.
+// A handle of mlx-c: a value on the heap, or null.
 template <typename T>
 struct Handle {
   void* ctx;

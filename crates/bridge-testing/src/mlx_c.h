@@ -1,11 +1,11 @@
-// The part of mlx-c that changes MLX's default stream, for tests of those who
-// call it.
+// The part of mlx-c that changes MLX's default stream, for tests of its
+// callers.
 
 #pragma once
 
 namespace mlx_overlay::testing {
 
-// A linker takes the functions into a program that calls this.
+// A linker includes the functions in a program that calls this.
 void link_mlx_c();
 
 } // namespace mlx_overlay::testing

@@ -102,7 +102,7 @@ array gather(
       sorted);
 }
 
-// x, the axis of its rows, and the product of any of them.
+// x, the axis of its rows, and a function that multiplies any of them.
 struct Case {
   array x;
   int axis;
@@ -211,14 +211,14 @@ Make gathered_with_global_scales(bool sorted) {
   };
 }
 
-// Bits, not numbers: a sign of zero would count.
+// Bits, not numbers: the sign of zero counts.
 std::int64_t differing(const array& a, const array& b) {
   const auto bits = a.dtype() == core::bfloat16 ? core::uint16 : core::uint32;
   auto differ = core::not_equal(core::view(a, bits), core::view(b, bits));
   return core::sum(differ).item<std::int32_t>();
 }
 
-// Makes a stream the thread's default for as long as it lives.
+// Makes a stream the thread's default for its lifetime.
 class Default {
  public:
   explicit Default(RawStream stream)
@@ -393,7 +393,7 @@ rust::Vec<std::int64_t> probe_compiled(RawStream first, RawStream second) {
     std::vector<array> products;
     for (auto stream : {first, second}) {
       Default scope(stream);
-      // Negated, for compile never merges what a function returns.
+      // Negated, because compile never merges what a function returns.
       products.push_back(core::negative(product(inputs[0], w)));
     }
     return products;

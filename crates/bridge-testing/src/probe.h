@@ -1,5 +1,5 @@
-// Products and ways around a stream that the safe interface does not offer, for
-// tests of policies.
+// Products and streams that the safe interface does not offer, for tests of
+// policies.
 
 #pragma once
 

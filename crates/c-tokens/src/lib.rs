@@ -1,11 +1,10 @@
-//! Tokens of C-like text (C++, Metal, CUDA), with their places in it. White space and comments are no tokens.
+//! Tokens of C-like text (C++, Metal, CUDA) with their positions. White space and comments are not tokens.
 //!
-//! `>` is always a token of its own, unless it ends `->`, `->*` or begins `>=`: then template lists close, and `a<b<c>>`
-//! is the same as `a<b<c> >`.
+//! `>` is always a token by itself, unless it ends `->` or `->*` or begins `>=`. So template lists close correctly, and
+//! `a<b<c>>` is the same as `a<b<c> >`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-/// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An identifier or keyword.
@@ -20,44 +19,43 @@ pub enum Kind {
     LineEnd,
 }
 
-/// One token: bytes `start..end` of the text.
+/// One token: the bytes `start..end` of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
     pub kind: Kind,
-    /// Its first byte.
+    /// The first byte.
     pub start: usize,
-    /// The byte after its last one.
+    /// The byte after the last one.
     pub end: usize,
-    /// It is part of a preprocessor directive.
+    /// Whether it is part of a preprocessor directive.
     pub directive: bool,
 }
 
-/// A comment or literal that is still open where it should have ended.
+/// A comment or literal that is not closed where it should end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unclosed {
-    /// Its first byte.
+    /// The first byte.
     pub at: usize,
     /// `comment` or `literal`.
     pub what: &'static str,
 }
 
-/// A text taken apart.
+/// The tokens of a text.
 #[derive(Debug, Clone, Default)]
 pub struct Split {
     /// The tokens, in order.
     pub tokens: Vec<Token>,
-    /// The first thing outside of directives that does not end. The tokens go on after its line, or end with it.
+    /// The first unclosed comment or literal outside directives. The tokens continue after its line, or end with it.
     pub unclosed: Option<Unclosed>,
 }
 
-/// Longest first: a shorter one must not cut a longer one in two.
+/// Longest first, so that a shorter operator does not split a longer one.
 const OPERATORS: [&str; 24] = [
     "<<=", "...", "->*", "::", "->", "++", "--", "<<", "<=", ">=", "==", "!=", "&&", "||", "+=",
     "-=", "*=", "/=", "%=", "&=", "|=", "^=", "##", ".*",
 ];
 
-/// Takes a text apart. Never fails: a text that is no C++ gives tokens that are no C++.
+/// Splits a text into tokens. Never fails; a text that is not C++ gives tokens that are not C++.
 pub fn split(text: &str) -> Split {
     let bytes = text.as_bytes();
     let mut split = Split {
@@ -148,7 +146,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
 }
 
-/// The length of a backslash with a line end behind it.
+/// The length of a backslash followed by a line end.
 fn continuation(rest: &[u8]) -> Option<usize> {
     [&b"\\\n"[..], b"\\\r\n"]
         .into_iter()
@@ -163,7 +161,7 @@ fn find(bytes: &[u8], from: usize, needle: &[u8]) -> Option<usize> {
         .map(|offset| from + offset)
 }
 
-/// Up to the line end, which is not part of it; a continued line goes on.
+/// The length up to the line end, which is not included; a continued line counts too.
 fn line_comment(rest: &[u8]) -> usize {
     let mut at = 0;
     while let Some(end) = find(rest, at, b"\n") {
@@ -176,7 +174,7 @@ fn line_comment(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// The length, and whether it ends in its quote; it does not go past its line.
+/// The length, and whether it is closed; it does not extend past its line.
 fn literal(rest: &[u8]) -> (usize, bool) {
     let mut at = 1;
     while at < rest.len() && rest[at] != b'\n' {
@@ -205,7 +203,7 @@ fn number(rest: &[u8]) -> usize {
     at
 }
 
-/// The whole of `R"mark(…)mark"`, if the word before the quote says so.
+/// The length of `R"mark(…)mark"`, if the word before the quote is a raw string's prefix.
 fn raw_string(rest: &[u8], word: usize) -> Option<usize> {
     if !matches!(&rest[..word], b"R" | b"LR" | b"uR" | b"UR" | b"u8R")
         || rest.get(word) != Some(&b'"')

@@ -1,4 +1,4 @@
-//! Plots as SVG: a title, two axes, lines, and a legend beside them.
+//! Plots as SVG: a title, two axes, lines, and a legend next to them.
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ const TOP: f32 = 56.0;
 const RIGHT: f32 = 205.0;
 const BOTTOM: f32 = 50.0;
 
-/// Colours that stay apart for colour-blind readers (Okabe and Ito, 2008), then greys.
+/// Colours that colour-blind readers can distinguish (Okabe and Ito, 2008), then greys.
 const COLOURS: [&str; 10] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442",
     "#777777", "#bbbbbb",
 ];
 
-/// The colour of the line of that number.
+/// The colour of line number `index`.
 pub fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// One axis: its ends, and where it is labelled.
+/// One axis: its range and its labels.
 #[derive(Debug, Clone)]
 pub struct Axis {
     from: f32,
@@ -33,7 +33,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From one number to a greater one, with labels at these places.
+    /// From one number to a greater one, with labels at the given places.
     pub fn new(from: f32, to: f32, ticks: impl IntoIterator<Item = (f32, String)>) -> Self {
         Self {
             from,
@@ -42,7 +42,7 @@ impl Axis {
         }
     }
 
-    /// From 0 to past a number, labelled at round numbers.
+    /// From 0 to just past `most`, labelled at round numbers.
     pub fn up_to(most: f32) -> Self {
         let most = if most > 0.0 { most } else { 1.0 };
         let rough = most / 6.0;
@@ -62,10 +62,9 @@ impl Axis {
     }
 }
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// Its colour.
     pub colour: &'static str,
     /// Lengths of dashes and gaps; solid if `None`.
     pub dashes: Option<&'static str>,
@@ -90,7 +89,7 @@ impl Style {
     }
 }
 
-/// A plot in the making. Its `Display` is the SVG document.
+/// A plot. Its `Display` is the SVG document.
 #[derive(Debug, Clone)]
 pub struct Plot {
     document: Document,
@@ -100,7 +99,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// Axes without lines. `note` stands in small print below the title.
+    /// Axes without lines. `note` is in small print below the title.
     pub fn new(title: &str, note: &str, [x_title, y_title]: [&str; 2], x: Axis, y: Axis) -> Self {
         let plot = Self {
             document: Document::new(),
@@ -112,7 +111,7 @@ impl Plot {
             .set("viewBox", (0.0, 0.0, WIDTH, HEIGHT))
             .set("font-family", "sans-serif")
             .set("font-size", 12)
-            // Black text, wherever the picture is shown.
+            // Black text on any background.
             .add(
                 Rectangle::new()
                     .set("width", WIDTH)
@@ -139,7 +138,7 @@ impl Plot {
         Self { document, ..plot }
     }
 
-    /// Where a point lies in the picture.
+    /// The position of a point in the picture.
     pub fn at(&self, x: f32, y: f32) -> (f32, f32) {
         let part = |axis: &Axis, value: f32| (value - axis.from) / (axis.to - axis.from);
         (
@@ -154,7 +153,7 @@ impl Plot {
         self.add(path);
     }
 
-    /// Adds a line through points, each of them marked.
+    /// Adds a line through points, with a mark at each.
     pub fn line(&mut self, points: &[(f32, f32)], style: Style) {
         let mut data = Data::new();
         for (i, &(x, y)) in points.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Files that people name on a command line, written whole or not at all.
+//! Files that users name on a command line: written completely or not at all.
 
 use std::fs::{self, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// How the name of a file begins that is not whole yet.
+/// The prefix of temporary files.
 const PREFIX: &str = ".mlx-overlay-write-";
 
-/// How often a new file is made that others clear before it is locked.
+/// How often to retry if others clear a new file before it is locked.
 const TRIES: usize = 100;
 
-/// Writes a file. A regular file, or none, is replaced in one step, so that nobody reads half of it and a failure leaves
-/// the old one. Anything else (`/dev/null`, a fifo, a link, a file of two names) is written into and stays what it is;
-/// so is a file that cannot be replaced, as its folder is not writable or it is mounted.
+/// Writes a file. A regular file, or none, is replaced in one step, so that nobody reads half of it and a failure
+/// leaves the old one. Anything else (`/dev/null`, a fifo, a link, a file with two names) is written in place. So is a
+/// file that cannot be replaced because its folder is not writable or it is a mount point.
 ///
 /// # Errors
 ///
@@ -35,12 +35,12 @@ fn try_write(path: &Path, content: &[u8]) -> io::Result<()> {
         Err(error) if old.is_some() && is_in_the_way(&error) => return write_into(path, content),
         Err(error) => return Err(error),
     };
-    // Past the wrapper, whose errors name the temporary file.
+    // Bypasses the wrapper, whose errors name the temporary file.
     file.as_file_mut().write_all(content)?;
     if let Some(old) = &old {
         file.as_file().set_permissions(old.permissions())?;
     }
-    // A full disk may say so only now, and the rename must not come before the content.
+    // A full disk may be reported only here, and the rename must not come before the content.
     file.as_file().sync_all()?;
     match file.persist(path) {
         Ok(_) => Ok(()),
@@ -53,7 +53,7 @@ fn write_into(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::File::create(path)?.write_all(content)
 }
 
-/// Fails if [`write()`] would, before there is anything to write. Leaves the folder as it was.
+/// Fails if [`write()`] would fail, before there is anything to write. Leaves the folder as it was.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ fn try_writing(path: &Path) -> io::Result<()> {
         // Opening it would wait for its reader.
         Ok(found) if found.file_type().is_fifo() => Ok(()),
         Ok(_) => fs::OpenOptions::new().write(true).open(path).map(drop),
-        // A link to what is not there yet: writing makes it.
+        // A link to a file that does not exist yet: writing creates it.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             try_writing(&folder(path).join(fs::read_link(path)?))
         }
@@ -82,7 +82,7 @@ fn try_writing(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a rename over it loses nothing but the old content.
+/// Whether a rename over it loses only the old content.
 fn is_replaceable(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
         Ok(found) => found.is_file() && found.nlink() == 1,
@@ -90,8 +90,7 @@ fn is_replaceable(path: &Path) -> bool {
     }
 }
 
-/// The file that is there, if there is one. A file that may not be written is not replaced either, though its folder
-/// would allow that.
+/// The existing file, if there is one. A read-only file is not replaced, even if its folder would allow that.
 fn open_old(path: &Path) -> io::Result<Option<fs::Metadata>> {
     match fs::OpenOptions::new().write(true).open(path) {
         Ok(file) => file.metadata().map(Some),
@@ -100,7 +99,7 @@ fn open_old(path: &Path) -> io::Result<Option<fs::Metadata>> {
     }
 }
 
-/// Whether it is the folder that allows no new file, or a mount that allows no rename.
+/// Whether the folder allows no new file, or a mount allows no rename.
 fn is_in_the_way(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -115,11 +114,11 @@ fn is_in_the_way(error: &io::Error) -> bool {
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
     let folder = folder(path);
     if !folder.is_dir() {
-        let text = format!("there is no folder {}", folder.display());
+        let text = format!("the folder {} does not exist", folder.display());
         return Err(io::Error::new(ErrorKind::NotFound, text));
     }
     let mut file = new_in(&folder)?;
-    // On a file system whose answers make no sense, the last one serves.
+    // On a file system that gives inconsistent results, use the last file.
     for _ in 0..TRIES {
         if is_held(&file) {
             break;
@@ -135,12 +134,12 @@ fn new_in(folder: &Path) -> io::Result<NamedTempFile> {
         // Others may read it: the umask decides, as for any new file.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
-        // Its text names the temporary file, which nobody asked for.
+        // The error's text names the temporary file, which means nothing to users.
         .map_err(|error| io::Error::from(error.kind()))
 }
 
-/// Locks a new file, so that nobody clears it, and says whether nobody did before. On a file system without locks nobody
-/// clears anything.
+/// Locks a new file so that nobody clears it; returns whether nobody cleared it before. On a file system without locks
+/// nobody clears anything.
 fn is_held(file: &NamedTempFile) -> bool {
     if let Err(TryLockError::WouldBlock) = file.as_file().try_lock() {
         return false;
@@ -150,7 +149,7 @@ fn is_held(file: &NamedTempFile) -> bool {
     there.is_some() && there == file.as_file().metadata().map(id).ok()
 }
 
-/// Removes what killed runs left in a folder: what nobody holds.
+/// Removes the unlocked temporary files that killed runs left in a folder.
 fn clear(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
@@ -160,11 +159,11 @@ fn clear(folder: &Path) {
         if !ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
-        // Locked until it is gone: who made it a moment ago sees that, and makes another.
+        // Locked until it is gone: a run that has just made it sees that, and makes another.
         let free = fs::File::open(entry.path()).ok();
         let free = free.filter(|file| file.try_lock().is_ok());
         if free.is_some() {
-            // What cannot be removed is somebody else's.
+            // A file that cannot be removed belongs to someone else.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -249,7 +248,7 @@ mod tests {
         let mut before = fs::File::open(&file).unwrap();
         write(&file, "new").unwrap();
         assert_eq!(read(&file), "new");
-        // Who has the old one open reads it to its end.
+        // A reader of the old file can read it to its end.
         assert_eq!(io::read_to_string(&mut before).unwrap(), "old");
         assert_eq!(names(folder.path()), 1);
         let error = write(folder.path(), "text").unwrap_err().to_string();
@@ -261,7 +260,7 @@ mod tests {
         let lost = folder.path().join("none/report.json");
         let error = write(&lost, "").unwrap_err().to_string();
         let expected = format!(
-            "cannot write {}: there is no folder {path}/none",
+            "cannot write {}: the folder {path}/none does not exist",
             lost.display()
         );
         assert_eq!(error, expected);
@@ -272,7 +271,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [target, link] = ["target", "link"].map(|name| folder.path().join(name));
         symlink("target", &link).unwrap();
-        // It makes the target, then replaces its content.
+        // It creates the target, then replaces its content.
         for text in ["a longer text", "text"] {
             check_writable(&link).unwrap();
             write(&link, text).unwrap();
@@ -284,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_device_stays_a_device() {
-        // A link to one, so that a fault costs no machine its /dev/null.
+        // A link to /dev/null, so that a bug does not destroy the machine's own.
         let null = Path::new("/dev/null");
         assert!(!is_replaceable(null));
         check_writable(null).unwrap();
@@ -303,7 +302,7 @@ mod tests {
         assert!(made.unwrap().success());
         let (send, receive) = mpsc::channel();
         let [reader, writer] = [fifo.clone(), fifo.clone()];
-        // Threads that wait for ever must not keep the test from failing.
+        // Threads that wait forever must not keep the test from failing.
         thread::spawn(move || {
             check_writable(&writer).unwrap();
             thread::spawn(move || send.send(read(&reader)));
@@ -384,7 +383,7 @@ mod tests {
         assert!(check_writable(&folder.path().join("none/routes.toml")).is_err());
     }
 
-    /// As a file has that was made without a temporary one: its readers may be other users.
+    /// The same permissions as a file made without a temporary one: its readers may be other users.
     #[test]
     fn files_have_the_permissions_of_new_ones() {
         let folder = tempfile::tempdir().unwrap();

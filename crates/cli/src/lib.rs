@@ -1,4 +1,4 @@
-//! What our programs share: output into a pipe, files written safely, progress, and plots.
+//! Shared code of our programs: output to a pipe, files written safely, progress, and plots.
 
 pub mod chart;
 pub mod file;
@@ -11,7 +11,7 @@ pub use progress::Progress;
 #[doc(hidden)]
 pub use output::write;
 
-/// Prints to standard output, as the standard library's macro of this name.
+/// Prints to standard output, like the standard library's macro of this name.
 #[macro_export]
 macro_rules! print {
     ($($argument:tt)*) => {
@@ -19,7 +19,7 @@ macro_rules! print {
     };
 }
 
-/// Prints to standard output with a newline, as the standard library's macro of this name.
+/// Prints to standard output with a newline, like the standard library's macro of this name.
 #[macro_export]
 macro_rules! println {
     () => {

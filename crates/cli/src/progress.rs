@@ -1,4 +1,4 @@
-//! One changing line on standard error. Where that is not a terminal, a line now and then instead.
+//! One changing line on standard error. indicatif hides it if standard error is not a terminal.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Off a terminal, silence after which a line reports the progress.
-const SILENCE: Duration = Duration::from_secs(15);
-
-/// The line; it goes away when it is dropped.
+/// The line; it disappears when it is dropped.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -19,14 +16,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For work whose length is not known.
+    /// For work of unknown length.
     pub fn spinning() -> Self {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(Duration::from_millis(120));
         Self::styled(bar, "{spinner} {prefix} {wide_msg:.dim}")
     }
 
-    /// For `what`, of which [`Progress::count`] says how much is done.
+    /// For `what`; [`Progress::count`] sets how much is done.
     pub fn counted(what: impl Into<String>) -> Self {
         let bar = ProgressBar::no_length();
         bar.set_prefix(what.into());
@@ -47,19 +44,19 @@ impl Progress {
         Self { bar, pulse }
     }
 
-    /// Shows how much is done.
+    /// Sets how much is done.
     pub fn count(&self, done: usize, total: usize) {
         self.bar.set_length(total as u64);
         self.bar.set_position(done as u64);
     }
 
-    /// Shows what is being done.
+    /// Sets the current activity.
     pub fn set(&self, what: &str) {
         self.bar.set_prefix(what.to_owned());
         self.bar.set_message("");
     }
 
-    /// Shows a detail of it.
+    /// Sets a detail of the activity.
     pub fn detail(&self, text: &str) {
         self.bar.set_message(text.to_owned());
     }

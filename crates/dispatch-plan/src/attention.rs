@@ -1,4 +1,4 @@
-//! What a block of attention takes: the groups of `backend/metal/attention_plan.cpp`, and MLX's own choice.
+//! How a block of attention is computed: the groups of `backend/metal/attention_plan.cpp`, and MLX's own choice.
 
 use mlx_terms::{Architecture, Policy, PolicyKind, SizeClass, named};
 
@@ -33,7 +33,7 @@ pub(crate) struct RawAttention {
     pub(crate) blocks: i32,
 }
 
-/// What a row of attention takes alone, and where its group ends.
+/// How a row of attention is computed alone, and where its group ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AttentionRow {
     pub(crate) keys: u32,
@@ -45,7 +45,6 @@ pub(crate) struct AttentionRow {
 /// A block of attention: q of (batch, heads, rows, `head_dim`) over `keys` keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attention {
-    /// The device.
     pub architecture: Architecture,
     /// The type of q, k, v and the result.
     pub dtype: Dtype,
@@ -53,9 +52,9 @@ pub struct Attention {
     pub heads: u32,
     /// Heads of keys and values.
     pub kv_heads: u32,
-    /// Numbers a query and key.
+    /// Dimensions of a query and key.
     pub head_dim: u32,
-    /// Numbers a value.
+    /// Dimensions of a value.
     pub value_dim: u32,
     /// Keys that the last row sees.
     pub keys: u32,
@@ -69,45 +68,44 @@ pub struct Attention {
     pub sinks: bool,
 }
 
-/// Neighbouring rows that share their dispatches.
+/// Adjacent rows that share their dispatches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// The first row.
     pub first: u32,
-    /// How many.
+    /// Number of rows.
     pub rows: u32,
     /// Keys that the last of them sees.
     pub keys: u32,
-    /// How they are computed.
     pub way: Way,
-    /// Blocks into which two passes cut the keys; else 0.
+    /// Blocks into which two passes split the keys; else 0.
     pub blocks: u32,
-    /// The kernel that reads the keys, without the suffixes of its function constants; none if unfused or a matrix
-    /// kernel computes them.
+    /// The kernel that reads the keys, without the suffixes of its function constants; `None` if they are unfused or a
+    /// matrix kernel computes them.
     pub kernel: Option<String>,
     /// Dispatches of attention kernels; 0 if MLX's graph of other operations computes them.
     pub dispatches: u32,
 }
 
-/// What a block takes.
+/// How a block is computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttentionPlan {
     /// The groups, in the order of rows.
     pub groups: Vec<Group>,
-    /// Whether every row has the bits that it has alone.
+    /// Whether every row has the same bits as alone.
     pub identical: bool,
 }
 
-/// What a block of attention takes under a policy.
+/// How a block of attention is computed under a policy.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a block that attention does not take, [`Error::Unavailable`] in a build without a C++
+/// [`Error::Invalid`] for a block that attention does not accept, [`Error::Unavailable`] in a build without a C++
 /// compiler.
 pub fn attention(problem: &Attention, policy: Policy) -> Result<AttentionPlan, Error> {
     problem.check()?;
     let prompt = policy.rows().is_some_and(|most| problem.rows > most);
     let kept = policy.kind() != PolicyKind::Default && !prompt;
-    // Each row alone, which the kind `narrow` goes by.
+    // Each row alone, as the kind `narrow` computes it.
     let alone = problem.grouped(PolicyKind::Narrow)?;
     if kept && problem.rows > 1 {
         return Ok(AttentionPlan {
@@ -258,7 +256,7 @@ impl Attention {
         }
     }
 
-    /// What MLX takes for the whole block.
+    /// The kernel that MLX takes for the whole block.
     fn upstream(&self) -> Result<Group, Error> {
         let whole =
             |way, blocks| self.group(0, self.rows, self.keys, way, blocks, PolicyKind::Default);
@@ -287,13 +285,13 @@ impl Attention {
         if !((large && self.keys >= 1024) || (gqa > 1 && self.keys >= 4096)) {
             return Ok(whole(Way::OnePass, 0));
         }
-        // The block's rows count as heads where the number of blocks is chosen.
+        // The block's rows count as heads when the number of blocks is chosen.
         let counted = Self {
             heads: gqa * self.rows,
             kv_heads: 1,
             rows: 1,
             causal: false,
-            // Without it a group of heads that has a kernel of its own would be found.
+            // Without it, a group of heads with a kernel of its own would be found.
             mask: true,
             ..*self
         };

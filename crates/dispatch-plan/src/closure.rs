@@ -1,5 +1,5 @@
-//! Every kernel that the dispatch can ask a library for: the plan, asked for one product of each kind that it tells
-//! apart.
+//! Every kernel that the dispatch can ask a library for: the plan is queried for one product of each kind that it
+//! distinguishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,28 +7,28 @@ use mlx_terms::{Architecture, Format, Mode, Policy};
 
 use crate::{Attention, Dense, DenseWay, Dtype, Error, Op, Plan, Problem, attention, dense, plan};
 
-/// One device of each kind: generations 13 and 15 differ in the kernels of several rows, 17 has matrix units, and its
-/// size `s` a tile of its own.
+/// One device of each kind: generations 13 and 15 differ in the kernels for several rows, 17 has matrix units, and its
+/// size `s` has its own tile.
 const ARCHITECTURES: [&str; 3] = ["applegpu_g13d", "applegpu_g15d", "applegpu_g17s"];
-/// Each tile of several rows, two tiles, the matrix kernels below and above 32 rows and with K in one part.
+/// Each tile of several rows, two tiles, and the matrix kernels below and above 32 rows and with unsplit K.
 const ROWS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 24, 33, 2048];
 /// One row, several, and enough for a matrix kernel.
 const GATHERED_ROWS: [u32; 3] = [1, 2, 2048];
-/// Outputs with transposed weights: off and on the tiles of 8, 32 and 64; few, and more than the 4,096 from where on rows
-/// are halved and matrix kernels start at fewer rows.
+/// Outputs with transposed weights: multiples of the tiles of 8, 32 and 64, and others; few, and more than the 4,096
+/// above which rows are halved and matrix kernels start at fewer rows.
 const OUTPUTS: [u32; 7] = [13, 16, 32, 64, 8192, 20_000, 20_001];
-/// Values with weights as they are: qvm, and the two ways to split it; 1,000 keeps the matrix units out.
+/// Values with weights that are not transposed: qvm, and the two ways to split it; 1,000 excludes the matrix units.
 const VALUES: [u32; 4] = [512, 1000, 2048, 16384];
-/// Products, and the matrices that a gather picks from: one, several, and so many of one row that a gather sorts them,
-/// with 256 and with 32 for a matrix.
+/// Products, and the matrices that a gather picks from: one, several, and so many single rows that a gather sorts them,
+/// with 256 and with 32 per matrix.
 const BATCHES: [(u32, u32); 2] = [(1, 1), (2, 1)];
 const GATHERED_BATCHES: [(u32, u32); 3] = [(1, 1), (256, 1), (256, 8)];
 
-/// The names that any quantized product can ask for, under any policy and routing table, with a plan that asks.
-/// `nax`: with the matrix units of generation 17, whose kernels a library for macOS 26.2 or newer has.
+/// The names that any quantized product can ask for, under any policy and routing table, each with a plan that asks for
+/// it. `nax`: with the matrix units of generation 17, whose kernels are in a library for macOS 26.2 or newer.
 ///
 /// # Errors
-/// [`Error::Unavailable`]; any other is a defect of this function.
+/// [`Error::Unavailable`]; any other error is a bug in this function.
 pub fn kernels(nax: bool) -> Result<BTreeMap<String, Plan>, Error> {
     let mut asked = BTreeMap::new();
     for architecture in ARCHITECTURES {
@@ -36,7 +36,8 @@ pub fn kernels(nax: bool) -> Result<BTreeMap<String, Plan>, Error> {
         for format in Format::all() {
             for &dtype in Dtype::ALL {
                 let problem = Problem {
-                    // What the matrix units lack, the kernels beside them serve: both are asked for.
+                    // Products that the matrix units do not support use the kernels next to them, so both are asked
+                    // for.
                     nax: nax && architecture.has_matrix_units(),
                     dtype,
                     ..Problem::new(architecture, 0, 0).with_format(format)
@@ -50,11 +51,11 @@ pub fn kernels(nax: bool) -> Result<BTreeMap<String, Plan>, Error> {
     Ok(asked)
 }
 
-/// The overlay's kernels that any dense product can ask for: all tiles of one row (few outputs, few or many values, both
-/// layouts of the weights) with all numbers of rows that share what they read.
+/// The overlay's kernels that any dense product can ask for: all tiles of one row (few outputs, few or many values,
+/// both layouts of the weights) with all numbers of rows that share their reads.
 ///
 /// # Errors
-/// [`Error::Unavailable`]; any other is a defect of this function.
+/// [`Error::Unavailable`]; any other error is a bug in this function.
 pub fn dense_kernels() -> Result<BTreeSet<String>, Error> {
     let architecture = device(ARCHITECTURES[1])?;
     let mut asked = BTreeSet::new();
@@ -85,12 +86,13 @@ pub fn dense_kernels() -> Result<BTreeSet<String>, Error> {
     Ok(asked)
 }
 
-/// The kernels that read the keys of attention, by any policy: MLX's own and the overlay's for large groups of heads.
+/// The kernels that read the keys of attention under any policy: MLX's own, and the overlay's for large groups of
+/// heads.
 ///
 /// # Errors
-/// [`Error::Unavailable`]; any other is a defect of this function.
+/// [`Error::Unavailable`]; any other error is a bug in this function.
 pub fn attention_kernels() -> Result<BTreeSet<String>, Error> {
-    // Two passes begin at other numbers of keys on a small GPU.
+    // Two passes start at other numbers of keys on a small GPU.
     let architectures = [device(ARCHITECTURES[1])?, device("applegpu_g15p")?];
     let dims = [64, 96, 128, 192, 256, 512].map(|dim| (dim, dim));
     let mut asked = BTreeSet::new();
@@ -138,7 +140,7 @@ fn shapes(problem: Problem) -> Vec<Problem> {
         if quantizes && problem.mode == Mode::Affine {
             continue;
         }
-        // A scale of the whole tensor is nvfp4's alone, and quantized_matmul does not take one.
+        // Only nvfp4 has a scale for the whole tensor, and quantized_matmul does not accept one.
         let scales: &[bool] = if problem.mode == Mode::Nvfp4 && op != Op::QuantizedMatmul {
             &[false, true]
         } else {
@@ -146,7 +148,7 @@ fn shapes(problem: Problem) -> Vec<Problem> {
         };
         let batches = match op {
             Op::GatherQmm | Op::GatherQqmm => &GATHERED_BATCHES[..],
-            // qqmm multiplies matrices only.
+            // qqmm multiplies only matrices.
             Op::QqMatmul => &BATCHES[..1],
             Op::QuantizedMatmul => &BATCHES,
         };
@@ -187,7 +189,7 @@ fn sizes(problem: Problem, transpose: bool) -> Vec<(u32, u32)> {
         let outputs = [group, 3 * group, 64 * group];
         return pairs(&outputs, &VALUES);
     }
-    // Quads of lanes; what qmv_fast takes whole at every width, and a group more or less.
+    // Quads of lanes; sizes that qmv_fast computes completely at every width, and one group more or less.
     let values = [64, 128, 4096, 4096 - group, 2048 + group];
     let values = values
         .into_iter()
@@ -202,7 +204,7 @@ fn add_rows(asked: &mut BTreeMap<String, Plan>, shape: Problem) -> Result<(), Er
     } else {
         &ROWS
     } {
-        // Without limit, since a block's limit only adds what `default` asks for.
+        // Without limit: a block's limit only adds what `default` asks for.
         for policy in Policy::KINDS.iter().map(|policy| policy.all()) {
             let plan = plan(&Problem { m, ..shape }, policy, &[])?;
             asked.insert(plan.kernel.clone(), plan);

@@ -1,4 +1,4 @@
-//! The files that decide in MLX's tree, by way of `mlx/row_policy.h`.
+//! The files in MLX's tree that decide, called through `mlx/row_policy.h`.
 
 use std::ffi::{CStr, c_char};
 
@@ -127,7 +127,7 @@ struct RawDensePlan {
     identical: i32,
 }
 
-// As the static_asserts of the deciding files say.
+// The same as the static_asserts of those files.
 const _: () = assert!(
     size_of::<RawProblem>() == 17 * 4
         && size_of::<RawUpstream>() == 4 * 4
@@ -173,7 +173,7 @@ unsafe extern "C" {
     fn mlx_row_path_name(path: i32) -> *const c_char;
 }
 
-/// Asks for a problem that [`Problem::check`] has passed.
+/// Decides a problem that [`Problem::check`] has accepted.
 pub(crate) fn decide(
     problem: &Problem,
     policy: Policy,
@@ -196,7 +196,7 @@ fn decide_raw(
 ) -> Result<Decision, Error> {
     let mut plan = RawPlan::default();
     // SAFETY: the pointers are valid for the call, the count is that of the entries behind `routes`, and the layouts
-    // are those of the header, field by field.
+    // match the header, field by field.
     let status = unsafe {
         mlx_row_decide(
             problem,
@@ -221,7 +221,7 @@ fn decide_raw(
     })
 }
 
-/// What each row of a block takes alone, and its group under a kind of policy. `unfused` has a value for each row.
+/// How each row of a block is computed alone, and its group under a kind of policy. `unfused` has a value for each row.
 pub(crate) fn plan_attention(
     problem: &Attention,
     call: &RawAttention,
@@ -245,7 +245,8 @@ pub(crate) fn plan_attention(
         return Err(Error::Invalid("a value for each row is needed".to_owned()));
     }
     let mut rows = vec![RawAttentionRow::default(); unfused.len()];
-    // SAFETY: the pointers are valid for the call; `unfused` and `rows` have an entry for each of the problem's `m` rows.
+    // SAFETY: the pointers are valid for the call; `unfused` and `rows` have an entry for each of the problem's `m`
+    // rows.
     let status = unsafe {
         mlx_row_plan_attention(&raw, call, kind as i32, unfused.as_ptr(), rows.as_mut_ptr())
     };
@@ -364,30 +365,30 @@ mod tests {
     use super::*;
     use crate::{Dtype, Op};
 
-    /// Names and numbers of both languages are the same, and neither has more.
+    /// Names and numbers are the same in both languages, and neither has more.
     #[test]
     fn names_are_those_of_the_header() {
         let text = |name: *const c_char| {
-            // SAFETY: the functions return a static string, or null for a value that there is not.
+            // SAFETY: the functions return a static string, or null for a value that does not exist.
             (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_str().unwrap())
         };
         for number in -1..20 {
-            // SAFETY: any number may be asked for.
+            // SAFETY: any number is accepted.
             let (kind, path) = unsafe { (mlx_row_policy_name(number), mlx_row_path_name(number)) };
             assert_eq!(
                 text(kind),
                 PolicyKind::from_number(number).map(PolicyKind::name)
             );
             assert_eq!(text(path), Path::from_number(number).map(Path::name));
-            // SAFETY: any number may be asked for.
+            // SAFETY: any number is accepted.
             let way = unsafe { mlx_row_attention_name(number) };
-            // The last is MLX's, for whole blocks.
+            // The last one is MLX's, for whole blocks.
             let known = Way::from_number(number).filter(|&way| way != Way::Matrix);
             assert_eq!(text(way), known.map(Way::name));
         }
     }
 
-    /// Both languages read a text as the same policy or refuse it in the same words, and write what they read alike.
+    /// Both languages parse a text to the same policy or reject it with the same error, and format it alike.
     #[test]
     fn policies_are_read_and_written_as_in_c() {
         let names = [
@@ -451,7 +452,7 @@ mod tests {
         }
     }
 
-    /// What has no name in C has its number in the header.
+    /// Values without a name in C have their number in the header.
     #[test]
     fn numbers_are_those_of_the_header() {
         let header = include_str!("../../../patches/files/mlx/row_policy.h");
@@ -508,7 +509,7 @@ mod tests {
         }
     }
 
-    /// What the types of Rust cannot say.
+    /// Values that Rust's types cannot express.
     #[test]
     fn numbers_that_name_nothing_are_refused() {
         let problem = Problem::new("applegpu_g15d".parse().unwrap(), 64, 512);

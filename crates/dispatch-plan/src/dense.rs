@@ -1,4 +1,4 @@
-//! What a dense product takes: `backend/metal/dense_plan.cpp`, and MLX's own choice.
+//! How a dense product is computed: `backend/metal/dense_plan.cpp`, and MLX's own choice.
 
 use mlx_terms::{Architecture, Policy, named};
 
@@ -8,7 +8,7 @@ use crate::{Dtype, Error};
 named! {
     /// How the rows of a dense product are computed.
     "way" DenseWay {
-        /// All at once, as MLX chooses.
+        /// All at once, with the kernel that MLX chooses.
         Upstream => "upstream",
         /// One after the other, as MLX computes each alone.
         ByRow => "by-row",
@@ -18,7 +18,7 @@ named! {
 }
 
 named! {
-    /// What one row of a dense product takes alone.
+    /// The kernel for one row of a dense product alone.
     "kernel" DenseAlone {
         /// `gemv`.
         Gemv => "gemv",
@@ -44,7 +44,6 @@ pub(crate) struct DenseDecision {
 /// A dense product: x of (batch, m, k) times weights of n outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dense {
-    /// The device.
     pub architecture: Architecture,
     /// The type of operands and result.
     pub dtype: Dtype,
@@ -52,39 +51,38 @@ pub struct Dense {
     pub addmm: bool,
     /// Whether the weights are (n, k), as in a linear layer.
     pub transpose: bool,
-    /// Rows of x that meet the same weights.
+    /// Rows of x that use the same weights.
     pub m: u32,
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: u32,
-    /// Values a row.
+    /// Values per row.
     pub k: u32,
-    /// Products, each with weights of its own.
+    /// Products, each with its own weights.
     pub batch: u32,
 }
 
-/// What a dense product takes.
+/// How a dense product is computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DensePlan {
-    /// How its rows are computed.
     pub way: DenseWay,
-    /// What a row takes alone.
+    /// The kernel for a row alone.
     pub alone: DenseAlone,
-    /// The kernel, without the suffixes of its function constants; the family's name where MLX chooses among many.
+    /// The kernel, without the suffixes of its function constants; the family's name if MLX chooses among many.
     pub kernel: String,
-    /// Rows that one threadgroup serves; 0 where MLX's kernels decide.
+    /// Rows per threadgroup; 0 if MLX's kernels decide.
     pub tile: u32,
     /// Dispatches of that kernel.
     pub dispatches: u32,
-    /// How often the weights are read; 0 where MLX's kernels decide.
+    /// How often the weights are read; 0 if MLX's kernels decide.
     pub weight_passes: u32,
-    /// Whether every row has the bits that it has alone.
+    /// Whether every row has the same bits as alone.
     pub identical: bool,
 }
 
-/// What a dense product takes under a policy.
+/// How a dense product is computed under a policy.
 ///
 /// # Errors
-/// [`Error::Invalid`] for sizes that no product has, [`Error::Unavailable`] in a build without a C++ compiler.
+/// [`Error::Invalid`] for invalid sizes, [`Error::Unavailable`] in a build without a C++ compiler.
 pub fn dense(problem: &Dense, policy: Policy) -> Result<DensePlan, Error> {
     let decided = decide_dense(problem, policy)?;
     let [bm, bn, sm, sn, tm, tn] = decided.tile_of_alone;

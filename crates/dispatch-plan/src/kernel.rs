@@ -4,25 +4,24 @@ use mlx_terms::{Mode, Path, SizeClass};
 
 use crate::{Dtype, Op, Problem, upstream};
 
-/// What was decided about a product.
+/// The decision about a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
-    /// What computes it.
     pub path: Path,
-    /// Whether it is the path's kernel for K that needs no tail.
+    /// Whether it is the path's kernel for a K without a tail.
     pub fast: bool,
-    /// The most rows that one threadgroup serves; 0 where MLX's matrix kernels decide.
+    /// The most rows per threadgroup; 0 if MLX's matrix kernels decide.
     pub tile: u32,
     /// Outputs of a row that one simdgroup of a streamed kernel computes.
     pub outputs: u32,
     /// Simdgroups of a streamed kernel that share x in threadgroup memory; 0: two, each with its own.
     pub sharing: u32,
-    /// Whether every row has the bits that it has alone.
+    /// Whether every row has the same bits as alone.
     pub identical: bool,
 }
 
-/// The function of a quantized product's kernel: `qmv_fast` of `affine_qmv_fast_float_gs_64_b_4..`. None for a kernel
-/// that computes something else, or only rounds.
+/// The function of a quantized product's kernel: `qmv_fast` in `affine_qmv_fast_float_gs_64_b_4..`. `None` for a kernel
+/// that computes something else or only rounds.
 #[must_use]
 pub fn function_of(kernel: &str) -> Option<&str> {
     let of_mode = |mode: &Mode| kernel.strip_prefix(mode.name())?.strip_prefix('_');
@@ -32,27 +31,27 @@ pub fn function_of(kernel: &str) -> Option<&str> {
     (!function.contains("quantize")).then_some(function)
 }
 
-/// What a kernel's dispatch looks like.
+/// The parameters of a kernel's dispatch.
 #[derive(Debug, Default)]
 pub(crate) struct Launch {
     /// The kernel's function, as in `qmv_fast`.
     pub(crate) function: &'static str,
     /// Its name in the library.
     pub(crate) name: String,
-    /// Rows of x that one threadgroup serves.
+    /// Rows of x per threadgroup.
     pub(crate) tile: u32,
     /// Tiles of rows.
     pub(crate) tiles: u32,
     /// Threadgroups along x, y and z.
     pub(crate) grid: [u32; 3],
-    /// Threads a threadgroup along x, y and z.
+    /// Threads per threadgroup along x, y and z.
     pub(crate) group: [u32; 3],
-    /// How often a product reads its weights; 0 where the indices of a gather decide.
+    /// How often a product reads its weights; 0 if the indices of a gather decide.
     pub(crate) passes: u32,
 }
 
 impl Launch {
-    /// The dispatch of a problem about which that was decided; all zero where there is nothing to compute.
+    /// The dispatch of a problem with this decision; all zero if there is nothing to compute.
     pub(crate) fn of(problem: &Problem, decision: Decision) -> Self {
         let Decision {
             path, fast, tile, ..
@@ -68,12 +67,12 @@ impl Launch {
             Path::Matrix if problem.op.gathers() => gather_qmm(problem),
             Path::Matrix => qmm(problem),
             Path::Sorted => gather_qmm_rhs(problem),
-            // A path of a newer mlx-terms has its kernels here before anything decides for it.
+            // A path of a newer mlx-terms gets its kernels here before any code decides for it.
             _ => Self::default(),
         }
     }
 
-    /// Row by row: one threadgroup column a row of x.
+    /// Row by row: one column of threadgroups per row of x.
     fn rows(
         problem: &Problem,
         outputs: u32,
@@ -174,7 +173,7 @@ fn quad(problem: &Problem) -> Launch {
 
 fn qmv(problem: &Problem, fast: bool) -> Launch {
     let partial_rows = fast && !problem.n.is_multiple_of(8);
-    // Fewer outputs a simdgroup on some GPUs of generation 17.
+    // Fewer outputs per simdgroup on some GPUs of generation 17.
     let narrow = fast
         && problem.n >= 4096
         && problem.architecture.generation() == 17

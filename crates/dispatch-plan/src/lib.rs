@@ -1,11 +1,10 @@
-//! Which kernels MLX's Metal back-end gives quantized products, attention and dense products, how often they read the
-//! weights, and whether each row keeps the bits that it has alone.
+//! Which kernels MLX's Metal back-end takes for quantized products, attention and dense products, how often they read
+//! the weights, and whether each row has the same bits as alone.
 //!
-//! What the overlay decides comes from its own files, `patches/files/mlx/row_policy.cpp` and `qmv_plan.cpp`,
-//! `attention_plan.cpp` and `dense_plan.cpp` in `backend/metal`, compiled here as they are. What MLX does with it, and MLX's own rules, are described
-//! here and compared with the simulated device's trace by tests. Neither a device nor a built MLX is needed.
-
-#![warn(missing_docs)]
+//! The overlay's decisions come from its own files, `patches/files/mlx/row_policy.cpp` and `qmv_plan.cpp`,
+//! `attention_plan.cpp` and `dense_plan.cpp` in `backend/metal`, compiled here unchanged. What follows from a decision,
+//! and MLX's own rules, are described here; tests compare them with the simulated device's trace. Neither a device nor
+//! a built MLX is needed.
 
 mod attention;
 mod closure;
@@ -28,7 +27,7 @@ pub use mlx_terms::{
 pub use plan::{Plan, plan};
 pub use problem::{Dtype, Op, Problem};
 
-/// What can be wrong with a question.
+/// What is wrong with a problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A field of the problem or of a route is out of its range.

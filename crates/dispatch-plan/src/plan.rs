@@ -1,4 +1,4 @@
-//! The answer: what a product does on the device.
+//! The result: what a product does on the device.
 
 use mlx_terms::{Mode, Path, Policy, Route};
 
@@ -9,27 +9,26 @@ use crate::{Dtype, Error, Problem};
 /// What a product does on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// What was decided.
     pub path: Path,
-    /// Whether it is the path's kernel for K that needs no tail.
+    /// Whether it is the path's kernel for a K without a tail.
     pub fast: bool,
-    /// The kernel's function, as in `qmv_fast`; empty where there is nothing to compute.
+    /// The kernel's function, such as `qmv_fast`; empty if there is nothing to compute.
     pub function: &'static str,
     /// The kernel's name in the library.
     pub kernel: String,
-    /// The most rows of x that one threadgroup serves.
+    /// The most rows of x per threadgroup.
     pub tile: u32,
     /// Tiles of rows.
     pub tiles: u32,
     /// Threadgroups along x, y and z.
     pub grid: [u32; 3],
-    /// Threads a threadgroup along x, y and z.
+    /// Threads per threadgroup along x, y and z.
     pub group: [u32; 3],
-    /// How often each product reads its weights; 0 where the indices of a gather decide.
+    /// How often each product reads its weights; 0 if the indices of a gather decide.
     pub weight_passes: u32,
     /// Bytes of weights, scales and biases read in these passes.
     pub weight_bytes: u64,
-    /// Whether every row has the bits that it has alone; under `wide`, those that it has alone under `wide`.
+    /// Whether every row has the same bits as alone; under `wide`, the same as alone under `wide`.
     pub identical: bool,
 }
 
@@ -37,7 +36,7 @@ pub struct Plan {
 ///
 /// # Errors
 ///
-/// Names the field that is out of its range.
+/// Names the field that is out of range.
 pub fn plan(problem: &Problem, policy: Policy, routes: &[Route]) -> Result<Plan, Error> {
     problem.check_format()?;
     for (number, route) in routes.iter().enumerate() {
@@ -50,7 +49,7 @@ pub fn plan(problem: &Problem, policy: Policy, routes: &[Route]) -> Result<Plan,
 }
 
 impl Plan {
-    /// What a product of a valid format does once that is decided, as a patched libmlx answers it for its own device.
+    /// What a product of a valid format does after this decision, as a patched libmlx reports it for its own device.
     #[must_use]
     pub fn of(problem: &Problem, decision: Decision) -> Self {
         let launch = Launch::of(problem, decision);
@@ -72,8 +71,8 @@ impl Plan {
         }
     }
 
-    /// Rows that a streamed kernel computes for `m` rows of weights of so many bits, as streamed_tile.h has it: all of each
-    /// tile. Kernels for 6 and 8 rows have a body for one row fewer, but for 3 bits without shared x.
+    /// Rows that a streamed kernel computes for `m` rows of weights with so many bits, as in streamed_tile.h: all rows
+    /// of each tile. Kernels for 6 and 8 rows also have a body for one row fewer, except for 3 bits without shared x.
     #[must_use]
     pub fn computed_rows(&self, m: u32, bits: u32) -> u32 {
         let shares_x = self.group[1] != 2;
@@ -91,7 +90,7 @@ impl Plan {
 /// Bytes of one matrix of weights with its scales and biases.
 fn matrix_bytes(problem: &Problem) -> u128 {
     let weights = u128::from(problem.n) * u128::from(problem.k);
-    // Affine has a scale and a bias of x's type a group, the others a byte.
+    // Affine has a scale and a bias of x's type per group, the others one byte.
     let group_bytes = match (problem.mode, problem.dtype) {
         (Mode::Affine, Dtype::Float32) => 8,
         (Mode::Affine, Dtype::Float16 | Dtype::Bfloat16) => 4,

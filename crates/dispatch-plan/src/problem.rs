@@ -1,4 +1,4 @@
-//! The question: one quantized product.
+//! The input: one quantized product.
 
 use mlx_terms::{Architecture, Format, Mode, named};
 
@@ -19,7 +19,7 @@ named! {
 }
 
 impl Op {
-    /// Whether each product picks its matrix.
+    /// Whether each product picks its own matrix.
     #[must_use]
     pub const fn gathers(self) -> bool {
         matches!(self, Self::GatherQmm | Self::GatherQqmm)
@@ -37,7 +37,7 @@ named! {
     "dtype" Dtype {
         /// 32 bits.
         Float32 => "float32",
-        /// IEEE's 16 bits.
+        /// IEEE 16-bit.
         Float16 => "float16",
         /// The upper half of 32 bits.
         Bfloat16 => "bfloat16",
@@ -47,42 +47,39 @@ named! {
 /// One quantized product: `batch` times x of (m, k) by weights of n rows of k values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Problem {
-    /// The device.
     pub architecture: Architecture,
     /// Whether MLX uses the device's matrix units (macOS 26.2 on generation 17; 18 for phones).
     pub nax: bool,
-    /// Whether they may serve float32 (`MLX_ENABLE_TF32`, on unless it is 0).
+    /// Whether they may be used for float32 (`MLX_ENABLE_TF32`, on unless it is 0).
     pub tf32: bool,
-    /// The primitive.
     pub op: Op,
-    /// The quantization mode.
     pub mode: Mode,
     /// The type of x and of the result.
     pub dtype: Dtype,
-    /// Bits a weight.
+    /// Bits per weight.
     pub bits: u32,
     /// Weights that share a scale.
     pub group_size: u32,
     /// Whether the weights are (n, k), as in a linear layer.
     pub transpose: bool,
-    /// Rows of x that meet the same weights.
+    /// Rows of x that use the same weights.
     pub m: u32,
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: u32,
-    /// Values a row.
+    /// Values per row.
     pub k: u32,
     /// Products of m rows each.
     pub batch: u32,
-    /// Matrices among which a gather picks.
+    /// Matrices from which a gather picks.
     pub experts: u32,
     /// Whether a gather's right-hand indices are sorted.
     pub right_sorted: bool,
-    /// Whether nvfp4 weights have a scale for all of them.
+    /// Whether nvfp4 weights have one scale for all of them.
     pub global_scale: bool,
 }
 
 impl Problem {
-    /// An affine 4-bit product of one row in bfloat16, in groups of 64, on a device whose matrix units are not used.
+    /// An affine 4-bit product of one row in bfloat16, with groups of 64, on a device whose matrix units are not used.
     #[must_use]
     pub const fn new(architecture: Architecture, n: u32, k: u32) -> Self {
         Self {
@@ -125,12 +122,12 @@ impl Problem {
         }
     }
 
-    /// Whether a matrix kernel of this product may take the device's matrix units.
+    /// Whether a matrix kernel of this product may use the device's matrix units.
     pub(crate) fn may_take_matrix_units(&self) -> bool {
         self.nax && (self.tf32 || self.dtype != Dtype::Float32)
     }
 
-    /// Whether MLX has such a format; the rest is checked where it is decided.
+    /// Whether MLX has this format. The other fields are checked by the code that decides.
     pub(crate) fn check_format(&self) -> Result<(), Error> {
         Format::new(self.mode, self.bits, self.group_size)
             .map(drop)

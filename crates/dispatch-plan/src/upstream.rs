@@ -1,12 +1,12 @@
-//! MLX's own rules, for plans made without a device. In the tree the dispatch asks MLX itself; a test of `proofs` holds
-//! these equal to its answers on the simulated device.
+//! MLX's own rules, for plans made without a device. In the tree the dispatch asks MLX itself; a test of `proofs`
+//! compares these rules with its results on the simulated device.
 
 use mlx_terms::{Mode, SizeClass};
 
 use crate::{Dtype, Op, Problem};
 
-/// `get_qmv_batch_limit` in `quantized.cpp`, and what its callers take without `transpose`: the number of rows from
-/// which matrix kernels are taken.
+/// `get_qmv_batch_limit` in `quantized.cpp`, and what its callers use without `transpose`: the number of rows from
+/// which matrix kernels are used.
 pub(crate) fn batch_limit(problem: &Problem) -> u32 {
     if !problem.transpose {
         return 4;
@@ -28,15 +28,15 @@ pub(crate) fn batch_limit(problem: &Problem) -> u32 {
     })
 }
 
-/// Whether MLX has matrix kernels for a product. For the primitives that quantize x it has with a global scale and
-/// bfloat16 only (`QQMatmul::eval_gpu`, `GatherQQMM::eval_gpu`).
+/// Whether MLX has matrix kernels for a product. For the primitives that quantize x it has them only with a global
+/// scale and bfloat16 (`QQMatmul::eval_gpu`, `GatherQQMM::eval_gpu`).
 pub(crate) fn has_matrix_kernels(problem: &Problem) -> bool {
     let k_alignment = match problem.op {
         Op::QuantizedMatmul | Op::GatherQmm => return true,
         Op::GatherQqmm if problem.nax => 64,
         Op::QqMatmul | Op::GatherQqmm => 32,
     };
-    // qqmm has them for matrices only.
+    // qqmm has them only for matrices.
     (problem.op == Op::GatherQqmm || problem.batch <= 1)
         && problem.global_scale
         && problem.dtype == Dtype::Bfloat16
@@ -49,7 +49,7 @@ pub(crate) fn prefers_wide(problem: &Problem) -> bool {
         && (problem.mode != Mode::Affine || problem.architecture.generation() >= 15)
 }
 
-/// Whether K is one that `qmv_fast` takes: a multiple of `qmv_fast_k_alignment`.
+/// Whether `qmv_fast` accepts K: a multiple of `qmv_fast_k_alignment`.
 pub(crate) fn is_fast(problem: &Problem) -> bool {
     // get_pack_factor(bits, 32) in quantized.h.
     let pack_factor = match problem.bits {
@@ -61,7 +61,7 @@ pub(crate) fn is_fast(problem: &Problem) -> bool {
     problem.k.is_multiple_of(pack_factor * packs * 32)
 }
 
-/// The parts that `qmm_splitk` cuts K into; 1: it hands over to `qmm`.
+/// The parts into which `qmm_splitk` splits K; 1 if it calls `qmm` instead.
 pub(crate) fn split_k(problem: &Problem) -> u32 {
     let alignment = problem.group_size.max(32);
     let tiles = problem

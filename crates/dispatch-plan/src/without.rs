@@ -1,4 +1,4 @@
-//! In the place of `decide.rs` in a build without a C++ compiler.
+//! Replaces `decide.rs` in a build without a C++ compiler.
 
 use mlx_terms::{Policy, PolicyKind, Route};
 

@@ -1,6 +1,6 @@
-//! Plans of attention: every row goes by its own keys, and what MLX chooses for a block is said as it is.
+//! Plans of attention: every row depends on its own keys, and the plan shows what MLX chooses for a block.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use dispatch_plan::{Architecture, Attention, Dtype, Error, Policy, SizeClass, Way, attention};
 
@@ -32,7 +32,7 @@ fn groups(problem: &Attention, policy: Policy) -> Vec<(u32, u32, u32, Way, u32)>
 
 #[test]
 fn a_block_across_a_threshold_is_two_groups() {
-    // 1,022 to 1,025 keys, of which two passes begin at 1,024 on an Ultra.
+    // 1,022 to 1,025 keys; on an Ultra, two passes start at 1,024.
     let problem = block("g15d", 4, 1025, 4);
     assert_eq!(
         groups(&problem, Policy::EXACT),
@@ -41,7 +41,7 @@ fn a_block_across_a_threshold_is_two_groups() {
             (2, 2, 1025, Way::TwoPass, 128)
         ]
     );
-    // The kernel for large groups of heads takes over at 8,192.
+    // The kernel for large groups of heads starts at 8,192.
     let problem = block("g15d", 8, 8193, 4);
     let plan = attention(&problem, Policy::EXACT).unwrap();
     let kernels: Vec<&str> = plan
@@ -57,7 +57,7 @@ fn a_block_across_a_threshold_is_two_groups() {
         ]
     );
     assert!(plan.identical);
-    // MLX's own kernel alone serves `narrow`, a row at a time.
+    // `narrow` uses only MLX's own kernel, one row at a time.
     let plan = attention(&problem, Policy::NARROW).unwrap();
     assert_eq!(plan.groups.len(), 4);
     assert_eq!(

@@ -1,6 +1,6 @@
-//! No product asks for a kernel that the closure does not name.
+//! No product asks for a kernel that is missing from the closure.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -70,7 +70,7 @@ fn every_function_is_met() {
     assert_eq!(functions(&KERNELS[1]), with);
 }
 
-/// Numbers near those that the dispatch looks at, and others.
+/// Numbers near those that the dispatch compares with, and others.
 fn size(most: u32) -> impl Strategy<Value = u32> {
     prop_oneof![1..80_u32, 1..most, (0..12_u32).prop_map(|n| 1 << n)]
 }
@@ -99,7 +99,7 @@ prop_compose! {
             dtype,
             transpose,
             m,
-            // qqmm multiplies matrices only.
+            // qqmm multiplies only matrices.
             batch: if op == Op::QqMatmul { 1 } else { batch },
             experts: if op.gathers() { experts } else { 1 },
             right_sorted,
@@ -110,7 +110,7 @@ prop_compose! {
 }
 
 proptest! {
-    // Failures are told, not stored: the file would lie outside the repository.
+    // Failures are printed, not stored: the file would be outside the repository.
     #![proptest_config(ProptestConfig {
         cases: 5_000,
         failure_persistence: None,

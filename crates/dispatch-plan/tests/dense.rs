@@ -1,6 +1,6 @@
 //! Plans of dense products.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use dispatch_plan::{Dense, DenseWay, Dtype, Policy, dense};
 

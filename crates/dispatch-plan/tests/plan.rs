@@ -1,6 +1,6 @@
-//! The plan against what MLX 0.32.4 is known to do, and against what the policies promise.
+//! Compares the plan with the known behaviour of MLX 0.32.4 and with the policies' promises.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use dispatch_plan::{
     Architecture, Dtype, Error, Format, Mode, Op, Path, Plan, Policy, Problem, Route, RoutePath,
@@ -118,12 +118,12 @@ fn names_are_spelled_as_the_library_spells_them() {
     );
 }
 
-/// Every GPU that MLX tells apart.
+/// Every GPU that MLX distinguishes.
 fn devices() -> impl Iterator<Item = Architecture> {
     Architecture::all().filter(|architecture| architecture.generation() <= 17)
 }
 
-/// What the project is for: the bits of one row at the price of one pass for eight, on every GPU alike.
+/// The purpose of the project: the bits of one row for the cost of one pass over eight, on every GPU.
 #[test]
 fn exact_reads_the_weights_once_for_eight_rows() {
     for architecture in devices() {
@@ -225,7 +225,7 @@ fn blocks_keep_their_bits_on_every_gpu_and_prompts_are_as_without_a_policy() {
                     for m in 1..=most {
                         let plan = rows(problem, m, policy);
                         let what = format!("{policy} {m} {problem:?}: {plan:?}");
-                        // Rows of a gather are its picks, of which a policy's row is worth several.
+                        // Rows of a gather are its picks; one row of a policy counts for several picks.
                         let (count, worth) = if problem.op.gathers() {
                             (m * problem.batch, Policy::PICKS_PER_ROW)
                         } else {
@@ -233,7 +233,7 @@ fn blocks_keep_their_bits_on_every_gpu_and_prompts_are_as_without_a_policy() {
                         };
                         if policy.rows().is_some_and(|most| count > most * worth) {
                             let mut expected = rows(problem, m, Policy::DEFAULT);
-                            // Of `wide` the row alone has other bits.
+                            // Under `wide`, the row alone has other bits.
                             let qmv = matches!(plan.path, Path::Qmv | Path::Wide);
                             if kind == Policy::WIDE && qmv && !problem.global_scale {
                                 expected.identical = plan.path == Path::Wide;
@@ -257,8 +257,8 @@ fn blocks_keep_their_bits_on_every_gpu_and_prompts_are_as_without_a_policy() {
     assert!(beyond > 1_000, "{beyond} products beyond a batch limit");
 }
 
-/// `wide` computes one row with the kernel of several, in tiles that MLX has itself; what qmv_wide cannot compute is as
-/// under `narrow`.
+/// `wide` computes one row with the kernel for several, in tiles that MLX has itself. What qmv_wide cannot compute is
+/// computed as under `narrow`.
 #[test]
 fn wide_takes_one_kernel_for_any_number_of_rows() {
     let mut as_narrow = 0;
@@ -301,7 +301,7 @@ fn narrow_goes_row_by_row() {
     assert_eq!((plan.path, plan.weight_passes), (Path::Qmv, 4));
 }
 
-/// The limit counts rows of x, and for a gather all its picks.
+/// The limit counts rows of x, and all picks of a gather.
 #[test]
 fn a_block_has_as_many_rows_as_the_policy_says() {
     let problem = on("applegpu_g13g", MLP);
@@ -388,7 +388,7 @@ fn names_of_float_modes_are_spelled_as_the_library_spells_them() {
     );
 }
 
-/// The arrangement is in the name: r outputs a simdgroup, s simdgroups that share x.
+/// The arrangement is in the name: r outputs per simdgroup, s simdgroups that share x.
 fn arrangement(plan: &Plan) -> &str {
     let from = plan.kernel.find("_r_").unwrap();
     let to = plan.kernel.find("_batch_").unwrap();
@@ -438,8 +438,8 @@ fn few_outputs_take_small_threadgroups_and_a_route_the_other_arrangement() {
     }
 }
 
-/// Prepared x of a tile and the sums of its chunks, for the longest chunk. A threadgroup may have 32 KB on Apple's GPUs; we
-/// take 24 at most.
+/// Prepared x of a tile and the sums of its chunks, for the longest chunk. Apple's GPUs allow 32 KB per threadgroup; we
+/// use at most 24.
 #[test]
 fn shared_x_fits_into_24_kilobytes() {
     let mut most = 0;
@@ -467,7 +467,7 @@ fn shared_x_fits_into_24_kilobytes() {
     assert!(most > 16 * 1024, "{most}");
 }
 
-/// Rows that the streamed kernels compute for one that they store.
+/// Rows that the streamed kernels compute for each row that they store.
 #[test]
 fn nearly_no_row_is_computed_for_nothing() {
     for format in Format::all() {
@@ -500,7 +500,7 @@ fn nearly_no_row_is_computed_for_nothing() {
     }
 }
 
-/// A matrix kernel for products that quantize x exists with global scales and bfloat16 alone.
+/// A matrix kernel for products that quantize x exists only with global scales and bfloat16.
 #[test]
 fn quantizing_products_are_streamed_whether_a_matrix_kernel_takes_them_or_not() {
     let problem = Problem {
@@ -529,8 +529,8 @@ fn quantizing_products_are_streamed_whether_a_matrix_kernel_takes_them_or_not() 
     }
 }
 
-/// Gathers go row by row below the batch limit under every policy; a policy keeps them to that above it, and in sorted
-/// batches of single rows.
+/// Below the batch limit, gathers go row by row under every policy. A policy also keeps them row by row above the
+/// limit, and in sorted batches of single rows.
 #[test]
 fn gathers_ask_the_policy_at_the_limit_and_in_sorted_batches_only() {
     for mode in Mode::ALL {
@@ -558,7 +558,7 @@ fn gathers_ask_the_policy_at_the_limit_and_in_sorted_batches_only() {
             assert_eq!(rows(problem, 40, policy).path, above, "{mode} {policy}");
             assert_eq!(rows(sorted, 1, policy).path, batch, "{mode} {policy}");
         }
-        // Without a global scale in bfloat16 there is no matrix kernel to leave out.
+        // Without a global scale in bfloat16 there is no matrix kernel to exclude.
         let quantizing = Problem {
             op: Op::GatherQqmm,
             ..sorted
@@ -602,7 +602,7 @@ fn routes_are_followed_where_the_policy_permits() {
     assert_eq!(
         path(Policy::NARROW, to(RoutePath::Streamed)),
         Path::Qmv,
-        "narrow asks for no table"
+        "narrow uses no table"
     );
     assert_eq!(
         path(Policy::WIDE, to(RoutePath::Streamed)),
@@ -618,7 +618,7 @@ fn routes_are_followed_where_the_policy_permits() {
     );
 }
 
-/// A route to rows one by one for every product, to be narrowed.
+/// A route to `qmv` for every product, to be narrowed.
 const ANYWHERE: Route = Route {
     mode: None,
     bits: None,
@@ -629,7 +629,7 @@ const ANYWHERE: Route = Route {
     path: RoutePath::Qmv,
 };
 
-/// Modes and group sizes of the same width are products of their own: what was measured of one says nothing of another.
+/// Modes and group sizes of the same width are separate products: measurements of one do not apply to another.
 #[test]
 fn routes_are_followed_by_products_of_their_format_alone() {
     let affine = Problem {

@@ -1,5 +1,5 @@
-//! Writes start values for the fuzz target into `fuzz/corpus/parse`: without them it never finds its way past the
-//! header. `cargo run -p metallib --example fuzz_seeds`
+//! Writes seed inputs for the fuzz target into `fuzz/corpus/parse`; without them it never gets past the header. `cargo
+//! run -p metallib --example fuzz_seeds`
 
 #[path = "../tests/writer/mod.rs"]
 mod writer;

@@ -1,8 +1,8 @@
-//! Bounds-checked little-endian reads that know where in the file they are.
+//! Bounds-checked little-endian reads that track their position in the file.
 
 use crate::Error;
 
-/// A part of the file and its absolute position; every read moves the front.
+/// A part of the file and its absolute position; every read advances it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes<'a> {
     data: &'a [u8],
@@ -27,7 +27,7 @@ impl<'a> Bytes<'a> {
         self.data
     }
 
-    /// The next `size` bytes as a part of their own.
+    /// The next `size` bytes as a separate part.
     pub(crate) fn part(&mut self, size: u64, what: &'static str) -> Result<Bytes<'a>, Error> {
         let split = usize::try_from(size)
             .ok()
@@ -79,7 +79,7 @@ impl<'a> Bytes<'a> {
         self.array(what).map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// A NUL-terminated UTF-8 string; the NUL is consumed and not returned.
+    /// A NUL-terminated UTF-8 string; the NUL is consumed but not returned.
     pub(crate) fn c_str(&mut self, what: &'static str) -> Result<&'a str, Error> {
         let offset = self.offset;
         let Some(length) = self.data.iter().position(|&byte| byte == 0) else {
@@ -110,7 +110,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The bytes of `container` that this span names.
+    /// The bytes of `container` in this span.
     pub(crate) fn within<'a>(
         self,
         container: Bytes<'a>,

@@ -41,9 +41,9 @@ pub struct Constant<'a> {
     pub name: &'a str,
     /// Its type.
     pub kind: ConstantType,
-    /// The index that the host sets it by.
+    /// The index by which the host sets it.
     pub index: u16,
-    /// The byte after the index; 1 in every file seen, its meaning is not established.
+    /// The byte after the index; 1 in every known file; its meaning is not known.
     pub flag: u8,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a container, and where.
+//! Errors of a container, with their positions.
 
 use crate::tag_name::TagName;
 
@@ -23,38 +23,38 @@ pub enum Error {
         offset: u64,
         /// Its size.
         expected: u64,
-        /// What is left of the part that should hold it.
+        /// The bytes left in the part that should contain it.
         available: u64,
     },
     /// The size in the header is not the size of the file.
     #[error(
-        "the header (offset 16) says that the file has {stored} bytes, it has {actual}: cut off, or something was appended"
+        "the header (offset 16) gives a file size of {stored} bytes, but the file has {actual}: it was truncated, or something was appended"
     )]
     FileSize {
-        /// What the header says.
+        /// The size in the header.
         stored: u64,
-        /// What there is.
+        /// The size of the file.
         actual: u64,
     },
-    /// An offset and a size that leave the part of the file they point into.
+    /// An offset and a size outside the part of the file they point into.
     #[error(
-        "{what} (named at offset {named_at}) spans {size} bytes from {start}, outside of {container}, which has {limit} bytes"
+        "{what} (named at offset {named_at}) spans {size} bytes from {start}, outside {container}, which has {limit} bytes"
     )]
     OutOfBounds {
-        /// What the range should hold.
+        /// What the range should contain.
         what: &'static str,
-        /// Where offset or size were read.
+        /// Where the offset or the size was read.
         named_at: u64,
         /// First byte, relative to `container`.
         start: u64,
         /// Number of bytes.
         size: u64,
-        /// What the range must lie in.
+        /// The part that the range must be in.
         container: &'static str,
         /// Size of `container` in bytes.
         limit: u64,
     },
-    /// A tag whose payload does not have the size that its type needs.
+    /// A tag whose payload does not have the size of its type.
     #[error("tag {tag} at offset {offset} holds {found} bytes, expected {expected}")]
     TagSize {
         /// The tag.
@@ -66,7 +66,7 @@ pub enum Error {
         /// The size of the payload.
         found: u64,
     },
-    /// A tag group that names a size too small for itself, or that ends without `ENDT`.
+    /// A tag group whose size is too small for itself, or that ends without `ENDT`.
     #[error("{what} at offset {offset}: {problem}")]
     Group {
         /// The group.
@@ -83,12 +83,12 @@ pub enum Error {
         what: &'static str,
         /// Where it starts.
         offset: u64,
-        /// What it should be.
+        /// What was expected.
         expected: &'static str,
     },
-    /// The function list claims more functions than its bytes can hold.
+    /// The function list claims more functions than its bytes can contain.
     #[error(
-        "the function list at offset {offset} claims {claimed} functions, its {size} bytes hold at most {possible}"
+        "the function list at offset {offset} claims {claimed} functions, but its {size} bytes can contain at most {possible}"
     )]
     FunctionCount {
         /// Where the count was read.
@@ -110,9 +110,9 @@ pub enum Error {
         /// The tag.
         tag: TagName,
     },
-    /// Parts that would have to overlap to fit: reading them all would take more than linear time.
+    /// Parts that would have to overlap to fit; reading them all would take more than linear time.
     #[error(
-        "the functions claim {claimed} bytes of {what}, more than the {available} there are: ranges overlap"
+        "the functions claim {claimed} bytes of {what}, more than the {available} that exist: ranges overlap"
     )]
     Overlap {
         /// Which parts.
@@ -128,8 +128,8 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupProblem {
-    /// The size is below that of an empty group.
-    #[error("its size is {0}, an empty group has 8")]
+    /// The size is smaller than that of an empty group.
+    #[error("its size is {0}, but an empty group has 8")]
     TooSmall(u32),
     /// The bytes end without the end mark.
     #[error("expected ENDT before its end at offset {end}")]
@@ -139,7 +139,7 @@ pub enum GroupProblem {
     },
 }
 
-/// Names what other formats' first bytes mean, so that the reader knows what they have opened.
+/// Names the format that the first bytes belong to, so that users know what file they have.
 fn magic_hint(found: &[u8]) -> &'static str {
     match found {
         [] => " (the file is empty)",

@@ -1,4 +1,4 @@
-//! The function list, and what each entry points to.
+//! The function list, and the parts that each entry points to.
 
 use crate::bytes::{Bytes, Span};
 use crate::constant::Constants;
@@ -9,7 +9,7 @@ use crate::tag_name::TagName;
 use crate::{Error, Library, Result};
 
 known_values! {
-    /// What a function is (tag `TYPE`).
+    /// The kind of a function (tag `TYPE`).
     FunctionKind: u8 {
         /// A vertex function.
         Vertex = 0, "vertex";
@@ -32,7 +32,7 @@ known_values! {
     }
 }
 
-/// The module of a function: its bytes, and where they lie.
+/// The module of a function: its bytes and their position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bitcode<'a> {
     /// First byte, from the start of the file.
@@ -43,12 +43,12 @@ pub struct Bitcode<'a> {
 
 /// One entry of the function list. Everything is borrowed from the file.
 ///
-/// A tag that a version of the format does not write is `None`; only the name must be there.
+/// A tag that a version of the format does not write is `None`; only the name is required.
 #[derive(Debug, Clone)]
 pub struct Function<'a> {
     /// Position in the list.
     pub index: u32,
-    /// Where the entry starts in the file.
+    /// The position of the entry in the file.
     pub offset: u64,
     /// `NAME`: the host name.
     pub name: &'a str,
@@ -91,7 +91,7 @@ impl<'a> Function<'a> {
             .filter(|tag| !matches!(tag, Ok(tag) if KNOWN.contains(&tag.name)))
     }
 
-    /// The tags of the function's public metadata: `CNST`, and on graphics functions more.
+    /// The tags of the function's public metadata: `CNST`; graphics functions have more.
     pub fn public_tags(&self) -> Tags<'a> {
         self.public.map_or_else(Tags::none, |group| {
             Tags::new(group, "a function's public metadata")
@@ -108,7 +108,7 @@ impl<'a> Function<'a> {
     /// The function constants (`CNST` in the public metadata), in file order.
     ///
     /// # Errors
-    /// When the metadata ahead of the constants cannot be read; a damaged constant is an item's error.
+    /// If the metadata before the constants cannot be read; a damaged constant is an item's error.
     pub fn constants(&self) -> Result<Constants<'a>> {
         for tag in self.public_tags() {
             let tag = tag?;
@@ -119,11 +119,11 @@ impl<'a> Function<'a> {
         Ok(Constants::none())
     }
 
-    /// The function's entry of the reflection list (`RFLT`, `RBUF`), undecoded: a few alignment bytes, then a
+    /// The function's entry in the reflection list (`RFLT`, `RBUF`), not decoded: a few alignment bytes, then a
     /// FlatBuffers table with the identifier `AIRR` that describes the arguments.
     ///
     /// # Errors
-    /// When the entry does not start with an `RBUF` tag that fits into it.
+    /// If the entry does not start with an `RBUF` tag that fits into it.
     pub fn reflection(&self) -> Result<Option<&'a [u8]>> {
         let Some(mut group) = self.reflection else {
             return Ok(None);
@@ -140,8 +140,8 @@ impl<'a> Function<'a> {
 
 /// Iterates over a library's functions in file order; ends after the first error.
 ///
-/// Reading every function's metadata takes linear time even where a hostile file lets many functions share one
-/// large group: the groups may claim no more bytes in all than the file has, else an item is [`Error::Overlap`].
+/// Reading every function's metadata takes linear time even if a hostile file lets many functions share one large
+/// group: the groups may claim no more bytes in total than the file has, or an item is [`Error::Overlap`].
 #[derive(Debug, Clone)]
 pub struct Functions<'a> {
     library: Library<'a>,
@@ -257,7 +257,7 @@ impl<'a> Functions<'a> {
         Ok(function)
     }
 
-    /// The group at `start` of a metadata section, charged to the file's size.
+    /// The group at `start` of a metadata section; its size counts against the file's size.
     fn metadata_group(
         &mut self,
         section: crate::Section,
@@ -265,7 +265,7 @@ impl<'a> Functions<'a> {
         start: u64,
         what: &'static str,
     ) -> Result<Option<Bytes<'a>>> {
-        // A library may come without the section.
+        // A library may lack the section.
         if section.size == 0 {
             return Ok(None);
         }
@@ -291,7 +291,8 @@ impl<'a> Functions<'a> {
 
 /// The group that starts `start` bytes into `list`.
 ///
-/// Newer tools count a metadata group's size field in, older ones (up to Metal 3.0's) do not: the end mark decides.
+/// Newer tools include a metadata group's size field in its size, older ones (up to Metal 3.0) do not. The end mark
+/// shows which.
 fn group_at<'a>(
     list: Bytes<'a>,
     named_at: u64,

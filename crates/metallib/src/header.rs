@@ -5,15 +5,15 @@ use std::fmt;
 use crate::bytes::{Bytes, Span};
 use crate::{Error, Result};
 
-/// Size of the header in bytes, equal in every version seen (container 2.3 to 2.9).
+/// Size of the header in bytes; the same in every known version (container 2.3 to 2.9).
 pub(crate) const HEADER_SIZE: u64 = 88;
 
 /// A major and a minor number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Before the point.
+    /// The number before the point.
     pub major: u16,
-    /// After the point.
+    /// The number after the point.
     pub minor: u16,
 }
 
@@ -58,7 +58,7 @@ pub(crate) use known_values;
 known_values! {
     /// The family of systems the library was built for (offset 4).
     Platform: u16 {
-        /// iOS and its relatives.
+        /// iOS and related systems.
         Ios = 0x0001, "iOS";
         /// macOS.
         MacOs = 0x8001, "macOS";
@@ -66,7 +66,7 @@ known_values! {
 }
 
 known_values! {
-    /// What the file is for (offset 10).
+    /// The purpose of the file (offset 10).
     LibraryKind: u8 {
         /// Entry points for pipelines.
         Executable = 0, "executable";
@@ -82,7 +82,7 @@ known_values! {
 known_values! {
     /// The system the library was built for (offset 11).
     TargetOs: u8 {
-        /// Not stated; old tools wrote none.
+        /// Not stated; old tools did not write it.
         Unstated = 0x00, "unstated";
         /// macOS.
         MacOs = 0x81, "macOS";
@@ -105,7 +105,7 @@ known_values! {
     }
 }
 
-/// Where a part of the file lies.
+/// The position of a part of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
     /// First byte, from the start of the file.
@@ -117,23 +117,23 @@ pub struct Section {
 /// The decoded header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Family of systems.
+    /// The family of systems.
     pub platform: Platform,
     /// Version of the container format.
     pub container_version: Version,
-    /// What the file is for.
+    /// The purpose of the file.
     pub kind: LibraryKind,
-    /// System the library was built for.
+    /// The system that the library was built for.
     pub os: TargetOs,
     /// The oldest version of `os` that loads the library: its deployment target.
     pub os_version: Version,
-    /// Size of the whole file; equals the input's.
+    /// The size of the whole file; equal to the input's.
     pub file_size: u64,
     /// The list of functions.
     pub function_list: Section,
-    /// Function constants, vertex attributes and the like, one group a function.
+    /// Function constants, vertex attributes and similar data, one group per function.
     pub public_metadata: Section,
-    /// Debug information, one group a function.
+    /// Debug information, one group per function.
     pub private_metadata: Section,
     /// The functions' LLVM modules.
     pub bitcode: Section,
@@ -173,7 +173,7 @@ impl Header {
                 offset: bytes.u64(what)?,
                 size: bytes.u64(what)?,
             };
-            // The prefix is the function list's count, which its size leaves out.
+            // The prefix is the function list's count, which its size does not include.
             let size = section.size.saturating_add(prefix);
             Span {
                 what,

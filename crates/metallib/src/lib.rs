@@ -1,8 +1,8 @@
 //! Reads Apple's `.metallib` container without Apple's tools, on any system.
 //!
-//! The container holds one LLVM module a function, a list that names them with their types, versions and SHA-256
-//! sums, and metadata beside it. [`Library::parse`] takes the file's bytes, reads the header, and borrows everything
-//! else lazily: nothing is copied, and bitcode pages that nobody asks for are never touched.
+//! The container has one LLVM module per function, a list of the functions with their types, versions and SHA-256
+//! checksums, and metadata. [`Library::parse`] takes the file's bytes, reads the header, and borrows everything else
+//! lazily: nothing is copied, and bitcode pages that are not used are never touched.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,20 +15,20 @@
 //! # }
 //! ```
 //!
-//! Large files are better mapped than read. Mapping is `unsafe` (another process may change the file underneath), so
-//! it is the caller's, or the feature `mmap`'s `map_file`; without that feature the crate forbids unsafe code.
+//! It is better to map large files than to read them. Mapping is `unsafe` (another process may change the file), so it
+//! is left to the caller, or to `map_file` of the feature `mmap`; without that feature the crate forbids unsafe code.
 //!
-//! The format is not documented by Apple. The layout here was read from MLX's official libraries (container versions
-//! 2.7, 2.8 and 2.9) and from older tools' (2.3, 2.4); names of fields and values that those files do not use follow the
-//! public findings of the MetalLibraryArchive project. A tag that the crate does not know is kept and can be shown; a
-//! version that it does not know is read like the known ones, and only what does not fit is an error.
+//! Apple does not document the format. The layout here was derived from MLX's official libraries (container versions
+//! 2.7, 2.8 and 2.9) and from files of older tools (2.3, 2.4). Names of fields and values that those files do not use
+//! follow the public findings of the MetalLibraryArchive project. A tag that the crate does not know is kept and can be
+//! shown. A version that it does not know is read like the known ones; only what does not fit is an error.
 //!
-//! # Hostile files
-//! Every read is bounds-checked, every error says what was expected at which offset. Time is linear in the file's
-//! size, also where ranges overlap ([`Error::Overlap`]), and [`Library::verify`], the one function that allocates in
-//! proportion to the input, stays below the file's size.
+//! # Hostile files Every read is bounds-checked, and every error reports what was expected at which offset. Time is
+//! linear in the file's size, even if ranges overlap ([`Error::Overlap`]). [`Library::verify`], the one function that
+//! allocates in proportion to the input, stays below the file's size.
 #![cfg_attr(not(feature = "mmap"), forbid(unsafe_code))]
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 mod bytes;
 mod constant;
@@ -53,7 +53,7 @@ pub use verify::Verification;
 
 use bytes::{Bytes, Span};
 
-/// This crate's results.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A library, borrowed from the bytes of its file.
@@ -70,7 +70,7 @@ impl<'a> Library<'a> {
     /// Reads the header and the extension behind the function list.
     ///
     /// # Errors
-    /// When `file` is not a metallib, is cut off, or its sections leave it.
+    /// If `file` is not a metallib or is truncated, or if a section is outside it.
     pub fn parse(file: &'a [u8]) -> Result<Self> {
         let header = Header::parse(file)?;
         let mut library = Self {
@@ -81,7 +81,7 @@ impl<'a> Library<'a> {
             reflection: None,
         };
         let (count, list) = library.function_list()?;
-        // A function has at least the size of its group and ENDT.
+        // A function takes at least the size of its group and ENDT.
         let possible = list.remaining() / 8;
         if u64::from(count) > possible {
             let Section { offset, size } = library.header.function_list;
@@ -97,7 +97,7 @@ impl<'a> Library<'a> {
         Ok(library)
     }
 
-    /// What the first 88 bytes say: container version, target system, deployment target, sections.
+    /// The content of the first 88 bytes: container version, target system, deployment target, sections.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -107,14 +107,14 @@ impl<'a> Library<'a> {
         self.count
     }
 
-    /// Whether the library holds no function, as the compiler's output for an empty source does.
+    /// Whether the library has no functions, like the compiler's output for an empty source.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// The functions, in file order.
     pub fn functions(&self) -> Functions<'a> {
-        // `parse` has read the list, so this cannot fail again.
+        // `parse` has read the list, so this cannot fail.
         let list = self
             .function_list()
             .map_or(Bytes::new(&[], 0), |(_, list)| list);
@@ -127,20 +127,20 @@ impl<'a> Library<'a> {
             .map_or_else(Tags::none, |tags| Tags::new(tags, "the header extension"))
     }
 
-    /// The library's UUID, where the extension has one.
+    /// The library's UUID, if the extension has one.
     ///
     /// # Errors
-    /// When the extension cannot be read, or the tag has another size than 16 bytes.
+    /// If the extension cannot be read, or the tag is not 16 bytes long.
     pub fn uuid(&self) -> Result<Option<[u8; 16]>> {
         self.extension_tag(*b"UUID")?
             .map(|tag| tag.exactly().copied())
             .transpose()
     }
 
-    /// The install name (`HDYN`, `NAME`) that newer tools write, `mlx.metallib` for instance.
+    /// The install name (`HDYN`, `NAME`) that newer tools write, for example `mlx.metallib`.
     ///
     /// # Errors
-    /// When the extension or the part it names cannot be read.
+    /// If the extension or the part that it names cannot be read.
     pub fn install_name(&self) -> Result<Option<&'a str>> {
         let Some(part) = self.extension_part(*b"HDYN", "the dynamic header")? else {
             return Ok(None);
@@ -154,23 +154,23 @@ impl<'a> Library<'a> {
         Ok(None)
     }
 
-    /// Whether the file has a reflection list; [`Function::reflection`] gives the entries.
+    /// Whether the file has a reflection list; [`Function::reflection`] returns the entries.
     pub fn has_reflection(&self) -> bool {
         self.reflection.is_some()
     }
 
-    /// The newest Metal Shading Language version that a function was compiled as: what a system must support to load
-    /// every function. Walks the function list.
+    /// The newest Metal Shading Language version of any function: a system must support it to load every function.
+    /// Walks the function list.
     ///
     /// # Errors
-    /// When a function cannot be read.
+    /// If a function cannot be read.
     pub fn language_version(&self) -> Result<Option<Version>> {
         self.functions().try_fold(None, |newest, function| {
             Ok(newest.max(function?.language_version))
         })
     }
 
-    /// The count, and the groups behind it.
+    /// The count, and the groups after it.
     fn function_list(&self) -> Result<(u32, Bytes<'a>)> {
         let Section { offset, size } = self.header.function_list;
         let mut list = self.section(Section {
@@ -190,7 +190,7 @@ impl<'a> Library<'a> {
         .within(Bytes::new(self.file, 0), "the file")
     }
 
-    /// The extension lies between the function list and the public metadata, if there is room for one.
+    /// The extension is between the function list and the public metadata, if there is room for one.
     fn find_extension(&mut self, list_end: u64) -> Result<()> {
         let Some(size) = self
             .header
@@ -215,7 +215,7 @@ impl<'a> Library<'a> {
             .transpose()
     }
 
-    /// The part of the file that an extension tag names by offset and size.
+    /// The part of the file to which an extension tag points by offset and size.
     fn extension_part(&self, name: [u8; 4], what: &'static str) -> Result<Option<Bytes<'a>>> {
         let Some(tag) = self.extension_tag(name)? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Tags: a four-byte name, a length, a payload; and the groups that `ENDT` closes.
+//! Tags: a four-byte name, a length, a payload; and groups of tags that end with `ENDT`.
 
 use crate::bytes::Bytes;
 use crate::error::GroupProblem;
@@ -10,19 +10,19 @@ use crate::{Error, Result};
 pub struct Tag<'a> {
     /// The name.
     pub name: TagName,
-    /// Where the tag (its name) starts in the file.
+    /// The position of the tag (of its name) in the file.
     pub offset: u64,
     /// The bytes after the length.
     pub payload: &'a [u8],
 }
 
 impl<'a> Tag<'a> {
-    /// The payload as a part whose errors carry the right offsets. The length field has two bytes.
+    /// The payload as a part whose errors have the right offsets. The length field has two bytes.
     pub(crate) fn bytes(&self) -> Bytes<'a> {
         Bytes::new(self.payload, self.offset + 6)
     }
 
-    /// The payload, if it has exactly the size that its type needs.
+    /// The payload, if it has exactly the size of its type.
     pub(crate) fn exactly<const N: usize>(&self) -> Result<&'a [u8; N]> {
         self.payload.try_into().map_err(|_| Error::TagSize {
             tag: self.name,
@@ -46,7 +46,7 @@ pub struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// `rest`: what follows the group's size field, if it has one.
+    /// `rest`: the bytes after the group's size field, if it has one.
     pub(crate) fn new(rest: Bytes<'a>, what: &'static str) -> Self {
         Self {
             start: rest.offset(),
@@ -55,7 +55,7 @@ impl<'a> Tags<'a> {
         }
     }
 
-    /// No tags at all: the group is absent.
+    /// No tags: the group is absent.
     pub(crate) fn none() -> Self {
         Self {
             rest: None,
@@ -109,8 +109,8 @@ impl<'a> Iterator for Tags<'a> {
     }
 }
 
-/// Splits the group at the front of `bytes` off: a u32 size that includes itself, then tags.
-/// Returns what follows the size.
+/// Splits off the group at the front of `bytes`: a u32 size that includes itself, then tags. Returns what follows the
+/// size.
 pub(crate) fn take_group<'a>(bytes: &mut Bytes<'a>, what: &'static str) -> Result<Bytes<'a>> {
     let offset = bytes.offset();
     let size = bytes.u32(what)?;

@@ -1,20 +1,20 @@
-//! Checking the stored sums.
+//! Verification of the stored checksums.
 
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::{Bitcode, Error, Library, Result};
 
-/// What [`Library::verify`] found.
+/// The result of [`Library::verify`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verification {
-    /// Functions whose sum is right.
+    /// Functions whose checksum is right.
     pub verified: u32,
-    /// Functions that store no sum, or no bitcode.
+    /// Functions without a stored checksum, or without bitcode.
     pub unhashed: u32,
     /// Bytes hashed; bitcode that functions share counts once.
     pub bytes: u64,
-    /// Functions whose sum is wrong: their positions in the list, ascending.
+    /// Functions whose checksum is wrong: their positions in the list, ascending.
     pub mismatches: Vec<u32>,
 }
 
@@ -25,7 +25,7 @@ impl Bitcode<'_> {
     }
 }
 
-/// A function's module and the sum it should have. Small, since it is what a hostile file multiplies.
+/// A function's module and its expected checksum. Small, because a hostile file can have many.
 struct Entry<'a> {
     bitcode: Bitcode<'a>,
     expected: &'a [u8; 32],
@@ -37,8 +37,8 @@ impl Library<'_> {
     /// Hashes every function's bitcode on rayon's threads and compares it with the stored SHA-256.
     ///
     /// # Errors
-    /// When a function cannot be read, or different modules overlap so far that hashing them all would take more than
-    /// the bitcode section's size ([`Error::Overlap`]). A wrong sum is not an error but an entry of the result.
+    /// If a function cannot be read, or different modules overlap so much that hashing them all would take more than
+    /// the bitcode section's size ([`Error::Overlap`]). A wrong checksum is not an error but an entry in the result.
     pub fn verify(&self) -> Result<Verification> {
         let hashed = |function: &crate::Function<'_>| {
             function.bitcode.is_some() && function.sha256.is_some()

@@ -1,4 +1,4 @@
-//! What the reader finds in well-formed containers, and what it says about the others.
+//! What the reader finds in well-formed containers, and its errors for others.
 
 mod writer;
 
@@ -12,7 +12,7 @@ fn names(library: &Library<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The error of whichever step finds one first.
+/// The error of the first step that fails.
 fn error_of(file: &[u8]) -> Error {
     let library = match Library::parse(file) {
         Ok(library) => library,
@@ -240,7 +240,7 @@ fn every_truncation_is_refused_with_both_sizes() {
             "{error}"
         );
     }
-    // The same with a header that admits it: nothing but typed errors, and each names a place.
+    // The same with a header that matches: only typed errors, each with a position.
     for length in 88..file.len() {
         let mut cut = file[..length].to_vec();
         cut[16..24].copy_from_slice(&(length as u64).to_le_bytes());
@@ -294,7 +294,7 @@ fn broken_entries_name_the_tag_and_the_offset() {
     };
     assert_eq!(
         error_of(&tiny.assemble(Shape::default())).to_string(),
-        "a function at offset 92: its size is 7, an empty group has 8"
+        "a function at offset 92: its size is 7, but an empty group has 8"
     );
     let crowd = Parts {
         count: u32::MAX,
@@ -302,7 +302,7 @@ fn broken_entries_name_the_tag_and_the_offset() {
     };
     assert_eq!(
         error_of(&crowd.assemble(Shape::default())).to_string(),
-        "the function list at offset 88 claims 4294967295 functions, its 0 bytes hold at most 0"
+        "the function list at offset 88 claims 4294967295 functions, but its 0 bytes can contain at most 0"
     );
     let no_end = Parts {
         count: 1,
@@ -323,12 +323,12 @@ fn broken_entries_name_the_tag_and_the_offset() {
     );
     assert_eq!(
         error_of(&outside).to_string(),
-        "a function's bitcode (named at offset 126) spans 18446744073709551615 bytes from 1, outside of the bitcode \
+        "a function's bitcode (named at offset 126) spans 18446744073709551615 bytes from 1, outside the bitcode \
          section, which has 0 bytes"
     );
 }
 
-/// A thousand functions that share one part each: as many bytes to walk as a thousand copies would have.
+/// A thousand functions that share one part: as many bytes to walk as a thousand copies would have.
 #[test]
 fn shared_parts_cannot_multiply_the_work() {
     let entry = |offsets: [u64; 3], size: u64| {
@@ -381,7 +381,7 @@ fn shared_parts_cannot_multiply_the_work() {
         "{error}"
     );
 
-    // Equal ones are fine: hashed once, compared a thousand times.
+    // Identical ones are accepted: hashed once, compared a thousand times.
     let shared = Parts {
         count: 1000,
         groups: many(&|_| entry([0; 3], 1 << 20)),

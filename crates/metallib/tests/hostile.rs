@@ -15,20 +15,20 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged; only counters are kept beside it.
+// SAFETY: every call goes to the system's allocator unchanged; only counters are kept next to it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         PEAK.fetch_max(
             LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
             Ordering::Relaxed,
         );
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller's guarantee, passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller's guarantee, passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Reads everything there is to read; returns how many items that were.
+/// Reads everything; returns the number of items.
 fn read_all(file: &[u8]) -> usize {
     let Ok(library) = Library::parse(file) else {
         return 0;
@@ -70,7 +70,7 @@ fn assert_bounded(file: &[u8]) {
     );
 }
 
-/// Names that the reader decodes, and the end mark: not usable as unknown tags.
+/// Names that the reader decodes, and the end mark: they cannot be used as unknown tags.
 const KNOWN: [&[u8; 4]; 8] = [
     b"NAME", b"TYPE", b"HASH", b"OFFT", b"VERS", b"MDSZ", b"RFLT", b"ENDT",
 ];
@@ -154,7 +154,7 @@ proptest! {
         assert_bounded(&file);
     }
 
-    /// Whole fields at once, where single bits hardly ever reach: sizes, counts and offsets.
+    /// Overwrites whole fields that single bit flips rarely reach: sizes, counts and offsets.
     #[test]
     fn overwritten_fields_neither_panic_nor_multiply(
         (_, mut file) in container(),
@@ -179,8 +179,8 @@ proptest! {
     }
 }
 
-/// Counts of allocated bytes are the process's, so this runs in a process of its own: the test below is the only
-/// caller, and it starts itself.
+/// The counts of allocated bytes are for the whole process, so this runs in its own process: the test below is the only
+/// caller, and it starts itself again.
 #[test]
 fn memory_stays_below_the_files_size() {
     const CHILD: &str = "METALLIB_TEST_COUNTS_ALLOCATIONS";
@@ -197,7 +197,7 @@ fn memory_stays_below_the_files_size() {
         );
         return;
     }
-    // Entries as small as they can be made, every sum wrong: the most that can be collected per byte of input.
+    // The smallest possible entries, with every checksum wrong: the most that can be collected per byte of input.
     let functions: Vec<_> = (0..20_000u32)
         .map(|index| FunctionSpec::kernel("k", &index.to_le_bytes()))
         .collect();
@@ -210,7 +210,7 @@ fn memory_stays_below_the_files_size() {
     );
     let bitcode = Library::parse(&file).unwrap().header().bitcode;
     file[bitcode.offset as usize..].fill(0xff);
-    // rayon's threads are started before counting.
+    // Start rayon's threads before counting.
     rayon::join(|| (), || ());
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);

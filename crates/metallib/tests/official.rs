@@ -12,7 +12,7 @@ use std::{env, fs};
 
 use metallib::{FunctionKind, Library, Version};
 
-/// A wheel, and what is known about the library in it.
+/// A wheel, and the known facts about its library.
 struct Official {
     version: &'static str,
     platform: &'static str,
@@ -174,7 +174,7 @@ fn affine_names_are_the_preprocessors_expansion_of_the_source() {
     for official in &OFFICIAL {
         let tree = trees.join(format!("mlx-{}", official.version));
         let mut source = host_names(&tree, "quantized");
-        // Kernels for the neural accelerators are built for macOS 26 and newer only.
+        // Kernels for the neural accelerators are built only for macOS 26 and newer.
         if official.os >= (26, 0) {
             source.extend(host_names(&tree, "quantized_nax"));
         }
@@ -200,7 +200,7 @@ fn affine_names_are_the_preprocessors_expansion_of_the_source() {
     }
 }
 
-/// The crate `metal` ships what older tools made of its examples, graphics functions among them.
+/// The crate `metal` contains what older tools made from its examples, including graphics functions.
 #[test]
 #[ignore = "downloads a crate"]
 fn libraries_of_older_tools_are_read() {
@@ -273,7 +273,7 @@ fn libraries_of_older_tools_are_read() {
 
 /// The `host_name`s that `<file>.metal` instantiates.
 fn host_names(tree: &Path, file: &str) -> BTreeSet<String> {
-    // Only macros matter here, so the system's headers may be empty.
+    // Only macros matter here, so the system headers may be empty.
     let system = tempfile::tempdir().expect("a temporary folder");
     let tensors = "MetalPerformancePrimitives/MetalPerformancePrimitives.h";
     fs::create_dir(system.path().join("MetalPerformancePrimitives")).expect("a folder for headers");

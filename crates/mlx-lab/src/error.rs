@@ -2,27 +2,27 @@ use std::path::PathBuf;
 
 use mlx_overlay::{PolicyError, UnknownName};
 
-/// What every fallible function of this crate returns.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why something could not be examined, measured or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The library's, or MLX's.
+    /// An error of the library or of MLX.
     #[error(transparent)]
     Mlx(#[from] mlx_overlay::Error),
 
-    /// A policy that is not written as one.
+    /// A text that is not a policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
 
-    /// A product that is not written as one.
+    /// A text that is not a product.
     #[error(
         "a product is [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]] or [NAME=]OUTPUTSxVALUES:MODE, as in 17408x5120:4:64 or head=248320x2560:mxfp4; found \"{found}\": {reason}"
     )]
     Product {
-        /// What was given.
+        /// The given text.
         found: String,
         /// What is wrong with it.
         reason: String,
@@ -31,18 +31,16 @@ pub enum Error {
     /// A file that cannot be read or written.
     #[error("{}: {error}", path.display())]
     File {
-        /// Its path.
         path: PathBuf,
-        /// What the system says; no `source`, as the text has it.
+        /// The system's error; not a `source`, because the text has it.
         error: std::io::Error,
     },
 
-    /// A file whose content is not what is expected.
+    /// A file with unexpected content.
     #[error("{}: {reason}", path.display())]
     Content {
-        /// Its path.
         path: PathBuf,
-        /// What is expected, and what was found.
+        /// What was expected and what was found.
         reason: String,
     },
 
@@ -59,7 +57,7 @@ pub enum Error {
         first: String,
         /// The other.
         second: String,
-        /// The kernel that both take.
+        /// The kernel of both.
         kernel: String,
     },
 
@@ -68,48 +66,48 @@ pub enum Error {
     Kernel {
         /// The product and its setting.
         what: String,
-        /// The kernel that it should take.
+        /// The kernel that was expected.
         expected: String,
-        /// The one that was dispatched.
+        /// The kernel that was dispatched.
         found: String,
     },
 
-    /// Kernels were dispatched that no probe has examined under that policy.
+    /// Kernels were dispatched that were not probed under that policy.
     #[error(
-        "policy {policy} was probed with {}, but {} ran as well: the probe says nothing about them",
+        "policy {policy} was probed with {}, but {} ran as well: they were not probed",
         probed.join(", "),
         strangers.join(", ")
     )]
     Uncertified {
         /// The policy.
         policy: String,
-        /// Functions that the probe saw.
+        /// Functions that were probed.
         probed: Vec<String>,
-        /// Functions that it did not see.
+        /// Functions that were not probed.
         strangers: Vec<String>,
     },
 
     /// A calibration made elsewhere.
-    #[error("the calibration is for {expected}, this is {found}: calibrate here")]
+    #[error("the calibration is for {expected}, but this is {found}: calibrate again here")]
     ForeignCalibration {
-        /// The machine and the library that it was made with.
+        /// The machine and the library with which it was made.
         expected: String,
-        /// Those at hand.
+        /// The current machine and library.
         found: String,
     },
 
-    /// A name that nothing has.
+    /// An unknown name.
     #[error(transparent)]
     Name(#[from] UnknownName),
 
-    /// An option that makes no sense.
+    /// An invalid option.
     #[error("{0}")]
     Invalid(String),
 
     /// The process that measures another build.
     #[error("the other build, {}: {reason}", program.display())]
     Worker {
-        /// Its program.
+        /// The program.
         program: PathBuf,
         /// What went wrong.
         reason: String,

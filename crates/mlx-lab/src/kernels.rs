@@ -1,4 +1,4 @@
-//! Kernels by name: what ran, and what a whole product would take.
+//! Kernels by name: those that ran, and those that a whole product would take.
 
 use dispatch_plan::{Architecture, Decision, Plan, Problem, function_of};
 use mlx_overlay::{
@@ -9,8 +9,8 @@ use mlx_overlay::{
 use crate::product::Product;
 use crate::{Error, Result};
 
-/// Runs `work`, which evaluates one product last, and gives the name of that product's kernel; empty where the library
-/// does not tell.
+/// Runs `work`, which evaluates one product last, and returns the name of that product's kernel; empty if the library
+/// does not report it.
 pub(crate) fn of_product<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, String)> {
     if !has_policies() {
         return Ok((work()?, String::new()));
@@ -20,8 +20,8 @@ pub(crate) fn of_product<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Stri
     Ok((outcome?, product.unwrap_or_default()))
 }
 
-/// Runs `work` and gives the kernels that ran of those whose choice decides about bits, each once; none where the library
-/// does not tell.
+/// Runs `work` and returns, without duplicates, the kernels that ran and whose choice affects the bits; empty if the
+/// library does not report them.
 pub(crate) fn of_all<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<String>)> {
     if !has_policies() {
         return Ok((work()?, Vec::new()));
@@ -59,7 +59,7 @@ pub(crate) fn architecture() -> Result<Option<Architecture>> {
     Ok(Device::Gpu.architecture()?.parse().ok())
 }
 
-/// A type as plans name it.
+/// The type for plans.
 pub(crate) fn dtype(dtype: Dtype) -> dispatch_plan::Dtype {
     match dtype {
         Dtype::F16 => dispatch_plan::Dtype::Float16,
@@ -68,8 +68,8 @@ pub(crate) fn dtype(dtype: Dtype) -> dispatch_plan::Dtype {
     }
 }
 
-/// What a product takes on a stream of this device, as the dispatch decides it; none where the library has no policies,
-/// or the GPU is of an architecture whose kernels are not described.
+/// What a product does on a stream of this device, as the dispatch decides it; `None` if the library has no policies,
+/// or if the GPU's architecture is not described.
 pub(crate) fn plan(
     product: &Product,
     dtype: Dtype,
@@ -116,8 +116,8 @@ pub(crate) fn plan(
     Ok(Some(Plan::of(&problem, decision)))
 }
 
-/// How many outputs to compute: the fewest that take the kernels of the whole product, from as many as asked for; else
-/// all.
+/// How many outputs to compute: at least `outputs`, and the fewest that take the same kernels as the whole product;
+/// else all.
 pub(crate) fn fewest_outputs(
     product: &Product,
     few: Option<usize>,
@@ -126,7 +126,7 @@ pub(crate) fn fewest_outputs(
     let Some(few) = few else {
         return Ok(product.n);
     };
-    // Limits in MLX and here are powers of two: just above one, other kernels begin.
+    // Limits in MLX and here are powers of two: just above one, other kernels start.
     let candidates = std::iter::successors(Some(few), |few| few.checked_mul(2));
     for few in candidates.flat_map(|few| [few, few.saturating_add(8)]) {
         let n = reduced(product, few);
@@ -143,8 +143,8 @@ pub(crate) fn fewest_outputs(
     Ok(product.n)
 }
 
-/// As few outputs that are a multiple of 8 if all are, and none if none is: one-row kernels tell the
-/// two apart.
+/// A small number of outputs that is a multiple of 8 exactly if the number of all outputs is: one-row kernels differ
+/// between the two.
 fn reduced(product: &Product, outputs: usize) -> usize {
     let few = outputs.next_multiple_of(8);
     let few = few + product.n % 8;

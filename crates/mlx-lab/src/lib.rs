@@ -1,13 +1,12 @@
-//! What a program on patched MLX gains, and whether anything changed: for people at a terminal (the
-//! binary `mlx-lab`) and for servers that want to decide by themselves.
+//! Measures what a program gains from the patched MLX and whether anything changed: for people at a terminal (the
+//! binary `mlx-lab`), and for servers that decide automatically.
 //!
-//! - [`probe`]: does a row of a block have the bits that it has alone, and under which policy?
+//! - [`probe`]: does a row of a block have the same bits as alone, and under which policy?
 //! - [`bench`](mod@bench): how long do products of several rows take, kernel by kernel?
-//! - [`calibrate`]: which kernel to take for which shape, as a file, and how far ahead to guess.
-//! - [`mixed`]: what does a stream under an exact policy cost the others of the process?
+//! - [`calibrate`]: which kernel to use for which shape, as a file, and how far to guess ahead.
+//! - [`mixed`]: what does a stream under an exact policy cost the other streams of the process?
 //!
-//! Nothing here prints. A time is never given out as that of a GPU unless a GPU took it: see
-//! [`machine::Machine::simulated`].
+//! The library prints nothing. A time counts as a GPU's only if a GPU took it: see [`machine::Machine::simulated`].
 //!
 //! # In a server
 //!
@@ -50,11 +49,11 @@ pub mod values;
 pub use error::{Error, Result};
 pub use saved::Layout;
 
-/// The matrices that are measured unless others are named, in these formats: a language model's head
-/// and MLP, a fused projection, and two that fit a cache.
+/// The default matrices to measure, in these formats: a language model's head and MLP, a fused projection, and two that
+/// fit into a cache.
 ///
 /// # Errors
-/// [`Error::Product`] for groups that do not divide 2560.
+/// [`Error::Product`] if the group size does not divide 2560.
 pub fn shapes(formats: &[mlx_overlay::Quantization]) -> Result<Vec<product::Product>> {
     let mut products = Vec::new();
     for &format in formats {

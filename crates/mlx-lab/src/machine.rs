@@ -1,4 +1,4 @@
-//! Where something was computed, as far as figures depend on it.
+//! The machine, as far as results depend on it.
 
 use std::process::Command;
 
@@ -10,11 +10,11 @@ use crate::Result;
 /// A machine, its system, and the MLX that ran on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The device's name, as its maker or the simulator gives it.
+    /// The device's name, from its maker or the simulator.
     pub device: String,
-    /// Its architecture, `applegpu_g15d` for example.
+    /// Its architecture, for example `applegpu_g15d`.
     pub architecture: String,
-    /// Whether the device is simulated. Then no time says anything about a GPU.
+    /// Whether the device is simulated. If so, times mean nothing for a GPU.
     pub simulated: bool,
     /// The back-end: `metal`, `sim` or `cpu`.
     pub backend: String,
@@ -24,7 +24,7 @@ pub struct Machine {
     pub mlx: String,
     /// Git tree id of its source.
     pub tree: String,
-    /// Whether the overlay was left out.
+    /// Whether it is built without the overlay.
     pub pristine: bool,
     /// Whether kernels are compiled at run time.
     pub jit: bool,
@@ -33,7 +33,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, with the device that work runs on unless told otherwise.
+    /// This machine, with the default device.
     ///
     /// # Errors
     /// MLX's.
@@ -54,12 +54,12 @@ impl Machine {
         })
     }
 
-    /// What every report says of the times in it.
+    /// The caveat about times that every report includes.
     pub fn caveat(&self) -> Option<&'static str> {
         if self.simulated {
-            Some("simulated: times are of the simulator, and say nothing about a GPU")
+            Some("simulated: times are those of the simulator, not of a GPU")
         } else if self.backend == "cpu" {
-            Some("CPU back-end: times are of this processor")
+            Some("CPU back-end: times are those of this processor")
         } else if !self.optimised {
             Some("built without optimisation: times include a slow host side")
         } else {
@@ -76,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// One line.
+    /// A one-line description.
     pub fn line(&self) -> String {
         let build = match (self.pristine, self.jit) {
             (true, true) => "pristine, JIT",
@@ -105,7 +105,7 @@ fn system() -> String {
     format!("{} {version}", std::env::consts::OS)
 }
 
-/// What macOS says about power and heat, where it says anything.
+/// Power and temperature, if macOS reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     /// Source of power.

@@ -1,4 +1,4 @@
-//! `mlx-lab`: see the library for what each command does. This file only parses and dispatches.
+//! `mlx-lab`: see the library for its commands. This file only parses and dispatches.
 
 mod commands;
 
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Do quantized products of several rows keep their bits, what does it cost, and which kernel pays?
+/// Check whether quantized products of several rows keep their bits, and measure the cost
 #[derive(Parser)]
 #[command(name = "mlx-lab", version)]
 struct Cli {
@@ -20,7 +20,7 @@ enum Command {
     Bench(commands::bench::Args),
     Calibrate(commands::calibrate::Args),
     Mixed(commands::mixed::Args),
-    /// Measure for a `bench --against` of another build
+    /// Measure for the `bench --against` of another build
     #[command(hide = true)]
     ServeBench,
 }

@@ -1,5 +1,5 @@
-//! One speculative stream under an exact policy and a batch under the default one, in one process:
-//! what does the one cost the others?
+//! One speculative stream under an exact policy and a batch under the default one, in one process: what does the stream
+//! cost the batch?
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,36 +19,36 @@ use crate::setting::{self, Counters};
 use crate::values::{self, Noise};
 use crate::{Error, Result};
 
-/// What is run.
+/// What to run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Rows of the batch, one a sequence.
+    /// Rows of the batch, one per sequence.
     pub batch: usize,
     /// Rows of the speculative stream's blocks.
     pub width: usize,
-    /// Its policy.
+    /// The policy of the speculative stream.
     pub policy: RowPolicy,
-    /// Steps of the batch, each a pass over all products.
+    /// Steps of the batch; each is a pass over all products.
     pub steps: usize,
 }
 
 /// One half of the comparison: the batch alone, or with a neighbour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Half {
-    /// Quantized products of the batch, by the path that they took.
+    /// Quantized products of the batch, by path.
     pub kernels: Vec<(String, u64)>,
-    /// The bits of each row's last output, step by step. A step begins with those of the step before it.
+    /// The bits of each row's last output, step by step. A step starts with the output of the step before it.
     pub outputs: Vec<Vec<u32>>,
-    /// Seconds a step of the batch. `None` on a simulated device.
+    /// Seconds per step of the batch. `None` on a simulated device.
     pub seconds: Option<Spread>,
 }
 
-/// What it came to.
+/// The result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The layout, in a file.
+    /// The file format.
     pub format: Layout<3>,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
     /// Rows of the batch.
     pub batch: usize,
@@ -65,20 +65,20 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the batch took the same kernels as often, and computed the same bits, with and without the
+    /// Whether the batch took the same kernels equally often and computed the same bits, with and without the
     /// neighbour.
     pub fn is_free(&self) -> bool {
         self.alone.kernels == self.beside.kernels && self.alone.outputs == self.beside.outputs
     }
 
-    /// How much longer a step of the batch took: the part, where a real device took the time.
+    /// The part by which a step of the batch took longer, if a real device measured it.
     pub fn tax(&self) -> Option<f64> {
         let (alone, beside) = (self.alone.seconds?, self.beside.seconds?);
         Some(beside.median / alone.median - 1.0)
     }
 }
 
-/// The quantized products of a pass, with random weights: those that are alike share a matrix.
+/// The quantized products of a pass, with random weights; products of the same shape share a matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Products {
     layers: Vec<Layer>,
@@ -86,7 +86,7 @@ pub struct Products {
 }
 
 impl Products {
-    /// Those of a model folder.
+    /// The products of a model folder.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it has none.
@@ -102,10 +102,10 @@ impl Products {
         })
     }
 
-    /// Those of two small layers and a head.
+    /// The products of two small layers and a head.
     ///
     /// # Errors
-    /// None: the format is one.
+    /// None: the format is valid.
     pub fn small() -> Result<Self> {
         let format = Quantization::affine(4, 64)?;
         let layer = |n, count| {
@@ -120,8 +120,8 @@ impl Products {
         })
     }
 
-    /// A matrix for each shape, and the order of a pass: all shapes in turn, so that none is in a cache when
-    /// its turn comes again.
+    /// A matrix for each shape, and the order of a pass: all shapes in turn, so that none is still in a cache at its
+    /// next turn.
     fn weights(&self) -> Result<(Vec<QuantizedMatrix>, Vec<usize>)> {
         let mut noise = Noise::new(1);
         let matrices = self.layers.iter().map(|layer| {
@@ -148,7 +148,7 @@ impl Products {
     }
 }
 
-/// Runs the batch alone, then step by step in turn with verify passes of the neighbour.
+/// Runs the batch alone, then step by step in turn with the neighbour's verify passes.
 ///
 /// # Errors
 /// MLX's; [`mlx_overlay::Error::NoPolicies`]; [`Error::Invalid`] for an empty batch.
@@ -159,7 +159,7 @@ pub fn run(
 ) -> Result<Report> {
     if options.batch == 0 || options.steps == 0 || !(2..=8).contains(&options.width) {
         return Err(Error::Invalid(
-            "a batch has a sequence or more, steps are one or more, and blocks have 2 to 8 rows"
+            "the batch needs at least one sequence and one step, and blocks of 2 to 8 rows"
                 .to_owned(),
         ));
     }
@@ -213,12 +213,12 @@ pub fn run(
     })
 }
 
-/// Rows that go through all products again and again.
+/// Rows that go through all products repeatedly.
 struct Pass<'a> {
     matrices: &'a [QuantizedMatrix],
     order: &'a [usize],
     stream: &'a Stream,
-    /// What meets the matrices of so many values a row, but for one number that depends on what came before.
+    /// The input for matrices with so many values per row; one number in it depends on the previous output.
     inputs: HashMap<usize, Array>,
     rows: usize,
     last: Option<Array>,
@@ -251,8 +251,8 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Goes through all products once; `look` sees the graph before it is evaluated. Gives the bits of each
-    /// row's last output.
+    /// Goes through all products once; `look` gets the graph before it is evaluated. Returns the bits of each row's
+    /// last output.
     fn step(&mut self, look: impl FnOnce(&Array) -> Result<()>) -> Result<Vec<u32>> {
         self.stream.scope(|| {
             let mut last = self.last.take();
@@ -298,14 +298,14 @@ pub fn render(report: &Report) -> String {
         .caveat()
         .map_or_else(String::new, |c| format!("{c}\n"));
     let verdict = if report.is_free() {
-        "the batch took the same kernels as often, and computed the same bits: the neighbour costs it nothing \
-         that counters show"
+        "the batch took the same kernels equally often and computed the same bits: the counters show no cost of \
+         the neighbour"
     } else {
-        "the batch did something else beside its neighbour"
+        "the batch took other kernels or computed other bits with its neighbour"
     };
     let tax = match (report.tax(), report.alone.seconds, report.beside.seconds) {
         (Some(tax), Some(alone), Some(beside)) => format!(
-            "a step of the batch took {:.3} ms alone ({:.3} to {:.3}), {:.3} ms beside it ({:.3} to \
+            "a step of the batch took {:.3} ms alone ({:.3} to {:.3}), {:.3} ms next to it ({:.3} to \
              {:.3}): {:+.1}%\n",
             alone.median * 1e3,
             alone.low * 1e3,
@@ -318,7 +318,7 @@ pub fn render(report: &Report) -> String {
         _ => String::new(),
     };
     format!(
-        "{}\n{caveat}\nbatch of {} under default, alone:      {}\nthe same beside its neighbour:      \
+        "{}\n{caveat}\nbatch of {} under default, alone:      {}\nthe same next to its neighbour:      \
          {}\nneighbour, blocks of {} under {}: {}\n\n{tax}verdict: {verdict}\n",
         report.machine.line(),
         report.batch,

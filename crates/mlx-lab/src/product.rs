@@ -1,4 +1,4 @@
-//! A quantized product's shape, and how it is written.
+//! The shape of a quantized product, and its text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,18 +11,18 @@ use crate::{Error, Result};
 /// The longest extent of MLX's arrays.
 const MOST: usize = i32::MAX as usize;
 
-/// More weights fit no memory.
+/// More weights fit into no memory.
 const MOST_WEIGHTS: u64 = 1 << 38;
 
-/// The matrix of a quantized product: `n` outputs a row, `k` values a row.
+/// The matrix of a quantized product: `n` outputs and `k` values per row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Product {
-    /// What it is called in reports; may be empty.
+    /// The name in reports; may be empty.
     pub name: String,
-    /// Outputs a row: rows of the matrix.
+    /// Outputs per row: the rows of the matrix.
     pub n: usize,
-    /// Values a row: columns of the matrix.
+    /// Values per row: the columns of the matrix.
     pub k: usize,
     /// How it is quantized.
     pub quantization: Quantization,
@@ -32,7 +32,7 @@ impl Product {
     /// A product without a name.
     ///
     /// # Errors
-    /// [`Error::Product`] if `k` is no multiple of the group size, or something is 0.
+    /// [`Error::Product`] if `k` is not a multiple of the group size, or something is 0.
     pub fn new(n: usize, k: usize, quantization: Quantization) -> Result<Self> {
         let product = Self {
             name: String::new(),
@@ -49,14 +49,14 @@ impl Product {
         }
     }
 
-    /// The same with a name.
+    /// The same product with a name.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Bytes of packed weights, scales and biases. `scale_bytes` are those of an affine scale.
+    /// Bytes of packed weights, scales and biases. `scale_bytes` is the size of an affine scale.
     pub fn bytes(&self, scale_bytes: usize) -> u64 {
         let weights = self.n as u64 * self.k as u64;
         let groups = weights / u64::from(self.quantization.group_size());
@@ -100,10 +100,10 @@ pub fn format(quantization: Quantization) -> String {
     }
 }
 
-/// The inverse of [`format()`]; a group size that is left out is 64.
+/// The inverse of [`format()`]; the default group size is 64.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// What is wrong, as a sentence.
 pub fn parse_format(text: &str) -> std::result::Result<Quantization, String> {
     match text {
         "mxfp4" => return Ok(Quantization::Mxfp4),
@@ -144,7 +144,7 @@ impl FromStr for Product {
             .ok_or_else(|| fail("no x between outputs and values".to_owned()))?;
         let count = |text: &str| {
             text.parse()
-                .map_err(|_| fail(format!("\"{text}\" is no number")))
+                .map_err(|_| fail(format!("\"{text}\" is not a number")))
         };
         let quantization = parse_format(format).map_err(fail)?;
         let product = Self {
@@ -160,7 +160,7 @@ impl FromStr for Product {
     }
 }
 
-/// A product as files hold it.
+/// A product as it is stored in files.
 #[derive(Serialize, Deserialize)]
 struct Written {
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn bytes_count_scales_and_biases() {
         let product: Product = "8x128:4:64".parse().unwrap();
-        // Half a byte a weight; two groups a row, two numbers of two bytes each.
+        // Half a byte per weight; two groups per row, with two numbers of two bytes each.
         assert_eq!(product.bytes(2), 8 * (64 + 2 * 2 * 2));
         let product: Product = "8x128:nvfp4".parse().unwrap();
         assert_eq!(product.bytes(2), 8 * (64 + 8));
@@ -222,7 +222,7 @@ mod tests {
     fn nonsense_is_named() {
         for (text, reason) in [
             ("17408", "no x between"),
-            ("ax512", "\"a\" is no number"),
+            ("ax512", "\"a\" is not a number"),
             ("8x100", "multiple of the group size, 64"),
             (
                 "8x512:7",

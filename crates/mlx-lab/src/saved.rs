@@ -1,10 +1,10 @@
-//! What files that this crate writes say of their layout.
+//! The format number in the files that this crate writes.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The layout of a report or a certificate. Another one is an error when it is read. 1, which was not written down, knew
-/// the policies from before they had blocks.
+/// The format of a report or a certificate. Another number is an error when a file is read. Format 1, which was not
+/// written down, had policies without blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout<const NUMBER: u32 = 2>;
 
@@ -16,14 +16,14 @@ impl<const NUMBER: u32> Serialize for Layout<NUMBER> {
 
 impl<'de, const NUMBER: u32> Deserialize<'de> for Layout<NUMBER> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // A field that is missing is read as `None`.
+        // A missing field is read as `None`.
         match Option::<u32>::deserialize(deserializer)? {
             Some(found) if found == NUMBER => Ok(Self),
             Some(other) => Err(D::Error::custom(format!(
-                "format {other}, expected {NUMBER}: make it again"
+                "format {other}, expected {NUMBER}: create it again"
             ))),
             None => Err(D::Error::custom(format!(
-                "no format, expected {NUMBER}: it was made when policies had no blocks and \"exact\" was called \"streamed\"; make it again"
+                "no format, expected {NUMBER}: it was made when policies had no blocks and \"exact\" was called \"streamed\"; create it again"
             ))),
         }
     }
@@ -47,8 +47,8 @@ mod tests {
             File { format: Layout }
         );
         for (text, expected) in [
-            (r#"{"format":1}"#, "format 1, expected 2: make it again"),
-            ("{}", "\"exact\" was called \"streamed\"; make it again"),
+            (r#"{"format":1}"#, "format 1, expected 2: create it again"),
+            ("{}", "\"exact\" was called \"streamed\"; create it again"),
         ] {
             let error = serde_json::from_str::<File>(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

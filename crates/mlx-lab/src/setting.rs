@@ -1,4 +1,4 @@
-//! Policies and the streams that carry them, also where the library has none.
+//! Policies and the streams that carry them, also for libraries without policies.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,8 +9,8 @@ use mlx_overlay::{
 use crate::product::Product;
 use crate::{Error, Result};
 
-/// The policies that can be asked for here: one of each kind, or [`RowPolicy::DEFAULT`] alone where the library
-/// has none (pristine MLX, the CPU back-end).
+/// The policies that are available here: one of each kind, or only [`RowPolicy::DEFAULT`] if the library has none
+/// (pristine MLX, the CPU back-end).
 pub fn policies() -> Vec<RowPolicy> {
     if has_policies() {
         RowPolicy::KINDS.to_vec()
@@ -19,11 +19,10 @@ pub fn policies() -> Vec<RowPolicy> {
     }
 }
 
-/// A stream under a policy. Streams are never destroyed: make few.
+/// A stream under a policy. Streams are never destroyed, so make few.
 ///
 /// # Errors
-/// [`mlx_overlay::Error::NoPolicies`] for another policy than the default one where the library has
-/// none.
+/// [`mlx_overlay::Error::NoPolicies`] for another policy than the default one, if the library has none.
 pub fn stream(policy: RowPolicy) -> Result<Stream> {
     if policy == RowPolicy::DEFAULT && !has_policies() {
         return Ok(Stream::default_of(Device::preferred()?)?);
@@ -31,14 +30,14 @@ pub fn stream(policy: RowPolicy) -> Result<Stream> {
     Ok(Stream::with_policy(policy)?)
 }
 
-/// While it lives, products of a format, of as many values and of at most as many outputs take a path if their policy
-/// permits it. It takes the place of the process's routing table, which is empty afterwards: MLX does not give out the
-/// table that it has.
+/// While it exists, products of a format with so many values and at most so many outputs take a path, if their policy
+/// permits it. It replaces the process's routing table, which is empty afterwards: MLX does not return its current
+/// table.
 pub(crate) struct Routed {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// One at a time: there is one table.
+/// One at a time, because there is one table.
 static TABLE: Mutex<()> = Mutex::new(());
 
 impl Routed {
@@ -62,17 +61,17 @@ impl Routed {
 
 impl Drop for Routed {
     fn drop(&mut self) {
-        // An empty table is not refused.
+        // An empty table is never rejected.
         let _ = set_routes(&[]);
     }
 }
 
-/// Quantized products by the path that they took, since some moment.
+/// Quantized products by path, since some moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters(Vec<(String, u64)>);
 
 impl Counters {
-    /// What was counted so far; nothing where the library does not count.
+    /// The current counts; empty if the library does not count.
     ///
     /// # Errors
     /// MLX's.
@@ -86,7 +85,7 @@ impl Counters {
         }
     }
 
-    /// What was counted since, by all threads of the process.
+    /// The counts since then, from all threads of the process.
     ///
     /// # Errors
     /// MLX's.
@@ -101,7 +100,7 @@ impl Counters {
     }
 }
 
-/// The policy of that name.
+/// The policy with that name.
 ///
 /// # Errors
 /// [`Error::Policy`].

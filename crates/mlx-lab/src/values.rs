@@ -1,4 +1,4 @@
-//! Numbers without a pattern, the same everywhere for a seed, and matrices made of them.
+//! Pseudorandom numbers that are the same everywhere for a seed, and matrices made from them.
 
 use mlx_overlay::{
     Array, Dtype, Element, Evaluated, Quantization, QuantizedMatrix, as_type, bf16, f16,
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 pub struct Noise(u64);
 
 impl Noise {
-    /// The sequence of a seed.
+    /// The sequence for a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -29,19 +29,19 @@ impl Noise {
         (self.bits() >> 40) as f32 / (1u32 << 24) as f32
     }
 
-    /// A number below a bound.
+    /// A number below `bound`.
     pub fn below(&mut self, bound: u32) -> u32 {
         // The bias is below 2^-32.
         ((u64::from(bound) * (self.bits() >> 32)) >> 32) as u32
     }
 
-    /// About normal: a sum of six uniform numbers, scaled to a deviation of 1.
+    /// Approximately normal: a sum of six uniform numbers, scaled to a deviation of 1.
     pub fn normal(&mut self) -> f32 {
         let sum: f32 = (0..6).map(|_| self.unit()).sum();
         (sum - 3.0) * std::f32::consts::SQRT_2
     }
 
-    /// An array of about normal numbers of a deviation, of a floating-point type.
+    /// An array of approximately normal numbers with a given deviation, of a floating-point type.
     ///
     /// # Errors
     /// MLX's.
@@ -51,8 +51,8 @@ impl Noise {
         settled(&as_type(&Array::from_slice(&values, shape)?, dtype)?)
     }
 
-    /// A random quantized matrix whose products have about the deviation of x times `gain`. Affine
-    /// scales and biases are of type `dtype`.
+    /// A random quantized matrix whose products have about the deviation of x times `gain`. Affine scales and biases
+    /// have type `dtype`.
     ///
     /// # Errors
     /// MLX's.
@@ -110,7 +110,7 @@ impl Noise {
         )?)
     }
 
-    /// A scale under which random codes have about this deviation.
+    /// A scale with which random codes have about this deviation.
     fn block_scale(&mut self, quantization: Quantization, deviation: f32) -> u8 {
         // Root mean squares of all finite codes of E2M1 and of E4M3.
         let code = if quantization == Quantization::Mxfp8 {
@@ -120,7 +120,7 @@ impl Noise {
         };
         let scale = deviation / code * (0.75 + 0.5 * self.unit());
         if quantization == Quantization::Nvfp4 {
-            // E4M3 counts in steps of 2^-9 up to 2^-6, then by eighths of a power of two.
+            // E4M3 has steps of 2^-9 up to 2^-6, then eighths of a power of two.
             let exponent = scale.log2().floor().max(-6.0);
             let mantissa = (scale / exponent.exp2() - 1.0) * 8.0;
             ((exponent + 7.0) * 8.0 + mantissa).clamp(1.0, 126.0) as u8
@@ -130,7 +130,7 @@ impl Noise {
     }
 }
 
-/// Four E4M3 codes of which none is a NaN (0x7f and 0xff).
+/// Four E4M3 codes, none of which is a NaN (0x7f and 0xff).
 fn without_nan(word: u32) -> u32 {
     u32::from_le_bytes(word.to_le_bytes().map(|code| {
         if code & 0x7f == 0x7f {
@@ -146,11 +146,10 @@ pub(crate) fn settled(array: &Array) -> Result<Array> {
     Ok(array.evaluate()?.to_array()?)
 }
 
-/// The bits of an array's elements, row-major. Equal means equal in each: 0.0 is not -0.0, and a
-/// NaN is itself.
+/// The bits of an array's elements, row-major. Comparison is bitwise: 0.0 differs from -0.0, and a NaN equals itself.
 ///
 /// # Errors
-/// MLX's; for a type that is not of floating point.
+/// MLX's; for a type that is not floating-point.
 pub fn bits(array: &Array) -> Result<Vec<u32>> {
     fn of<T: Element>(evaluated: &Evaluated, bits: fn(T) -> u32) -> Result<Vec<u32>> {
         Ok(evaluated

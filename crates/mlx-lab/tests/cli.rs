@@ -1,6 +1,7 @@
-//! The commands on the simulated GPU, whichever this process would see. Without one, every test is listed as ignored.
+//! The commands on the simulated GPU, whatever device this process has. Without a simulated build, every test is listed
+//! as ignored.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "support/folder.rs"]
 mod folder;
@@ -101,12 +102,12 @@ fn main() {
         .iter()
         .map(|&(name, test)| Trial::test(name, test).with_ignored_flag(missing.is_some()))
         .collect();
-    // What cannot run here stays ignored when ignored tests are asked for.
+    // Tests that cannot run here stay ignored even when ignored tests are requested.
     arguments.include_ignored &= missing.is_none();
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// The command on a simulated GPU of that architecture.
+/// Runs the command on a simulated GPU with that architecture.
 fn lab(architecture: &str, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mlx-lab"))
         .args(arguments)
@@ -117,7 +118,7 @@ fn lab(architecture: &str, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The JSON of a command that must exit with this code.
+/// The JSON output of a command that must exit with this code.
 fn json<T: serde::de::DeserializeOwned>(
     architecture: &str,
     arguments: &[&str],
@@ -155,7 +156,7 @@ const SMALL: [&str; 7] = [
     "1",
 ];
 
-/// The arguments that probe a product or a model at two rows.
+/// The arguments to probe a product or a model with two rows.
 fn two_rows<'a>(what: [&'a str; 2], more: &[&'a str]) -> Vec<&'a str> {
     [
         &["probe"],
@@ -170,7 +171,7 @@ fn probe_tells_the_policies_apart() -> Outcome {
     let report: probe::Report = json("applegpu_g15d", &SMALL, 0)?;
     assert!(report.machine.simulated);
     assert_eq!(report.recommended(), Some("exact"));
-    // Reading once a row comes last.
+    // Reading once per row comes last.
     assert_eq!(report.exact, ["exact", "wide", "narrow"]);
     for cell in &report.layers[0].cells {
         let differs = cell.differing > 0;
@@ -216,7 +217,7 @@ fn probe_tells_the_policies_apart() -> Outcome {
     certificate.check(4, kernels("wide"))?;
     assert!(certificate.check(1, [&report.layers[0].alone]).is_err());
 
-    // One row takes a tile of two under `wide`, which no block of four does.
+    // Under `wide` one row takes a tile of two, which no block of four does.
     let only = ["--rows", "4", "--policy", "wide"];
     let arguments = [&SMALL[..3], &["--seeds", "1"], &only].concat();
     let report: probe::Report = json("applegpu_g15d", &arguments, 0)?;
@@ -256,8 +257,8 @@ fn probe_answers_for_one_policy() -> Outcome {
     Ok(())
 }
 
-/// From 4096 outputs on a g17s takes another nvfp4 kernel for one row, and above 2048 streamed kernels are others, so 32
-/// outputs would not do.
+/// From 4096 outputs on, a g17s takes another nvfp4 kernel for one row, and above 2048 other streamed kernels, so 32
+/// outputs would not be enough.
 fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
     for (product, kernel, outputs) in [
         ("4096x512:nvfp4", "_r_2", 4096),
@@ -272,7 +273,7 @@ fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
         let layer = &report.layers[0];
         assert_eq!(layer.alone_function, "qmv_fast");
         assert!(layer.alone.ends_with(kernel), "{product}: {}", layer.alone);
-        // Of 2 rows, in f32 and in bf16.
+        // For 2 rows, in f32 and in bf16.
         assert_eq!(layer.cells[0].outputs, 2 * 2 * outputs, "{product}");
     }
     Ok(())
@@ -287,7 +288,7 @@ fn probe_reads_a_model_folder() -> Outcome {
         .iter()
         .map(|layer| (layer.layer.product.to_string(), layer.layer.count))
         .collect();
-    // In the order of computation, alike ones together; one module has an entry of its own in config.json.
+    // In the order of computation, identical ones together; one module has its own entry in config.json.
     let expected = [
         ("model.layers.0.self_attn.q_proj=512x512:4:64", 9),
         ("model.layers.0.self_attn.k_proj=128x512:4:64", 4),
@@ -298,7 +299,7 @@ fn probe_reads_a_model_folder() -> Outcome {
     for layer in expected {
         assert!(layers.contains(&layer), "{layer:?} of {layers:?}");
     }
-    // A gate that is not quantized, attention and what lies between: only the default policy changes their bits.
+    // A dense gate, attention and the operations between: only the default policy changes their bits.
     assert_eq!(report.exact, ["exact", "wide", "narrow"]);
     let operations: Vec<(String, &[String])> = report
         .operations
@@ -356,7 +357,7 @@ fn probe_reads_a_model_folder() -> Outcome {
         );
     }
 
-    // The default policy alone: the answer names the product, and how many more there are.
+    // Only the default policy: the answer names the product, and how many more there are.
     let arguments = two_rows(
         ["--model", path(model.path())],
         &["--context", "40", "--policy", "default"],
@@ -380,7 +381,7 @@ fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     let report: probe::Report = json("applegpu_g15d", &arguments, 3)?;
     assert!(report.obstacles.is_empty(), "{:?}", report.obstacles);
     let skipped = [
-        "model.layers.1.mlp.switch_mlp.up_proj: [2, 512, 64], one matrix an expert, picked by a gather",
+        "model.layers.1.mlp.switch_mlp.up_proj: [2, 512, 64], one matrix per expert, selected by a gather",
         "model.layers.1.mlp.switch_mlp.down_proj: [2, 16, 512], more than a matrix, not quantized",
     ];
     assert_eq!(report.skipped, skipped);
@@ -389,7 +390,7 @@ fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     let output = lab("applegpu_g15d", &allowed);
     expect(&output, 0)?;
     let text = String::from_utf8(output.stdout)?;
-    let verdict = "verdict: what was probed is exact under exact";
+    let verdict = "verdict: everything probed is exact under exact";
     assert!(text.contains(verdict), "{text}");
     for skipped in skipped {
         assert!(
@@ -412,7 +413,7 @@ fn probe_is_not_exact_where_it_did_not_look() -> Outcome {
     Ok(())
 }
 
-/// Nothing that was probed is not "exact", not even with what was not allowed.
+/// If nothing was probed the result is not "exact", not even with --allow-skipped.
 fn probe_of_nothing_is_not_exact() -> Outcome {
     let folder = tempfile::tempdir()?;
     std::fs::write(
@@ -432,7 +433,7 @@ fn probe_of_nothing_is_not_exact() -> Outcome {
         expect(&output, 3)?;
         let text = String::from_utf8(output.stdout)?;
         assert!(
-            text.contains("verdict: none, as no product was probed"),
+            text.contains("verdict: none, because no product was probed"),
             "{text}"
         );
         assert!(
@@ -490,8 +491,8 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
     // What was shortened, and where the files are.
     let said = String::from_utf8(output.stdout)?;
     for line in [
-        "at most 16 outputs of each product were computed, not all that it has".to_owned(),
-        "b=128x512:4:64 is 16x512:4:64 then: measured once".to_owned(),
+        "only 16 outputs of each product were computed".to_owned(),
+        "b=128x512:4:64 is the same as 16x512:4:64 then: measured once".to_owned(),
         format!("tables: {}", out.path().join("bench.md").display()),
         format!("everything: {}", out.path().join("bench.json").display()),
         format!("plots: {}", out.path().join("16x512-4-64.svg").display()),
@@ -510,8 +511,8 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
             .filter(|c| (c.batch, c.rows) == (batch, rows));
         of.map(|cell| cell.arm.as_str()).collect::<Vec<_>>()
     };
-    // One row is a control: every policy but `wide` takes the same kernel. Few rows have one kernel under `default` and
-    // `wide`.
+    // One row is a control: every policy except `wide` takes the same kernel. Few rows have the same kernel under
+    // `default` and `wide`.
     let several = ["default", "narrow", "exact", "exact-alt"];
     assert_eq!(arms(1, 1), ["default", "wide"]);
     assert_eq!(arms(1, 4), several);
@@ -524,7 +525,7 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
     let plot = std::fs::read_to_string(out.path().join("16x512-4-64.svg"))?;
     for text in [page, plot] {
         assert!(
-            text.contains("simulated: times are of the simulator"),
+            text.contains("simulated: times are those of the simulator"),
             "{text}"
         );
         assert!(text.contains("applegpu_g15d"), "{text}");
@@ -564,7 +565,7 @@ fn bench_refuses_to_measure_noise() -> Outcome {
     Ok(())
 }
 
-/// At 8 bits there is one arrangement, which is measured once.
+/// At 8 bits there is only one arrangement, which is measured once.
 fn bench_measures_the_other_arrangement_if_there_is_one() -> Outcome {
     let out = tempfile::tempdir()?;
     let arms = ["narrow", "exact", "exact-alt"].map(|name| ["--policy", name]);
@@ -634,7 +635,8 @@ fn calibrate_prefers_nothing_on_a_simulator() -> Outcome {
     Ok(())
 }
 
-/// Times as of a GPU on which the other arrangement is the fastest with the bits of one row; its bits are compared here.
+/// Times as on a GPU on which the other arrangement is the fastest with the bits of one row; its bits are compared
+/// here.
 fn a_faster_arrangement_is_written_down() -> Outcome {
     let out = tempfile::tempdir()?;
     let more = ["--rows", "1,4", "--no-dense"];
@@ -687,7 +689,7 @@ fn a_faster_arrangement_is_written_down() -> Outcome {
     Ok(())
 }
 
-/// A report from before policies had blocks names its file and what changed.
+/// For a report from before policies had blocks, the error names the file and the change.
 fn reports_of_another_layout_are_refused() -> Outcome {
     let out = tempfile::tempdir()?;
     expect(
@@ -722,7 +724,7 @@ fn reports_of_another_layout_are_refused() -> Outcome {
 /// The routing table is the process's.
 static ROUTES: Mutex<()> = Mutex::new(());
 
-/// Whatever can win is compared with single rows, in every format.
+/// Every kernel that can win is compared with single rows, in every format.
 fn kernels_of_every_format_can_be_preferred() -> Outcome {
     let _alone = ROUTES.lock();
     for format in ["4:64", "4:128", "mxfp4", "mxfp8", "nvfp4"] {
@@ -731,11 +733,11 @@ fn kernels_of_every_format_can_be_preferred() -> Outcome {
             let sound = mlx_lab::calibrate::sound(&product, 3, path, 16)?;
             assert!(sound, "{product}: {path:?}");
         }
-        // There is none at 8 bits: what would run is another kernel.
+        // There is none at 8 bits: another kernel would run.
         let other = mlx_lab::calibrate::sound(&product, 3, RoutePath::StreamedAlt, 16)?;
         assert_eq!(other, format != "mxfp8", "{product}");
     }
-    // Which arrangement is the other one depends on the outputs: 16 would take that of few.
+    // Which arrangement is the other one depends on the outputs: 16 would take the one for few.
     let product: Product = "4096x256:4:64".parse()?;
     for (path, arrangement) in [
         (RoutePath::Streamed, "_nv_3_r_4_s_4_"),
@@ -798,7 +800,7 @@ fn calibrations_reach_the_dispatch() -> Outcome {
     foreign.machine.tree = "0".repeat(40);
     let error = foreign.install().unwrap_err().to_string();
     assert!(
-        error.starts_with("the calibration is for ") && error.ends_with(": calibrate here"),
+        error.starts_with("the calibration is for ") && error.ends_with(": calibrate again here"),
         "{error}"
     );
     for (text, expected) in [
@@ -822,9 +824,9 @@ fn mixed_costs_the_batch_nothing() -> Outcome {
     };
     assert_eq!(functions(&report.beside.kernels), ["qmv_wide"]);
     assert_eq!(functions(&report.neighbour), ["qmv_streamed_fast"]);
-    // 7 products a layer and the head, 2 steps.
+    // 7 products per layer and the head, 2 steps.
     assert_eq!(report.beside.kernels[0].1, 2 * (2 * 7 + 1));
-    // Each step begins with what the last one made, and no row is another's: what is compared can differ.
+    // Each step starts with the output of the last one, and all rows are different: so a difference would be visible.
     let outputs = &report.alone.outputs;
     assert_ne!(outputs[0], outputs[1]);
     assert_ne!(outputs[0][0], outputs[0][1]);
@@ -875,7 +877,7 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["probe", "--shader-validation"],
             1,
-            "this is another back-end: run it on a Mac",
+            "this is another one: run it on a Mac",
         ),
         (
             &["probe", "--model", "/no/such/folder"],
@@ -902,7 +904,7 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["bench", "--out", "/tmp", "--bandwidth", "inf"],
             2,
-            "a bandwidth is more than 0; found inf",
+            "the bandwidth must be greater than 0; found inf",
         ),
         (&["bench"], 2, "--out"),
         (
@@ -921,11 +923,11 @@ fn wrong_usage_is_told() -> Outcome {
             1,
             "/no/such/report",
         ),
-        // What would lose the times is found before they are taken or read.
+        // Errors that would lose the times are reported before anything is measured or read.
         (
             &["probe", "--json", "/no/such/folder/x"],
             1,
-            "cannot write /no/such/folder/x: there is no folder /no/such/folder",
+            "cannot write /no/such/folder/x: the folder /no/such/folder does not exist",
         ),
         (
             &["mixed", "--json", "/tmp"],
@@ -941,7 +943,7 @@ fn wrong_usage_is_told() -> Outcome {
                 "/no/such/report",
             ],
             1,
-            "cannot write /no/such/folder/x: there is no folder /no/such/folder",
+            "cannot write /no/such/folder/x: the folder /no/such/folder does not exist",
         ),
         (
             &["calibrate", "--out", "/tmp", "--from", "/no/such/report"],
@@ -951,7 +953,7 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["calibrate", "--out", "/dev/null", "--margin", "2"],
             2,
-            "the margin is a part of the time, from 0 to below 1; found 2",
+            "the margin must be from 0 to below 1; found 2",
         ),
         (
             &["calibrate", "--out", "/dev/null", "--margin", "nan"],
@@ -969,7 +971,7 @@ fn wrong_usage_is_told() -> Outcome {
                 "2",
             ],
             2,
-            "a chance is from 0 to 1; found 2",
+            "a probability must be from 0 to 1; found 2",
         ),
         (
             &[
@@ -981,7 +983,7 @@ fn wrong_usage_is_told() -> Outcome {
                 "--guess-ms=-1",
             ],
             2,
-            "a guess costs no negative time; found -1",
+            "the time of a guess must not be negative; found -1",
         ),
     ] {
         let output = lab("applegpu_g15d", arguments);

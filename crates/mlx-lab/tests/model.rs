@@ -1,6 +1,6 @@
-//! How a model folder is read: what is a product, what is not, and what is refused.
+//! How a model folder is read: what is a product, what is not, and what is rejected.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,7 +22,7 @@ struct Spec {
 }
 
 impl Spec {
-    /// Two layers of 128 values, 4 heads over 2 of 32, a head of its own; affine, 4 bits in groups of 64.
+    /// Two layers of 128 values, 4 heads over 2 of 32, and a separate head; affine, 4 bits in groups of 64.
     fn new() -> Self {
         let mut spec = Self {
             config: json!({
@@ -54,7 +54,7 @@ impl Spec {
         self.tensors.push((name.to_owned(), dtype, shape.to_vec()));
     }
 
-    /// An affine matrix; in place of one of that name.
+    /// Adds an affine matrix; replaces one with that name.
     fn matrix(&mut self, name: &str, n: usize, k: usize, bits: usize, group: usize) {
         self.remove(name);
         self.tensor(&format!("{name}.weight"), Dtype::U32, &[n, k * bits / 32]);
@@ -63,14 +63,14 @@ impl Spec {
         }
     }
 
-    /// A matrix of a format with scales of 8 bits.
+    /// Adds a matrix in a format with 8-bit scales.
     fn block_scaled(&mut self, name: &str, n: usize, k: usize, bits: usize, group: usize) {
         self.remove(name);
         self.tensor(&format!("{name}.weight"), Dtype::U32, &[n, k * bits / 32]);
         self.tensor(&format!("{name}.scales"), Dtype::U8, &[n, k / group]);
     }
 
-    /// Takes out a module, or a tensor.
+    /// Removes a module or a tensor.
     fn remove(&mut self, name: &str) {
         self.tensors
             .retain(|(tensor, ..)| tensor != name && tensor.rsplit_once('.').unwrap().0 != name);
@@ -83,7 +83,7 @@ impl Spec {
         folder
     }
 
-    /// Two files and an index.
+    /// Writes two files and an index.
     fn write_sharded(&self) -> TempDir {
         let folder = self.write();
         fs::remove_file(folder.path().join("model.safetensors")).unwrap();
@@ -199,15 +199,13 @@ fn shards_that_are_missing_are_named() {
     fs::remove_file(folder.path().join(SHARDS[1])).unwrap();
     let error = Model::read(folder.path()).unwrap_err().to_string();
     assert!(
-        error.contains(
-            "index.json: lists 2 files, and 1 of them is not there: model-00002-of-00002"
-        ),
+        error.contains("index.json: lists 2 files, but 1 of them is missing: model-00002-of-00002"),
         "{error}"
     );
-    // Without an index the names say how many there are.
+    // Without an index, the names show how many there are.
     fs::remove_file(folder.path().join("model.safetensors.index.json")).unwrap();
     let error = Model::read(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("1 of 2 shards are there"), "{error}");
+    assert!(error.contains("only 1 of 2 shards are present"), "{error}");
 
     // A file that lacks a tensor.
     let folder = spec.write_sharded();
@@ -268,7 +266,7 @@ fn other_files_are_not_the_model() {
     let error = Model::read(folder.path()).unwrap_err().to_string();
     assert!(error.contains("model-copy.safetensors as well"), "{error}");
 
-    // What mlx-lm reads and the index does not list is not looked at, and named.
+    // A file that mlx-lm reads but the index does not list is not read here, and is reported.
     let folder = Spec::new().write_sharded();
     write(&stranger, &folder.path().join("model-more.safetensors"));
     let model = Model::read(folder.path()).unwrap();
@@ -309,7 +307,7 @@ fn what_stands_in_the_place_of_a_file_is_named() {
     fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
     let error = Model::read(folder.path()).unwrap_err().to_string();
     assert!(
-        error.contains("its length is not what its header says"),
+        error.contains("its length does not match its header"),
         "{error}"
     );
 }
@@ -344,16 +342,16 @@ fn promised_layers_must_be_there() {
     spec.config["num_hidden_layers"] = 4.into();
     let error = spec.error();
     assert!(
-        error.contains("promises 4 layers, and 2 of them have no tensors, first layer 2"),
+        error.contains("has 4 layers, but 2 of them have no tensors, the first is layer 2"),
         "{error}"
     );
     spec.config["num_hidden_layers"] = 1.into();
     let error = spec.error();
     assert!(
-        error.contains("is of layer 1, but config.json promises 1 layers"),
+        error.contains("is in layer 1, but config.json has 1 layers"),
         "{error}"
     );
-    // A layer that guesses further tokens, which mlx-lm leaves out.
+    // A layer that predicts further tokens, which mlx-lm leaves out.
     spec.config["num_nextn_predict_layers"] = 1.into();
     let model = spec.read().unwrap();
     assert!(model.skipped.is_empty(), "{:?}", model.skipped);
@@ -370,7 +368,7 @@ fn promised_layers_must_be_there() {
         .remove("num_hidden_layers");
     assert!(has(
         &spec.read().unwrap().skipped,
-        "layers: config.json does not say how many"
+        "layers: config.json does not state their number"
     ));
 }
 
@@ -425,7 +423,7 @@ fn a_layer_without_its_mlp_is_named() {
             let skipped = spec.read().unwrap().skipped;
             assert_eq!(skipped.len(), lacking.len(), "{lacking:?}: {skipped:?}");
             for (layer, part) in lacking {
-                let name = format!("model.layers.{layer}.mlp.{part}: not there");
+                let name = format!("model.layers.{layer}.mlp.{part}: missing");
                 assert!(has(&skipped, &name), "{name}: {skipped:?}");
             }
         };
@@ -435,7 +433,7 @@ fn a_layer_without_its_mlp_is_named() {
         if let [first, _, .., last] = parts {
             without(&whole, &[(0, first), (1, last)]);
         }
-        // What each layer has besides does not hide it.
+        // Additional parts of each layer do not hide it.
         for layer in 0..2 {
             whole.matrix(
                 &format!("model.layers.{layer}.per_layer_projection"),
@@ -447,7 +445,7 @@ fn a_layer_without_its_mlp_is_named() {
         }
         without(&whole, &all);
     }
-    // A router in place of an MLP is no damage.
+    // A router instead of an MLP is not damage.
     let mut spec = Spec::new();
     for part in OWN {
         spec.remove(&format!("model.layers.1.mlp.{part}"));
@@ -484,7 +482,7 @@ fn tensors_decide_what_the_head_is() {
             .sum()
     };
     let mut spec = Spec::new();
-    // 7 a layer, and the head.
+    // 7 per layer, and the head.
     assert_eq!(count(&spec), 15);
     spec.config["tie_word_embeddings"] = true.into();
     let model = spec.read().unwrap();
@@ -498,7 +496,7 @@ fn tensors_decide_what_the_head_is() {
         model.others
     );
     assert!(!has(&model.others, "embed_tokens"), "{:?}", model.others);
-    // Gemma 3 takes the head that is there.
+    // Gemma 3 uses the head that exists.
     spec.config["model_type"] = "gemma3_text".into();
     spec.config["layer_types"] = json!(["full_attention", "full_attention"]);
     assert_eq!(count(&spec), 16);
@@ -507,7 +505,7 @@ fn tensors_decide_what_the_head_is() {
         .as_object_mut()
         .unwrap()
         .remove("tie_word_embeddings");
-    // The family decides, which is not known here: both are probed.
+    // It depends on the family, which is not known here: both are probed.
     assert_eq!(count(&spec), 16);
     for tied in [json!(true), json!(false), Value::Null] {
         let mut spec = Spec::new();
@@ -574,7 +572,7 @@ fn what_other_tools_packed_is_not_exact() {
         );
         assert!(model.dense.is_empty(), "{parts:?}");
     }
-    // A whole folder of AWQ: no product was seen.
+    // A whole folder of AWQ: no product is recognized.
     let mut spec = Spec::new();
     let modules: Vec<String> = spec
         .tensors
@@ -644,7 +642,7 @@ fn parts_of_one_matrix_fit_one_another() {
     assert!(has(&spec.read().unwrap().skipped, "U32 without scales"));
 }
 
-/// An entry goes into `to_quantized` as it is: nothing of the common one fills it up.
+/// An entry is passed to `to_quantized` unchanged: nothing is taken from the common entry.
 #[test]
 fn an_override_has_the_defaults_of_its_own_mode() {
     let up = "model.layers.0.mlp.up_proj";
@@ -689,7 +687,7 @@ fn an_override_has_the_defaults_of_its_own_mode() {
         let error = spec.error();
         assert!(error.contains(expected) && error.contains(up), "{error}");
     }
-    // An entry for what has no scales.
+    // An entry for a module without scales.
     let mut spec = Spec::new();
     spec.remove(up);
     spec.tensor(&format!("{up}.weight"), Dtype::BF16, &[256, 128]);
@@ -756,7 +754,7 @@ fn config_is_what_python_writes() {
 #[test]
 fn each_shape_of_attention_is_found() {
     let mut spec = Spec::new();
-    // As Gemma 4: the second layer is global, with heads of another size, and no values of its own.
+    // As in Gemma 4: the second layer is global, with heads of another size and no values of its own.
     let layer = "model.layers.1.self_attn";
     spec.matrix(&format!("{layer}.q_proj"), 4 * 64, 128, 4, 64);
     spec.matrix(&format!("{layer}.k_proj"), 64, 128, 4, 64);
@@ -783,7 +781,7 @@ fn each_shape_of_attention_is_found() {
         .collect();
     assert_eq!(shapes, [(4, 2, 32, Some(512)), (4, 1, 64, None)]);
 
-    // Without what makes sense of it.
+    // Without the setting that explains it.
     spec.config["global_head_dim"] = Value::Null;
     let model = spec.read().unwrap();
     assert_eq!(model.attention.len(), 1);
@@ -796,7 +794,7 @@ fn each_shape_of_attention_is_found() {
         model.skipped
     );
 
-    // A gate beside the queries.
+    // A gate next to the queries.
     let mut spec = Spec::new();
     spec.matrix("model.layers.1.self_attn.q_proj", 256, 128, 4, 64);
     let model = spec.read().unwrap();
@@ -860,7 +858,7 @@ fn other_mixers_are_named() {
     }
 }
 
-/// No count makes it panic or run for ever.
+/// No count causes a panic or an endless loop.
 #[test]
 fn numbers_without_sense_are_no_counts() {
     for field in [
@@ -881,7 +879,7 @@ fn numbers_without_sense_are_no_counts() {
         ] {
             let mut spec = Spec::new();
             spec.config[field] = value;
-            // An error, something skipped, or a field that tensors make up for.
+            // An error, something skipped, or a field that the tensors can replace.
             let _ = spec.read();
         }
     }
@@ -904,7 +902,7 @@ fn vision_and_guessing_layers_are_left_out() {
     ));
 }
 
-/// Experts one by one, as other tools leave them: mlx-lm stacks them.
+/// Separate experts, as other tools leave them: mlx-lm stacks them.
 #[test]
 fn single_experts_are_no_products() {
     let mut spec = Spec::new();
@@ -949,7 +947,7 @@ fn what_is_computed_otherwise_is_named() {
         let skipped = spec.read().unwrap().skipped;
         assert!(has(&skipped, expected), "{skipped:?}");
     }
-    // A second attention, a gate inside one, another mixer beside it, and a layer that has no kind.
+    // A second attention, a gate inside one, another mixer next to it, and a layer that has no kind.
     let mut spec = Spec::new();
     for (name, n) in [
         ("q_proj", 128),
@@ -1038,7 +1036,7 @@ fn scaled_rotary_positions_are_named() {
     }
 }
 
-/// Damaged files are errors, or another model; a panic fails the test.
+/// Damaged files are errors, or are read as another model; a panic fails the test.
 #[test]
 fn no_damage_makes_it_panic() {
     let mut noise = mlx_lab::values::Noise::new(5);
@@ -1055,7 +1053,7 @@ fn no_damage_makes_it_panic() {
         let at = noise.below(4) as usize;
         let mut bytes = whole[at].clone();
         for _ in 0..=noise.below(3) {
-            // The header of a file of tensors is text as well.
+            // The header of a file of tensors is text too.
             let place = noise.below(bytes.len().min(3000) as u32) as usize;
             let with = [
                 b'0', b'9', b'-', b'"', b'{', b']', b',', b'.', b'e', 0xc3, 0x00,

@@ -1,9 +1,10 @@
-//! The reader of model folders against mlx-lm: `oracle/folders.py` writes folders and what mlx-lm multiplies of each.
+//! Compares the reader of model folders with mlx-lm: `oracle/folders.py` writes folders and, for each, what mlx-lm
+//! multiplies.
 //!
 //! MLX_LM_PYTHON names a Python that has MLX and mlx-lm (`ci/mlx-lm.sh oracle` makes one). Without it the test is
 //! listed as ignored.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,11 +15,11 @@ use mlx_lab::model::{Model, TIES, inventory};
 use mlx_lab::product;
 use serde::Deserialize;
 
-/// What mlx-lm did with a folder.
+/// What mlx-lm computed for a folder.
 #[derive(Deserialize)]
 struct Listing {
     products: BTreeMap<String, Multiplied>,
-    /// Heads of queries and keys, values a head of keys and values, and whether there are sinks: a call each.
+    /// Heads of queries and keys, values per head of keys and values, and whether there are sinks: one entry per call.
     attention: Vec<(usize, usize, usize, usize, bool)>,
 }
 
@@ -78,7 +79,7 @@ fn compare(python: &std::ffi::OsStr) -> Result<(), Failed> {
     }
 }
 
-/// How the reader's answer differs from mlx-lm's.
+/// The differences between the reader's answer and mlx-lm's.
 fn differences(folder: &Path, listing: &Listing) -> Vec<String> {
     let (inventory, model) = match (inventory(folder), Model::read(folder)) {
         (Ok(inventory), Ok(model)) => (inventory, model),

@@ -56,6 +56,8 @@
 //! What the bridge does *not* promise, and `mlx-overlay` does: errors of types, and that what is
 //! computed after a failed evaluation has the values that it should.
 
+#![warn(missing_docs)]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Text of the error of a call made after MLX's variables of this thread were destroyed.

@@ -67,6 +67,8 @@
 //! requests. Weights that are built from others (quantized, converted) are computed on the way, too: evaluate them
 //! once before the first request.
 
+#![warn(missing_docs)]
+
 mod array;
 mod device;
 mod element;

@@ -4,23 +4,23 @@ use std::path::{Path, PathBuf};
 
 use crate::names::{PREFIX_VARIABLE, PRISTINE_VARIABLE, STAMP, STAMP_FORMAT};
 
-/// A `Result` of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a prefix cannot be used, or its files cannot be read or written. Each is one line.
+/// Why a prefix cannot be used, or its files cannot be read or written. Each error is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The variable that names a prefix is set to nothing.
+    /// The variable that names a prefix is empty.
     #[error("{PREFIX_VARIABLE} is empty")]
     EmptyName,
-    /// An MLX without the overlay is linked by name only.
+    /// An MLX without the overlay is linked only if it is named.
     #[error("{PRISTINE_VARIABLE}=1 needs {PREFIX_VARIABLE}")]
     PristineUnnamed,
     /// There is no stamp.
     #[error("no built MLX in `{}`, which {found}", root.display())]
     NoPrefix {
-        /// The folder that was looked at.
+        /// The folder that was examined.
         root: PathBuf,
         /// What is there.
         found: Found,
@@ -33,7 +33,7 @@ pub enum Error {
         /// The system's reason.
         error: io::Error,
     },
-    /// A stamp or lock does not hold what it must.
+    /// A stamp or lock has invalid content.
     #[error("{}: {message}", path.display())]
     Invalid {
         /// The file.
@@ -41,7 +41,7 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
-    /// A stamp of another format.
+    /// A stamp with another format.
     #[error("`{}` has format {found}, expected {}", path.display(), STAMP_FORMAT)]
     OtherFormat {
         /// The stamp.
@@ -56,21 +56,21 @@ pub enum Error {
         root: PathBuf,
         /// Its tree.
         found: String,
-        /// The lock's name for the tree that is wanted.
+        /// The lock's name for the expected tree.
         name: &'static str,
-        /// That tree.
+        /// The expected tree.
         wanted: String,
     },
-    /// A part of the prefix that its stamp lists is missing, or an empty file.
-    #[error("`{}` is missing or empty, which belongs to the built MLX", .0.display())]
+    /// A file or folder that the prefix's stamp lists is missing or empty.
+    #[error("`{}` is missing or empty, but it is part of the built MLX", .0.display())]
     Incomplete(PathBuf),
-    /// A list of sums with a line that is no sum and name.
-    #[error("{} is not a list of sums", .0.display())]
+    /// A list of checksums with an invalid line.
+    #[error("{} is not a list of checksums", .0.display())]
     NotAList(PathBuf),
-    /// A link or device: the list of sums describes files alone.
+    /// A link or device: the list of checksums covers only files.
     #[error("{} is neither a file nor a folder", .0.display())]
     NeitherFileNorFolder(PathBuf),
-    /// A name that cannot stand in a list of sums.
+    /// A name that cannot be in a list of checksums.
     #[error("the name of {} is not UTF-8", .0.display())]
     NotUtf8(PathBuf),
 }
@@ -84,12 +84,12 @@ impl Error {
     }
 }
 
-/// What is where a prefix was expected.
+/// What was found where a prefix was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
     Nothing,
-    /// A link whose target is gone.
+    /// A link whose target does not exist.
     DeadLink,
     /// A file, such as a bundle's archive.
     File,

@@ -1,11 +1,13 @@
-//! What a built MLX says of itself, and where it is looked for.
+//! The metadata of a built MLX, and how a built MLX is found.
 //!
-//! `cargo xtask build` of mlx-overlay installs MLX into a *prefix*; `cargo xtask bundle` makes a copy that can be moved.
-//! Both hold a [`Stamp`] (`mlx-overlay.toml`) and a list of sums (`MANIFEST.sha256`, module `sums`). A prefix may be linked only if
-//! it was built from the tree that `mlx.lock` names ([`Ids`]) and if everything that its stamp lists is there.
-//! [`Search`] finds it.
+//! `cargo xtask build` of mlx-overlay installs MLX into a *prefix*; `cargo xtask bundle` makes a copy that can be
+//! moved. Both contain a [`Stamp`] (`mlx-overlay.toml`) and a list of checksums (`MANIFEST.sha256`, module `sums`). A
+//! prefix may be linked only if it was built from the tree in `mlx.lock` ([`Ids`]) and everything that its stamp lists
+//! exists. [`Search`] finds it.
 //!
-//! Errors name what was expected and found. The remedy depends on the program, which adds it.
+//! Errors report what was expected and what was found. The remedy depends on the program, which adds it.
+
+#![warn(missing_docs)]
 
 mod error;
 mod lock;
@@ -33,7 +35,7 @@ fn text(path: &Path) -> Result<String> {
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     toml::from_str(text).map_err(|error| Error::Invalid {
         path: path.to_owned(),
-        // The message alone: the full text draws the line over several lines.
+        // Only the message: the full text shows the line over several lines.
         message: error.message().replace('\n', " "),
     })
 }

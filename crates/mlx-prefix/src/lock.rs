@@ -4,17 +4,17 @@ use serde::Deserialize;
 
 use crate::Result;
 
-/// The two tree ids of `mlx.lock` that decide what may be linked. The rest of that file belongs to the engine.
+/// The two tree ids in `mlx.lock` that decide what may be linked. Other code reads the rest of that file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Ids {
-    /// Of the unpatched source.
+    /// The tree id of the unpatched source.
     pub base_tree: String,
-    /// Of the source with the overlay.
+    /// The tree id of the source with the overlay.
     pub final_tree: String,
 }
 
 impl Ids {
-    /// Reads them from `mlx.lock`.
+    /// Reads the ids from `mlx.lock`.
     ///
     /// # Errors
     ///

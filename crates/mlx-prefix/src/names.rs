@@ -1,19 +1,19 @@
-//! What files, folders and variables are called.
+//! Names of files, folders and variables.
 
 /// The environment variable that names a prefix or bundle to link.
 pub const PREFIX_VARIABLE: &str = "MLX_OVERLAY_PREFIX";
 
-/// Set to 1: link upstream's MLX without the overlay, as a reference.
+/// Set to 1 to link upstream's MLX without the overlay, as a reference.
 pub const PRISTINE_VARIABLE: &str = "MLX_OVERLAY_PRISTINE";
 
-/// The folder of all builds, in a checkout. It does not follow `CARGO_TARGET_DIR`: build scripts look for it there.
+/// The folder of all builds in a checkout. It does not follow `CARGO_TARGET_DIR`, because build scripts search it here.
 pub const BUILDS: &str = "target/mlx";
 
 /// The link to the last build with the overlay, in a checkout.
 pub const CURRENT: &str = "target/mlx/current";
 
-/// The stamp, in a prefix.
+/// The stamp file in a prefix.
 pub(crate) const STAMP: &str = "mlx-overlay.toml";
 
-/// The format of the stamp that is read and written.
+/// The stamp format that is read and written.
 pub(crate) const STAMP_FORMAT: u32 = 1;

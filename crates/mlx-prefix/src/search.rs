@@ -5,30 +5,30 @@ use std::path::{Path, PathBuf};
 use crate::names::{BUILDS, CURRENT, PREFIX_VARIABLE, PRISTINE_VARIABLE};
 use crate::{Error, Ids, Result, Stamp};
 
-/// What was asked for, by the environment and by the place of the program that asks.
+/// What to search for: from the environment, and from the location of the program.
 #[derive(Debug, Clone)]
 pub struct Search {
     /// The value of [`PREFIX_VARIABLE`].
     pub named: Option<PathBuf>,
-    /// Whether upstream's MLX without the overlay is wanted.
+    /// Whether to use upstream's MLX without the overlay.
     pub pristine: bool,
-    /// The checkout, whose own build is taken if none is named.
+    /// The checkout; its own build is used if none is named.
     pub workspace: PathBuf,
-    /// Where a relative name starts.
+    /// The base of a relative name.
     pub base: PathBuf,
 }
 
 /// An installed MLX.
 #[derive(Debug, Clone)]
 pub struct Prefix {
-    /// Its folder, absolute, with links resolved.
+    /// The absolute path of its folder, with links resolved.
     pub root: PathBuf,
     /// What the build wrote into it.
     pub stamp: Stamp,
 }
 
 impl Search {
-    /// What the environment asks for, by [`PREFIX_VARIABLE`] and [`PRISTINE_VARIABLE`].
+    /// The search that the environment asks for, with [`PREFIX_VARIABLE`] and [`PRISTINE_VARIABLE`].
     pub fn from_environment(workspace: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
         Self {
             named: env::var_os(PREFIX_VARIABLE).map(PathBuf::from),
@@ -38,7 +38,7 @@ impl Search {
         }
     }
 
-    /// The folder that is looked at.
+    /// The folder to examine.
     pub fn root(&self) -> PathBuf {
         match &self.named {
             Some(named) => self.base.join(named),
@@ -46,7 +46,7 @@ impl Search {
         }
     }
 
-    /// Checks that what is asked for can be meant.
+    /// Checks that the variables are consistent.
     ///
     /// # Errors
     ///
@@ -59,11 +59,11 @@ impl Search {
         }
     }
 
-    /// The prefix that may be linked: of the tree that the lock names, and whole.
+    /// The prefix that may be linked: built from the tree in the lock, and complete.
     ///
     /// # Errors
     ///
-    /// What is missing or differs.
+    /// If something is missing or differs.
     pub fn resolve(&self, ids: &Ids) -> Result<Prefix> {
         self.check_names()?;
         let prefix = Prefix::open(self.root())?;
@@ -86,8 +86,7 @@ impl Prefix {
         Ok(Self { root, stamp })
     }
 
-    /// Compares the tree that it was built from with the lock's final tree, or with its base tree if a pristine MLX is
-    /// wanted.
+    /// Compares the tree that it was built from with the lock's final tree, or with its base tree for a pristine MLX.
     ///
     /// # Errors
     ///
@@ -105,13 +104,13 @@ impl Prefix {
         })
     }
 
-    /// Checks that the libraries, kernels and include folders that the stamp lists are there, and no file of them is
-    /// empty. Otherwise a compiler or linker would complain at length, and a program would take its kernels from where
-    /// MLX was built, if they are still there.
+    /// Checks that the libraries, kernels and include folders that the stamp lists exist and none of their files is
+    /// empty. Otherwise a compiler or linker would print many errors, and a program would load the kernels from the
+    /// place where MLX was built, if they still exist.
     ///
     /// # Errors
     ///
-    /// [`Error::Incomplete`] with the first that is not.
+    /// [`Error::Incomplete`] with the first one that is missing or empty.
     pub fn check_parts(&self) -> Result<()> {
         let whole =
             |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
@@ -148,8 +147,8 @@ impl Prefix {
     }
 }
 
-/// The prefixes of all builds in a checkout, in the order of their folders' names. Builds that did not finish, and those
-/// of another version of this program, are left out.
+/// The prefixes of all builds in a checkout, sorted by the names of their folders. Unfinished builds, and those of
+/// another version of this program, are left out.
 ///
 /// # Errors
 ///
@@ -159,7 +158,7 @@ pub fn built(workspace: impl AsRef<Path>) -> Result<Vec<Prefix>> {
     let failed = |error| Error::file(&folder, error);
     let mut builds = Vec::new();
     for entry in fs::read_dir(&folder).map_err(failed)? {
-        // Not that of the link to the last build: it leads to a prefix, not to the folder of a build.
+        // Not the link to the last build: it points to a prefix, not to the folder of a build.
         builds.push(entry.map_err(failed)?.path().join("prefix"));
     }
     builds.sort();

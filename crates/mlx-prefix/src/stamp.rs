@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Found, Result, names};
 
-/// Which of MLX's back-ends was built.
+/// The back-end of MLX that was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// The CPU back-end alone.
+    /// The CPU back-end only.
     Cpu,
-    /// Apple's GPUs, with the CPU back-end.
+    /// Apple GPUs and the CPU back-end.
     Metal,
     /// The Metal back-end on a simulated device.
     Sim,
@@ -33,7 +33,7 @@ impl Backend {
         }
     }
 
-    /// Whether the overlay has kernels for it, and so policies.
+    /// Whether the overlay has kernels, and therefore policies, for it.
     pub const fn has_policies(self) -> bool {
         match self {
             Self::Cpu => false,
@@ -48,7 +48,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A name that is no back-end's.
+/// An unknown name of a back-end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is not a back-end: expected {}", Backend::ALL.map(Backend::name).join(", "))]
 pub struct UnknownBackend {
@@ -76,7 +76,7 @@ pub struct Stamp {
     pub base_tree: String,
     /// Git tree id of the source that was built.
     pub final_tree: String,
-    /// Whether that is the unpatched source.
+    /// Whether this is the unpatched source.
     pub pristine: bool,
     /// The back-end.
     pub backend: Backend,
@@ -90,7 +90,7 @@ pub struct Stamp {
     pub lib: String,
     /// Static libraries in it, in link order.
     pub static_libs: Vec<String>,
-    /// Libraries of the system, in link order.
+    /// System libraries, in link order.
     pub system_libs: Vec<String>,
     /// Folders of system libraries that the linker may not search by itself.
     #[serde(default)]
@@ -116,7 +116,7 @@ pub struct Stamp {
     pub tools: BTreeMap<String, String>,
 }
 
-/// The first field of the file: the others depend on it.
+/// The first field of the file; the others depend on it.
 #[derive(Deserialize)]
 struct Format {
     format: u32,
@@ -130,7 +130,7 @@ struct File<'a> {
 }
 
 impl Stamp {
-    /// The file's name, in the root of a prefix.
+    /// The file's name in the root of a prefix.
     pub const FILE_NAME: &'static str = names::STAMP;
 
     /// The format that is written and read.
@@ -180,7 +180,7 @@ impl Stamp {
         fs::write(&path, text).map_err(|error| Error::file(&path, error))
     }
 
-    /// Whether this build has row policies: they come with the overlay's kernels.
+    /// Whether this build has row policies: they are part of the overlay's kernels.
     pub fn has_policies(&self) -> bool {
         !self.pristine && self.backend.has_policies()
     }
@@ -257,7 +257,7 @@ mod tests {
             fs::write(&file, bad).unwrap();
             Stamp::read(at("prefix")).unwrap_err()
         };
-        // Another format is said to be one even if nothing else of it can be read.
+        // Another format is reported as such even if nothing else in it can be read.
         let other = read("format = 1\nversion", "format = 2\nname");
         assert!(
             matches!(other, Error::OtherFormat { found: 2, .. }),

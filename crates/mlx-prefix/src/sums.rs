@@ -1,4 +1,4 @@
-//! The list of all files of a prefix or bundle with their sums, in the form that `sha256sum -c` reads.
+//! The list of all files of a prefix or bundle with their checksums, in the format that `sha256sum -c` reads.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{Error, Result};
 
-/// The list's name, in the folder's root.
+/// The list's name in the folder's root.
 pub const FILE_NAME: &str = "MANIFEST.sha256";
 
 /// How a folder differs from its list.
@@ -18,9 +18,9 @@ pub const FILE_NAME: &str = "MANIFEST.sha256";
 pub enum Fault {
     /// There is no list.
     NoList,
-    /// A listed file is not there.
+    /// A listed file does not exist.
     Missing(PathBuf),
-    /// A listed file has another content.
+    /// The content of a listed file has changed.
     Changed(PathBuf),
     /// A file is not listed.
     Added(PathBuf),
@@ -29,7 +29,7 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoList => write!(f, "it has no {FILE_NAME}, by which its files are checked"),
+            Self::NoList => write!(f, "it has no {FILE_NAME}, with which its files are checked"),
             Self::Missing(name) => write!(f, "{} is missing", name.display()),
             Self::Changed(name) => write!(f, "{} is not as it was built", name.display()),
             Self::Added(name) => write!(f, "{} was added", name.display()),
@@ -41,7 +41,7 @@ impl fmt::Display for Fault {
 ///
 /// # Errors
 ///
-/// If the folder holds anything but files and folders, and if a file cannot be read or the list not be written.
+/// If the folder contains anything but files and folders, if a file cannot be read, or if the list cannot be written.
 pub fn write(folder: impl AsRef<Path>) -> Result<usize> {
     let folder = folder.as_ref();
     let mut text = String::new();
@@ -56,11 +56,11 @@ pub fn write(folder: impl AsRef<Path>) -> Result<usize> {
     Ok(files.len())
 }
 
-/// The names and sums in the folder's list; `None` if there is no list.
+/// The names and checksums in the folder's list; `None` if there is no list.
 ///
 /// # Errors
 ///
-/// If the list cannot be read, or is none.
+/// If the list cannot be read or is invalid.
 pub fn read(folder: impl AsRef<Path>) -> Result<Option<BTreeMap<PathBuf, String>>> {
     let path = folder.as_ref().join(FILE_NAME);
     let text = match fs::read_to_string(&path) {
@@ -70,7 +70,7 @@ pub fn read(folder: impl AsRef<Path>) -> Result<Option<BTreeMap<PathBuf, String>
     parse(&text).map(Some).ok_or(Error::NotAList(path))
 }
 
-/// The names and sums in the text of a list; `None` if it is none.
+/// The names and checksums in the text of a list; `None` if it is invalid.
 pub fn parse(text: &str) -> Option<BTreeMap<PathBuf, String>> {
     let entry = |line: &str| {
         let (sum, name) = line.split_once("  ")?;
@@ -90,7 +90,7 @@ pub fn check(folder: impl AsRef<Path>) -> Result<Option<Fault>> {
         return Ok(Some(Fault::NoList));
     };
     let found = files(folder)?;
-    // Sums come last: they take the time.
+    // Checksums come last because they take the time.
     if let Some(name) = listed.keys().find(|name| !found.contains_key(*name)) {
         return Ok(Some(Fault::Missing(name.clone())));
     }
@@ -103,12 +103,12 @@ pub fn check(folder: impl AsRef<Path>) -> Result<Option<Fault>> {
     Ok(added.map(Fault::Added))
 }
 
-/// The files of the folder except the list, by their names in it.
+/// The files of the folder except the list, by their names in the list.
 fn files(folder: &Path) -> Result<BTreeMap<PathBuf, PathBuf>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(below) = folders.pop() {
-        // The root may be a link, as that to the last build is.
+        // The root may be a link, like the one to the last build.
         let path = folder.join(&below);
         let failed = |error| Error::file(&path, error);
         for entry in fs::read_dir(&path).map_err(failed)? {
@@ -133,11 +133,11 @@ fn sum(path: &Path) -> Result<String> {
         .map_err(|error| Error::file(path, error))
 }
 
-/// The sum of what is read, as a list has it.
+/// The checksum of what is read, in the list's format.
 ///
 /// # Errors
 ///
-/// If it cannot be read.
+/// If reading fails.
 pub fn sum_of(mut file: impl Read) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut piece = [0; 1 << 16];
@@ -165,7 +165,7 @@ mod tests {
         let path = scratch.path().to_owned();
         fs::create_dir_all(path.join("bin")).unwrap();
         fs::write(path.join("bin/run"), "#!/bin/sh").unwrap();
-        // Its place among names is not its place among paths.
+        // Names sort differently from paths.
         fs::write(path.join("bin.txt"), "").unwrap();
         assert_eq!(write(&path).unwrap(), 2);
         (scratch, path)
@@ -179,7 +179,7 @@ mod tests {
         let line = "3af71adb278ad4af33c144b78fa1ae708da03b773d98324ae991a7daedb53ca2  bin/run\n";
         assert_eq!(list.lines().count(), 2);
         assert!(list.contains(line), "{list}");
-        // The list is no part of itself.
+        // The list is not part of itself.
         assert_eq!(write(&path).unwrap(), 2);
         assert_eq!(list, fs::read_to_string(path.join(FILE_NAME)).unwrap());
     }
@@ -201,7 +201,7 @@ mod tests {
         finds(Some(Fault::Missing("bin.txt".into())));
         fs::write(path.join(FILE_NAME), "bin.txt").unwrap();
         let error = check(&path).unwrap_err().to_string();
-        assert!(error.contains("not a list of sums"), "{error}");
+        assert!(error.contains("not a list of checksums"), "{error}");
         fs::remove_file(path.join(FILE_NAME)).unwrap();
         finds(Some(Fault::NoList));
     }

@@ -77,7 +77,7 @@ impl Workspace {
         }
     }
 
-    /// What is found if nothing else was asked for.
+    /// The result if nothing else is asked for.
     fn own(&self) -> Result<Prefix, Error> {
         self.search(None, false).resolve(&ids())
     }

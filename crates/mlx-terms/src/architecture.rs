@@ -1,4 +1,4 @@
-//! GPUs by the name that Metal gives them.
+//! GPUs by Metal's names.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,27 +10,27 @@ named! {
     /// Size class of a GPU: the last letter of its architecture's name.
     #[non_exhaustive]
     "size class" SizeClass {
-        /// A series (phones).
+        /// The A series (phones).
         Phone => "p",
         /// The plain M series.
         Base => "g",
         /// Pro and Max.
         Max => "s",
-        /// Max of the larger kind.
+        /// The larger kind of Max.
         MaxLarge => "c",
         /// Ultra: two dies.
         Ultra => "d",
     }
 }
 
-/// What MLX chooses kernels by: `applegpu_g15d` is generation 15, size class `d`.
+/// The basis on which MLX chooses kernels: `applegpu_g15d` is generation 15, size class `d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Architecture {
     generation: u8,
     class: SizeClass,
 }
 
-/// A name that is no architecture of [`Architecture::GENERATIONS`].
+/// A name that is not in [`Architecture::GENERATIONS`], or not an architecture at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{found:?}: expected an architecture such as applegpu_g15d, with generation {first} to {last} and a size class of p, g, s, c or d",
@@ -68,7 +68,7 @@ impl Architecture {
         self.generation
     }
 
-    /// Whether the GPU has matrix units that MLX uses where the OS lets it (`is_nax_available` in `device.cpp`).
+    /// Whether the GPU has matrix units that MLX uses if the OS allows it (`is_nax_available` in `device.cpp`).
     #[must_use]
     pub const fn has_matrix_units(self) -> bool {
         let first = if matches!(self.class, SizeClass::Phone) {

@@ -6,17 +6,17 @@ use crate::Path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchCount {
-    /// What computed them.
+    /// The path.
     pub path: Path,
-    /// Whether that path's kernel for K that needs no tail did.
+    /// Whether the products took the path's kernel for a K without a tail.
     pub fast: bool,
-    /// How many there were.
+    /// The number of products.
     pub products: u64,
 }
 
 impl DispatchCount {
-    /// MLX's counters, `mlx_row_counts` in `mlx/row_policy.h`: two a path, the second for its fast kernel. Paths that none
-    /// took are left out, and so are those of a later MLX, which are not known here.
+    /// MLX's counters, `mlx_row_counts` in `mlx/row_policy.h`: two per path, the second for its fast kernel. Paths with
+    /// a count of 0 are left out, and so are unknown paths of a later MLX.
     #[must_use]
     pub fn list(counts: &[u64]) -> Vec<Self> {
         let of_path = |(&path, counts): (&Path, &[u64])| {

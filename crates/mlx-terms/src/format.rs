@@ -1,4 +1,4 @@
-//! How weights are quantized: the modes, and the bits and group sizes that each has.
+//! How weights are quantized: the modes, and the bits and group sizes of each.
 
 use crate::named;
 
@@ -6,7 +6,7 @@ named! {
     /// A quantization mode, in the order of MLX's `QuantizationMode`.
     #[non_exhaustive]
     "mode" Mode {
-        /// `w = scale * q + bias`, with one scale and one bias a group.
+        /// `w = scale * q + bias`, with one scale and one bias per group.
         Affine => "affine",
         /// 4-bit floats (E2M1) with a shared exponent (E8M0).
         Mxfp4 => "mxfp4",
@@ -18,7 +18,7 @@ named! {
 }
 
 impl Mode {
-    /// The bits a weight that MLX has kernels for.
+    /// The bits per weight for which MLX has kernels.
     #[must_use]
     pub const fn bits(self) -> &'static [u32] {
         match self {
@@ -28,7 +28,7 @@ impl Mode {
         }
     }
 
-    /// The weights a group that MLX has kernels for.
+    /// The group sizes for which MLX has kernels.
     #[must_use]
     pub const fn group_sizes(self) -> &'static [u32] {
         match self {
@@ -38,7 +38,7 @@ impl Mode {
         }
     }
 
-    /// The only format of a mode that leaves no choice.
+    /// The format of a mode that has only one.
     #[must_use]
     pub const fn fixed(self) -> Option<Format> {
         match (self.bits(), self.group_sizes()) {
@@ -52,7 +52,7 @@ impl Mode {
     }
 }
 
-/// A mode with bits and a group size that MLX has kernels for.
+/// A mode with bits and a group size for which MLX has kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Format {
     mode: Mode,
@@ -61,10 +61,10 @@ pub struct Format {
 }
 
 impl Format {
-    /// The format of a mode with that many bits a weight and weights a group.
+    /// The format of a mode with so many bits per weight and weights per group.
     ///
     /// # Errors
-    /// [`FormatError`] names what the mode does not have.
+    /// [`FormatError`] names the value that the mode does not support.
     pub fn new(mode: Mode, bits: u32, group_size: u32) -> Result<Self, FormatError> {
         FormatError::check("bits", mode.bits(), Some(mode), bits)?;
         FormatError::check("group_size", mode.group_sizes(), Some(mode), group_size)?;
@@ -94,7 +94,7 @@ impl Format {
         self.mode
     }
 
-    /// Bits a weight.
+    /// Bits per weight.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.bits
@@ -107,18 +107,18 @@ impl Format {
     }
 }
 
-/// Bits or a group size that a mode does not have.
+/// Bits or a group size that a mode does not support.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error("{field} must be {expected}{place}, found {found}", place = place(*.mode))]
 pub struct FormatError {
     /// `bits` or `group_size`.
     pub field: &'static str,
-    /// The values that there are, as in "32, 64 or 128".
+    /// The supported values, as in "32, 64 or 128".
     pub expected: String,
-    /// The mode; none if no mode has the value.
+    /// The mode; `None` if no mode supports the value.
     pub mode: Option<Mode>,
-    /// What was found instead.
+    /// The value that was found.
     pub found: u32,
 }
 

@@ -1,7 +1,7 @@
 //! The terms that the crates of mlx-overlay share: GPU architectures, quantization formats, policies for rows, routes.
 //!
-//! Numbers and names of [`Mode`], [`PolicyKind`], [`Primitive`] and [`Path`] are those of `mlx/row_policy.h`; tests of `dispatch-plan`
-//! compare the two.
+//! Numbers and names of [`Mode`], [`PolicyKind`], [`Primitive`] and [`Path`] are those in `mlx/row_policy.h`; tests of
+//! `dispatch-plan` compare the two.
 
 #![warn(missing_docs)]
 

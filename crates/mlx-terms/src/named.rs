@@ -1,18 +1,18 @@
-//! Enums whose values have a number and a name each.
+//! Enums whose values each have a number and a name.
 
-/// A name that no value of its kind has.
+/// A name that is not a value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} must be one of {expected}, found \"{found}\"")]
 pub struct UnknownName {
-    /// What was named.
+    /// The kind of value.
     pub kind: &'static str,
-    /// The names that there are.
+    /// The valid names.
     pub expected: String,
-    /// What was found instead.
+    /// The name that was found.
     pub found: String,
 }
 
-/// Declares an enum with `ALL`, `name`, `Display` and `FromStr`. Its numbers count from 0 unless it gives them.
+/// Declares an enum with `ALL`, `name`, `Display` and `FromStr`. Its numbers start at 0 unless they are given.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! named {
@@ -25,16 +25,16 @@ macro_rules! named {
         pub enum $name { $($(#[$variant_doc])* $variant $(= $number)?,)+ }
 
         impl $name {
-            /// Every value, in the order of their numbers.
+            /// All values, sorted by number.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Its name.
+            /// The value's name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// The value of that number.
+            /// The value with this number.
             #[must_use]
             pub fn from_number(number: i32) -> Option<Self> {
                 Self::ALL.iter().copied().find(|&value| value as i32 == number)

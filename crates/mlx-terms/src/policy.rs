@@ -1,5 +1,5 @@
-//! Who asks that the rows of an operation keep their bits, which operations there are, and what computes them.
-//! `named!` gives `FromStr`.
+//! Policies (which rows keep their bits), the operations they apply to, and the paths that compute them. `named!`
+//! provides `FromStr`.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -8,18 +8,18 @@ use std::str::FromStr;
 use crate::named;
 
 named! {
-    /// What a [`Policy`] promises of the rows of a block.
+    /// What a [`Policy`] promises for the rows of a block.
     ///
-    /// A row *alone* is one position of one sequence over the keys that it sees, under `default`.
+    /// A row *alone* is one position of one sequence with the keys that it sees, computed under `default`.
     ///
     /// | kind | rows of a block | weights read |
     /// |---|---|---|
     /// | `Default` | as MLX computes them | as MLX does |
-    /// | `Exact` | bits of the row alone | once for 8 rows |
-    /// | `Narrow` | bits of the row alone | once a row |
-    /// | `Wide` | the same bits at any number of rows, one included: those of `qmv_wide` | once for 5 rows |
+    /// | `Exact` | the bits of the row alone | once for 8 rows |
+    /// | `Narrow` | the bits of the row alone | once per row |
+    /// | `Wide` | the same bits for any number of rows, including one: those of `qmv_wide` | once for 5 rows |
     ///
-    /// What `qmv_wide` cannot compute is under `Wide` as under `Narrow`.
+    /// What `qmv_wide` cannot compute is computed under `Wide` as under `Narrow`.
     #[non_exhaustive]
     "policy" PolicyKind {
         /// MLX's own choice.
@@ -34,10 +34,10 @@ named! {
 }
 
 /// Which rows keep their bits: a kind, and the most rows of a block. More rows are a prompt, which every kind computes
-/// as MLX does. What a gather counts is picks; its blocks are [`Policy::PICKS_PER_ROW`] times as large.
+/// as MLX does. A gather counts picks; its blocks are [`Policy::PICKS_PER_ROW`] times as large.
 ///
-/// Its text is the kind's name, with `:R` for blocks of R rows or `:all` for blocks without limit: `exact`, `exact:64`,
-/// `narrow:all`.
+/// The text of a policy is the kind's name, with `:R` for blocks of up to R rows or `:all` for blocks without limit:
+/// `exact`, `exact:64`, `narrow:all`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Policy {
     kind: PolicyKind,
@@ -45,11 +45,11 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The rows of a block unless a policy says otherwise.
+    /// The default for the most rows of a block.
     pub const BLOCK_ROWS: u32 = 16;
-    /// Picks of a gather that count as a row.
+    /// How many picks of a gather count as one row.
     pub const PICKS_PER_ROW: u32 = 32;
-    /// The most rows of a block that has a limit.
+    /// The largest limit for the rows of a block.
     pub const MOST_ROWS: u32 = i32::MAX as u32;
 
     /// MLX's own choice.
@@ -72,7 +72,7 @@ impl Policy {
         }
     }
 
-    /// The same kind for blocks without limit. `default` has no blocks and stays as it is.
+    /// The same kind for blocks without limit. `default` has no blocks and stays unchanged.
     #[must_use]
     pub const fn all(self) -> Self {
         match self.kind {
@@ -81,10 +81,10 @@ impl Policy {
         }
     }
 
-    /// The same kind for blocks of so many rows. `default` has no blocks and stays as it is.
+    /// The same kind for blocks of so many rows. `default` has no blocks and stays unchanged.
     ///
     /// # Errors
-    /// [`PolicyError`] for 0 and for more than [`Self::MOST_ROWS`].
+    /// [`PolicyError`] if `rows` is 0 or more than [`Self::MOST_ROWS`].
     pub fn with_rows(self, rows: u32) -> Result<Self, PolicyError> {
         if rows == 0 || rows > Self::MOST_ROWS {
             let found = format!("{}:{rows}", self.kind);
@@ -99,7 +99,7 @@ impl Policy {
         })
     }
 
-    /// What it promises.
+    /// What the policy promises.
     #[must_use]
     pub const fn kind(self) -> PolicyKind {
         self.kind
@@ -125,7 +125,7 @@ impl Policy {
         [self.kind as i32, rows]
     }
 
-    /// The policy of these numbers, or `None`.
+    /// The policy with these numbers, if there is one.
     #[must_use]
     pub fn from_numbers([kind, rows]: [i32; 2]) -> Option<Self> {
         let policy = Self::new(PolicyKind::from_number(kind)?);
@@ -180,7 +180,7 @@ impl FromStr for Policy {
     }
 }
 
-/// A text that is no policy, or rows that no block has.
+/// A text that is not a policy, or an invalid number of rows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "found \"{found}\"{why}; a policy is default, exact, narrow or wide, with \":R\" for blocks of R rows (1 or more, 16 if not given) or \":all\" for blocks without limit"
@@ -194,7 +194,7 @@ impl PolicyError {
     fn of_name(found: &str, name: &str) -> Self {
         Self {
             found: found.to_owned(),
-            // How a policy was spelt before there were blocks.
+            // The spelling of policies before there were blocks.
             why: match name {
                 "streamed" => ", which is now \"exact\"",
                 _ => "",
@@ -240,32 +240,32 @@ named! {
 }
 
 named! {
-    /// What computes a quantized product.
+    /// The kernels that compute a quantized product.
     #[non_exhaustive]
     "path" Path {
-        /// Nothing: there is nothing to compute.
+        /// None: there is nothing to compute.
         None => "none",
-        /// A row by quads of lanes: K is 64 or 128.
+        /// Rows computed by quads of lanes: K is 64 or 128.
         Quad => "qmv_quad",
         /// One row at a time.
         Qmv => "qmv",
-        /// Tiles of rows, in an order of their own.
+        /// Tiles of rows, with their own order of additions.
         Wide => "qmv_wide",
-        /// Tiles of rows, in the order of the one-row kernel.
+        /// Tiles of rows, with the additions in the order of the one-row kernel.
         Streamed => "qmv_streamed",
-        /// One of MLX's other kernels that go row by row: gathers, and weights that are not transposed.
+        /// One of MLX's other kernels that compute row by row: gathers, and weights that are not transposed.
         Rows => "rows",
         /// A matrix kernel.
         Matrix => "matrix",
-        /// A matrix kernel over sorted picks of a gather that share weights.
+        /// A matrix kernel for the sorted picks of a gather that share weights.
         Sorted => "sorted",
-        /// Tiles of rows, in the order of the one-row kernel, in the other of two arrangements.
+        /// Like [`Path::Streamed`], in the other of two arrangements.
         StreamedAlt => "qmv_streamed_alt",
     }
 }
 
 impl Path {
-    /// Its name, with `_fast` for the kernel that takes K in whole blocks: `qmv_fast`.
+    /// The path's name, with `_fast` for the kernel that reads K in whole blocks: `qmv_fast`.
     #[must_use]
     pub fn kernel_name(self, fast: bool) -> String {
         format!("{self}{}", if fast { "_fast" } else { "" })

@@ -5,16 +5,16 @@ use std::ops::RangeInclusive;
 use crate::{FormatError, Mode, Path, named};
 
 named! {
-    /// A path that a [`Route`] can lead to; its number and name are those of the [`Path`].
+    /// A path that a [`Route`] can name; number and name are those of the [`Path`].
     "path" RoutePath {
         /// One row at a time.
         Qmv = 2 => "qmv",
-        /// MLX's tiles of rows. Not taken where bits of one row are asked for.
+        /// MLX's tiles of rows. Not used if rows must have the bits of one row.
         Wide = 3 => "qmv_wide",
         /// Order-preserving tiles of rows.
         Streamed = 4 => "qmv_streamed",
-        /// The same in the other of two arrangements; which is the faster depends on the GPU. Not taken by batches, nor
-        /// at 8 bits, where there is one only.
+        /// The same in the other of two arrangements; which one is faster depends on the GPU. Not used for batches, nor
+        /// at 8 bits, for which there is only one.
         StreamedAlt = 8 => "qmv_streamed_alt",
     }
 }
@@ -30,31 +30,31 @@ impl From<RoutePath> for Path {
     }
 }
 
-/// A measured preference: products of a format whose sizes lie in the ranges take a path, if the policy in force
+/// A measured preference: products of a format whose sizes are in the ranges take a path, if the policy in force
 /// permits it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// The quantization mode, or any.
     pub mode: Option<Mode>,
-    /// Bits a weight, or any.
+    /// Bits per weight, or any.
     pub bits: Option<u8>,
     /// Weights that share a scale, or any number.
     pub group_size: Option<u8>,
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: RangeInclusive<i32>,
-    /// Values a row.
+    /// Values per row.
     pub k: RangeInclusive<i32>,
     /// Rows.
     pub m: RangeInclusive<i32>,
-    /// What they take.
+    /// The path to take.
     pub path: RoutePath,
 }
 
 impl Route {
-    /// Checks that there are products of its format.
+    /// Checks that the format exists.
     ///
     /// # Errors
-    /// [`FormatError`] names the bits or the group size that its mode, or no mode, has.
+    /// [`FormatError`] names the bits or the group size that its mode, or no mode, supports.
     pub fn check_format(&self) -> Result<(), FormatError> {
         let allowed = |values: fn(Mode) -> &'static [u32]| {
             let modes = self.mode.as_ref().map_or(Mode::ALL, std::slice::from_ref);

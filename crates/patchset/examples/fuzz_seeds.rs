@@ -1,9 +1,6 @@
-//! Writes start values for the fuzz targets into `fuzz/corpus`: without them they never find their way past the first
-//! line. `cargo run -p patchset --example fuzz_seeds`
-#![allow(
-    clippy::unwrap_used,
-    reason = "a generator stops where something is amiss"
-)]
+//! Writes seed inputs for the fuzz targets into `fuzz/corpus`; without them they never get past the first line. `cargo
+//! run -p patchset --example fuzz_seeds`
+#![allow(clippy::unwrap_used, reason = "a generator may panic")]
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -19,7 +16,7 @@ use support::{Change, Project, Upstream, WIDEN};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-/// The fuzz target `archive` takes its first byte for how to read the others.
+/// The fuzz target `archive` uses its first byte to decide how to read the others.
 const AS_IS: u8 = 2;
 const AS_TAR: u8 = 3;
 

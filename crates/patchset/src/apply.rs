@@ -1,4 +1,4 @@
-//! Makes `vendor/mlx`: the wanted tree is built beside it, hashed, and put in its place in one step.
+//! Makes `vendor/mlx`: the new tree is built next to it, hashed, and put in its place in one step.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use git2::{Oid, Repository};
@@ -17,57 +17,56 @@ use crate::sources::{self, Fetched, Request};
 use crate::state::{Inspection, State, applied, inspect};
 use crate::tree::{File, Listing};
 
-/// Which tree is wanted.
+/// The tree to make.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Target {
     /// The pinned MLX with the overlay.
     #[default]
     Applied,
-    /// The pinned MLX alone.
+    /// The pinned MLX without the overlay.
     Pristine,
 }
 
-/// How to apply.
+/// Options of [`apply()`].
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Which tree is wanted.
     pub target: Target,
-    /// Take out files that were edited by hand; a copy is kept.
+    /// Discard edits made by hand; a copy is kept.
     pub discard_edits: bool,
-    /// Write the lock anew from the pin and the patches.
+    /// Write the lock from the pin and the patches.
     pub update_lock: bool,
     /// Use no network.
     pub offline: bool,
-    /// Where to take MLX from instead of the pin's sources.
+    /// Where to get MLX from, instead of the pin's sources.
     pub source: Option<Utf8PathBuf>,
-    /// The tree to take in place of a reconstructed one.
+    /// The tree to use instead of a reconstructed one.
     pub accept: Option<Oid>,
 }
 
-/// What an apply came to.
+/// The result of [`apply()`].
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The state before.
     pub before: State,
     /// The tree that is in place now.
     pub tree: Oid,
-    /// Files that are new or have another content than before.
+    /// Number of files that are new or changed.
     pub written: usize,
-    /// Files that were there before and are not any more.
+    /// Number of files that were removed.
     pub removed: usize,
     /// Where edited files were kept.
     pub kept_edits: Option<Utf8PathBuf>,
-    /// The lock was written.
+    /// Whether the lock was written.
     pub lock_written: bool,
-    /// What the sources gave, if they were asked.
+    /// The result of the fetch, if there was one.
     pub fetched: Option<Fetched>,
 }
 
-/// Makes `vendor/mlx` the wanted tree. What is there already is hashed and left alone.
+/// Makes `vendor/mlx` the requested tree. An existing tree is hashed, and left alone if it is right.
 ///
 /// # Errors
-/// No source, a patch that does not apply exactly, a lock that belongs to something else, files edited by hand, a
-/// full or read-only disk. In every case `vendor/mlx` is as it was.
+/// No source; a patch that does not apply exactly; a lock that does not match; files edited by hand; a full or
+/// read-only disk. In every case `vendor/mlx` stays as it was.
 pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Outcome> {
     let (vendor, project) = Project::open_to_change(workspace, progress)?;
     let (pin, series) = (&project.manifest.mlx, &project.series);
@@ -134,10 +133,10 @@ pub fn apply(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     })
 }
 
-/// Says whether the overlay is applied, changing nothing.
+/// Checks that the overlay is applied; changes nothing.
 ///
 /// # Errors
-/// See [`applied`]; a lock that does not belong to the pin and the patches.
+/// See [`applied`]; a lock that does not match the pin and the patches.
 pub fn check(workspace: &Workspace, progress: Progress<'_>) -> Result<Oid> {
     let project = Project::open(workspace, progress)?;
     let lock = project.lock()?;
@@ -165,7 +164,7 @@ fn wanted_tree(target: Target, lock: &Lock) -> Oid {
     }
 }
 
-/// Refuses to overwrite edits, or copies them out.
+/// Refuses to overwrite edits, or copies them to a folder.
 fn keep_edits(vendor: &Vendor, found: &Inspection, discard: bool) -> Result<Option<Utf8PathBuf>> {
     let State::Tampered(edits) = &found.state else {
         return Ok(None);
@@ -174,7 +173,7 @@ fn keep_edits(vendor: &Vendor, found: &Inspection, discard: bool) -> Result<Opti
         return Err(Error::Tampered(Box::new(edits.clone())));
     }
     let folder = vendor.edits();
-    // Of a file that was deleted nothing is left to keep.
+    // A deleted file leaves nothing to keep.
     let mut kept = edits.paths();
     kept.retain(|path| found.listing.0.contains_key(path));
     for path in &kept {
@@ -185,7 +184,7 @@ fn keep_edits(vendor: &Vendor, found: &Inspection, discard: bool) -> Result<Opti
     Ok((!kept.is_empty()).then_some(folder))
 }
 
-/// Builds the new tree, remembers what it holds, and swaps. A failure leaves the old tree in place.
+/// Builds the new tree, records its files, and swaps it in. A failure leaves the old tree in place.
 fn replace(
     vendor: &Vendor,
     repo: &Repository,
@@ -197,17 +196,17 @@ fn replace(
         .and_then(|()| vendor.remember(wanted, new))
         .and_then(|()| vendor.swap());
     if replaced.is_err() {
-        // What was begun is of no use; if it cannot be removed now, the next run does it.
+        // The unfinished tree is of no use; if it cannot be removed now, the next run removes it.
         let _ = disk::remove_tree(&vendor.next());
         return replaced;
     }
-    // The new tree is in place, and an error would say that it is not; an old listing that stays does no harm.
+    // The new tree is in place, so an error would be misleading; an old listing that remains does no harm.
     let _ = vendor.forget_others(wanted);
     Ok(())
 }
 
-/// Builds the tree beside the old one. Equal files are linked, so they keep their times; others are written now, so
-/// that a build sees them as changed, also where an older content comes back.
+/// Builds the tree next to the old one. Unchanged files are hard links, so they keep their times; others are written
+/// now, so that a build sees them as changed, even if an older content returns.
 fn build(
     vendor: &Vendor,
     repo: &Repository,

@@ -1,4 +1,5 @@
-//! Whether the project is in order: one function a check. Commands that look at a part of it call the same functions.
+//! Checks whether the project is in order, with one function per check. Commands that need a part of it call the same
+//! functions.
 
 use std::collections::BTreeMap;
 
@@ -18,36 +19,36 @@ use crate::state::applied;
 use crate::watch::{Sums, sums};
 use crate::work::hunks::between;
 
-/// What can be checked.
+/// A check of the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// `patches/series`, the patches with their headers, and the files that they add belong together.
+    /// `patches/series`, the patches, their headers, and the files that they add are consistent.
     Series,
-    /// `mlx.lock` is that of the pin and the patches, and names the trees that they come to.
+    /// `mlx.lock` matches the pin and the patches, and has the ids of the trees that they produce.
     Lock,
     /// The patches change no more upstream lines than `mlx.toml` allows.
     Budget,
-    /// The patches apply, are in canonical form, and their lines are formatted as MLX's.
+    /// The patches apply and are in canonical form, and their lines are formatted like MLX's.
     Lint,
-    /// The upstream definitions that `mlx.toml` watches are those that the patches were checked against.
+    /// The upstream definitions that `mlx.toml` watches have not changed since the patches were checked against them.
     Watch,
     /// `vendor/mlx` is the lock's final tree.
     Tree,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What is so, in a few words; empty if there are faults.
+    /// What was checked and is right, in a few words; empty if there are faults.
     pub found: String,
-    /// What is wrong; nothing if all is well.
+    /// What is wrong; empty if all is well.
     pub faults: Vec<Error>,
-    /// What could not be checked, or not as MLX would.
+    /// What could not be checked, or not exactly as MLX checks it.
     pub notes: Vec<String>,
 }
 
-/// Makes one check. Another run that changes the project is waited for. `clang_format` is the program for
-/// [`Check::Lint`]; without one, the format is not checked and a note says so.
+/// Runs one check. Waits for another run that changes the project. `clang_format` is the program for [`Check::Lint`];
+/// without one, the format is not checked and a note reports that.
 pub fn check(
     workspace: &Workspace,
     which: Check,
@@ -71,7 +72,7 @@ fn make(
     progress: Progress<'_>,
 ) -> Result<String> {
     if which == Check::Series {
-        // Whatever the pin and the lock are.
+        // Regardless of the pin and the lock.
         let _held = hold(workspace, progress)?;
         let series = Parts::read(workspace).series?;
         let (patches, files) = (series.patches.len(), series.files.len());
@@ -90,8 +91,7 @@ fn make(
     }
 }
 
-/// Makes the checks that look at the patches, and gives what they found together. A fault that keeps several from being
-/// made is in it once.
+/// Runs the checks of the patches and returns their findings. A fault that prevents several checks is reported once.
 pub fn patches(
     workspace: &Workspace,
     clang_format: Option<&Utf8Path>,
@@ -115,19 +115,20 @@ fn lock(project: &Project) -> Result<String> {
     let lock = project.lock()?;
     match computed(project, lock) {
         Some(right) if right != *lock => Err(Error::LockDiffers(vec![format!(
-            "the patches come to tree {}, it says {}",
+            "the patches produce tree {}, but it has {}",
             right.final_tree, lock.final_tree
         )])),
         _ => match lock.other_copy(&project.workspace) {
             Some(path) => Err(Error::LockDiffers(vec![format!(
-                "{path}, which is published, does not say the same"
+                "{path}, which is published, differs"
             )])),
             None => Ok(format!("mlx.lock names tree {}", lock.final_tree)),
         },
     }
 }
 
-/// The lock as the patches make it. `None` if MLX is not here, or a patch does not apply: that is not the lock's fault.
+/// The lock that the patches produce. `None` if MLX is not here or a patch does not apply: these are not faults of the
+/// lock.
 fn computed(project: &Project, lock: &Lock) -> Option<Lock> {
     let store = Store::open_existing(&project.workspace)?;
     store.source_of(lock.base_tree)?;
@@ -168,7 +169,7 @@ fn lint(
         Some(program) => check_format(program, &repo, base, resolved.final_tree(), findings)?,
         None => findings
             .notes
-            .push("the format was not checked: there is no clang-format".to_owned()),
+            .push("the format was not checked: clang-format was not found".to_owned()),
     }
     Ok("the patches apply and are in canonical form".to_owned())
 }
@@ -186,14 +187,14 @@ fn watched(project: &Project, faults: &mut Vec<Error>, progress: Progress<'_>) -
     let count: usize = found.values().map(BTreeMap::len).sum();
     let version = &known.version;
     Ok(format!(
-        "{count} watched definitions are as in MLX {version}"
+        "{count} watched definitions are the same as in MLX {version}"
     ))
 }
 
-/// Takes the watched definitions as they are now for those that the patches were checked against.
+/// Accepts the watched definitions in their current form: the patches were checked against them.
 ///
 /// # Errors
-/// A part of the project cannot be read; no source brings the pinned tree.
+/// A part of the project cannot be read; no source provides the pinned tree.
 pub fn accept_watched(workspace: &Workspace, progress: Progress<'_>) -> Result<()> {
     let (_vendor, project) = Project::open_to_change(workspace, progress)?;
     let store = Store::open(workspace)?;
@@ -206,7 +207,7 @@ pub fn accept_watched(workspace: &Workspace, progress: Progress<'_>) -> Result<(
     .save(workspace)
 }
 
-/// Has clang-format look at the lines that the overlay adds, with MLX's own settings.
+/// Runs clang-format with MLX's own settings on the lines that the overlay adds.
 pub(crate) fn check_format(
     program: &Utf8Path,
     repo: &Repository,
@@ -285,7 +286,7 @@ fn differing_lines(before: &str, after: &str) -> Vec<usize> {
 /// First and last lines.
 type Ranges = Vec<(u32, u32)>;
 
-/// The files that MLX's pre-commit formats, and their lines that the overlay adds.
+/// The files that MLX's pre-commit formats, with the lines that the overlay adds.
 fn added_lines(repo: &Repository, base: Oid, patched: Oid) -> Result<Vec<(String, Ranges)>> {
     let files = between(repo, base, patched, 0)?.into_iter();
     let formatted = files.filter(|(path, _)| path.ends_with(".h") || path.ends_with(".cpp"));

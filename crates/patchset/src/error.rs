@@ -1,5 +1,5 @@
-//! One error type for the engine. A message says what was expected and what was found; what to do about it the command
-//! line knows.
+//! One error type for the engine. A message reports what was expected and what was found; the command line adds the
+//! remedy.
 
 use std::fmt;
 use std::io;
@@ -9,10 +9,10 @@ use git2::Oid;
 
 use crate::tree::difference::Difference;
 
-/// A result of the engine.
+/// The engine's result type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong in the engine.
+/// All errors of the engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -24,14 +24,13 @@ pub enum Error {
     #[error("git objects: {}", .0.message())]
     Git(#[from] git2::Error),
 
-    /// No `mlx.toml` in this folder or above.
+    /// No `mlx.toml` in this folder or above it.
     #[error("no mlx.toml in {0} or a folder above it")]
     NoWorkspace(Utf8PathBuf),
 
-    /// `mlx.toml` or `mlx.lock` does not read as what it should be.
+    /// `mlx.toml` or `mlx.lock` cannot be parsed.
     #[error("{file}:{line}: {message}")]
     Format {
-        /// The file.
         file: Utf8PathBuf,
         /// The line, counted from 1.
         line: usize,
@@ -39,8 +38,8 @@ pub enum Error {
         message: String,
     },
 
-    /// A program is not on this machine.
-    #[error("`{0}` could not be started: there is no such program")]
+    /// A program was not found.
+    #[error("`{0}` could not be started: the program was not found")]
     NoProgram(String),
 
     /// A program could not be started or failed.
@@ -48,64 +47,63 @@ pub enum Error {
     Command {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// How the command ended.
         outcome: String,
-        /// The end of what it wrote to stderr.
+        /// The end of its stderr.
         stderr: String,
     },
 
-    /// No source brought the pinned files.
+    /// No source provides the pinned files.
     #[error("no source provides MLX {version} with tree {expected}:{}", list(.failures))]
     Sources {
         /// The pinned version.
         version: String,
-        /// The tree id that was wanted.
+        /// The expected tree id.
         expected: Oid,
         /// Every source that was tried, and why it failed.
         failures: Vec<SourceFailure>,
     },
 
-    /// A build input (fmt, json, metal-cpp) could not be had.
-    #[error("no source brought the build input {name}:{}", list(.failures))]
+    /// No source provides a build input (fmt, json, metal-cpp).
+    #[error("no source provides the build input {name}:{}", list(.failures))]
     Input {
-        /// Its name in `mlx.toml`.
+        /// The name in `mlx.toml`.
         name: String,
         /// Every source that was tried, and why it failed.
         failures: Vec<SourceFailure>,
     },
 
     /// A version, tag or commit that `mlx.toml` does not pin.
-    #[error("mlx.toml pins no MLX {wanted}; it knows {}", .known.join(", "))]
+    #[error("mlx.toml does not pin MLX {wanted}; it has {}", .known.join(", "))]
     UnknownPin {
-        /// What was asked for.
+        /// What was requested.
         wanted: String,
-        /// The versions it knows.
+        /// The versions in `mlx.toml`.
         known: Vec<String>,
     },
 
-    /// Files were brought, but not the pinned ones.
+    /// A source has other files than the pinned ones.
     #[error("expected tree {expected}, found {found}{}", file_by_file(.difference))]
     TreeMismatch {
         /// The pinned tree id.
         expected: Oid,
         /// The tree id of the files.
         found: Oid,
-        /// File by file, where a reference was at hand.
+        /// The difference file by file, if there is a reference to compare with.
         difference: Option<Box<Difference>>,
     },
 
-    /// A file does not have the pinned sum.
+    /// A file does not have the pinned checksum.
     #[error("{file}: expected sha256 {expected}, found {found}")]
     Sum {
-        /// The file.
         file: String,
-        /// The pinned sum, hexadecimal.
+        /// The pinned checksum, hexadecimal.
         expected: String,
-        /// The file's sum, hexadecimal.
+        /// The file's checksum, hexadecimal.
         found: String,
     },
 
-    /// A source could not be read or does not hold what it should.
+    /// A source cannot be read or has invalid content.
     #[error("{origin}: {message}")]
     Source {
         /// The archive, folder, repository or crate.
@@ -114,79 +112,79 @@ pub enum Error {
         message: String,
     },
 
-    /// More than is read.
-    #[error("{origin}: it has more than {most} {unit}, the most that is read")]
+    /// A source is larger than the limit.
+    #[error("{origin}: it has more than {most} {unit}, which is the limit")]
     TooLarge {
         /// The archive, folder, file or tree.
         origin: String,
-        /// The bound.
+        /// The limit.
         most: u64,
-        /// What is counted.
+        /// The unit of the limit.
         unit: &'static str,
     },
 
-    /// A git repository on this machine that does not serve.
+    /// A local git repository that cannot be used.
     #[error("{path}: {fault}")]
     Repository {
-        /// Where it lies.
+        /// The repository.
         path: Utf8PathBuf,
-        /// Why it does not.
+        /// The reason.
         fault: RepositoryFault,
     },
 
     /// `--accept-tree` for a pin whose tree is known to be upstream's.
     #[error(
-        "mlx.toml says that tree {0} is that of upstream's commit; only a reconstructed tree can be replaced"
+        "mlx.toml marks tree {0} as that of upstream's commit; only a reconstructed tree can be replaced"
     )]
     NotReplaceable(Oid),
 
-    /// A path that would leave the tree, or that some file systems cannot hold.
+    /// A path that leads out of the tree, or that some file systems cannot store.
     #[error("{origin}: unsafe path {path:?}: {why}")]
     UnsafePath {
-        /// The archive, patch or folder it came from.
+        /// The archive, patch or folder that has it.
         origin: String,
         /// The path.
         path: String,
-        /// The rule it breaks.
+        /// The rule that it breaks.
         why: String,
     },
 
     /// A patch is malformed or does not apply.
     #[error("patches/{patch}.patch: {reason}")]
     Patch {
-        /// Its name in the series.
+        /// The name in the series.
         patch: String,
         /// What is wrong with it.
         reason: String,
     },
 
-    /// A file has the line ends of Windows.
+    /// A file with Windows line ends.
     #[error("{0}: it has CRLF line ends; expected LF")]
     LineEnds(String),
 
-    /// `patches/series`, the patch files and `patches/files` do not agree.
+    /// `patches/series`, the patch files and `patches/files` are inconsistent.
     #[error("patches/: {}", .0.join("; "))]
     Series(Vec<String>),
 
     /// The lock was made from other patches or another pin.
-    #[error("mlx.lock does not belong to what is here: {}", .0.join("; "))]
+    #[error("mlx.lock does not match mlx.toml and patches/: {}", .0.join("; "))]
     LockDiffers(Vec<String>),
 
-    /// The patches change more of upstream than `mlx.toml` allows.
-    #[error("the patches change {changed} upstream lines, the budget in mlx.toml is {most}")]
+    /// The patches change more upstream lines than `mlx.toml` allows.
+    #[error("the patches change {changed} upstream lines, but the budget in mlx.toml is {most}")]
     OverBudget {
         /// Lines added plus lines removed.
         changed: usize,
-        /// The most they may be.
+        /// The limit.
         most: usize,
     },
 
-    /// A patch that an export would write otherwise.
+    /// A patch that an export would write differently.
     #[error("patches/{0}.patch is not in its canonical form")]
     NotCanonical(String),
 
-    /// A line of the overlay is not formatted as MLX's own.
-    #[error("{path}:{line}: not as MLX's clang-format would have it")]
+    /// A line of the overlay that is not formatted like MLX's.
+    #[error("{path}:{line}: not formatted as by MLX's clang-format")]
     Layout {
         /// The file, in MLX's tree.
         path: String,
@@ -194,11 +192,11 @@ pub enum Error {
         line: usize,
     },
 
-    /// Watched definitions are not those that the patches were checked against.
+    /// Watched definitions have changed since the patches were checked against them.
     #[error(
-        "{file}: {} {} not as in MLX {version}{}",
+        "{file}: {} {} from MLX {version}{}",
         .names.join(", "),
-        if .names.len() == 1 { "is" } else { "are" },
+        if .names.len() == 1 { "differs" } else { "differ" },
         .followed_by.as_ref().map(|file| format!(", which {file} follows")).unwrap_or_default()
     )]
     WatchedChanged {
@@ -212,8 +210,8 @@ pub enum Error {
         followed_by: Option<String>,
     },
 
-    /// No sums of the watched definitions were written yet.
-    #[error("patches/watched.toml is missing; mlx.toml watches upstream definitions")]
+    /// The watched definitions have no checksums yet.
+    #[error("patches/watched.toml is missing, but mlx.toml watches upstream definitions")]
     WatchedMissing,
 
     /// There is no lock yet.
@@ -224,22 +222,22 @@ pub enum Error {
     #[error("vendor/mlx was edited by hand: {}", edits(.0))]
     Tampered(Box<Difference>),
 
-    /// A file or a link lies where `vendor/mlx` should be.
-    #[error("{0} is a file or a link, expected a folder")]
+    /// A file or a link is in the place of `vendor/mlx`.
+    #[error("expected a folder at {0}, found a file or a link")]
     NotAFolder(Utf8PathBuf),
 
     /// `--check`: the overlay is not applied.
     #[error("vendor/mlx is {0}, expected applied")]
     NotApplied(String),
 
-    /// Nobody has the pin that a bump asks for.
-    #[error("nobody has MLX {wanted}; mlx.toml knows {}{}", .known.join(", "), .reasons.iter().map(|reason| format!("\n  - {reason}")).collect::<String>())]
+    /// No source has the pin that a bump asks for.
+    #[error("no source provides MLX {wanted}; mlx.toml has {}{}", .known.join(", "), .reasons.iter().map(|reason| format!("\n  - {reason}")).collect::<String>())]
     NoSuchPin {
-        /// What was asked for.
+        /// What was requested.
         wanted: String,
         /// The pins of `mlx.toml`.
         known: Vec<String>,
-        /// What each repository said.
+        /// The error of each repository.
         reasons: Vec<String>,
     },
 
@@ -248,24 +246,24 @@ pub enum Error {
     BumpPending {
         /// The patch that does not fit.
         patch: String,
-        /// Where to decide.
+        /// Where to resolve it.
         worktree: Utf8PathBuf,
     },
 
-    /// There is no bump to go on with or to give up.
+    /// There is no bump to continue or to abort.
     #[error("no bump waits")]
     NoBump,
 
-    /// A bump cannot be taken a step back.
-    #[error("nothing was decided before {0}, the patch that waits")]
+    /// A bump has no earlier step to go back to.
+    #[error("no conflict was resolved before {0}, the patch that waits")]
     NothingDecided(String),
 
-    /// The worktree of a bump holds work that a step back would lose.
-    #[error("{worktree} holds work on {patch} that would be lost")]
+    /// The worktree of a bump has work that going back would lose.
+    #[error("{worktree} has unfinished work on {patch} that would be lost")]
     BumpEdited {
         /// The patch that waits.
         patch: String,
-        /// Where the work lies.
+        /// The worktree.
         worktree: Utf8PathBuf,
     },
 
@@ -282,18 +280,18 @@ pub enum Error {
     /// No patch of this name.
     #[error("there is no patch {wanted}; the series has {}", .known.join(", "))]
     NoSuchPatch {
-        /// What was asked for.
+        /// What was requested.
         wanted: String,
         /// The patches of the series.
         known: Vec<String>,
     },
 
-    /// Nothing is laid out for editing.
+    /// No patches are laid out for editing.
     #[error("no patches are laid out")]
     NoEdit,
 
-    /// The worktree holds work that was not exported.
-    #[error("{0} holds work that was not exported")]
+    /// The worktree has work that was not exported.
+    #[error("{0} has work that was not exported")]
     EditOpen(Utf8PathBuf),
 
     /// The project changed since the patches were laid out.
@@ -302,12 +300,12 @@ pub enum Error {
     )]
     EditStale,
 
-    /// The commits of the worktree do not make patches.
+    /// The commits of the worktree cannot be turned into patches.
     #[error("target/patches/worktree: {0}")]
     Edit(String),
 
-    /// Nothing is left of a patch that comes after the edited one.
-    #[error("target/patches/worktree: nothing is left of {0}, which comes later")]
+    /// A patch that comes after the edited one has no changes left.
+    #[error("target/patches/worktree: no changes are left of {0}, which comes later")]
     LaterEmpty(String),
 
     /// A patch that comes after the edited one no longer fits.
@@ -326,13 +324,13 @@ pub enum Error {
     Unresolved {
         /// The worktree.
         worktree: Utf8PathBuf,
-        /// What is left to do.
+        /// What remains to be done.
         faults: Vec<String>,
     },
 }
 
 impl Error {
-    /// An error of reading `origin`.
+    /// An error reading `origin`.
     pub(crate) fn source(origin: impl Into<String>, message: impl fmt::Display) -> Self {
         Self::Source {
             origin: origin.into(),
@@ -349,22 +347,22 @@ impl Error {
     }
 }
 
-/// Why a git repository does not serve.
+/// Why a git repository cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepositoryFault {
     /// It cannot be opened.
     #[error("it is a git repository, but cannot be opened: {0}")]
     Unreadable(String),
-    /// It has none of what would do.
+    /// It has none of the requested names.
     #[error("expected {wanted}: this repository has {}", none_of(.names))]
     Lacks {
-        /// What is looked for.
+        /// What was looked for.
         wanted: String,
         /// The names under which it was looked for.
         names: Vec<String>,
     },
-    /// Its objects are not all here.
+    /// Some of its objects are missing.
     #[error("objects are missing in this repository, as in a partial clone: {0}")]
     Incomplete(String),
 }
@@ -372,11 +370,10 @@ pub enum RepositoryFault {
 /// A source that failed.
 #[derive(Debug, Clone)]
 pub struct SourceFailure {
-    /// The source, in words.
+    /// A description of the source.
     pub source: String,
-    /// Why.
     pub reason: String,
-    /// The tree that it has in place of the pinned one.
+    /// The tree that it has instead of the pinned one.
     pub other: Option<Oid>,
 }
 
@@ -388,7 +385,7 @@ impl fmt::Display for SourceFailure {
 
 fn edits(difference: &Difference) -> String {
     if difference.is_empty() {
-        return "it holds no known tree, and no reference is at hand to name the files".to_owned();
+        return "it is not a known tree, and there is no reference to name the files".to_owned();
     }
     difference.to_string()
 }

@@ -1,5 +1,5 @@
-//! Fetches the pinned MLX and its build inputs, and records in the lock whether git confirmed a reconstructed tree, or
-//! which one the user took in its place.
+//! Fetches the pinned MLX and its build inputs. Records in the lock whether git confirmed a reconstructed tree, or
+//! which tree the user accepted instead.
 
 use camino::Utf8PathBuf;
 use git2::{Oid, Repository};
@@ -16,39 +16,39 @@ use crate::sources::inputs::{self, Unpacked};
 use crate::sources::store::Store;
 use crate::sources::{self, Fetched, Request};
 
-/// How to fetch.
+/// Options of [`fetch()`].
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Use no network; cargo's own cache still counts.
     pub offline: bool,
-    /// Ask the sources although the tree is here.
+    /// Fetch again even if the tree is here.
     pub refresh: bool,
-    /// A folder, repository or archive to take instead of the pin's sources.
+    /// A folder, repository or archive to use instead of the pin's sources.
     pub source: Option<Utf8PathBuf>,
-    /// The tree to take in place of a reconstructed one.
+    /// The tree to use instead of a reconstructed one.
     pub accept: Option<Oid>,
 }
 
-/// What a fetch came to.
+/// The result of [`fetch()`].
 #[derive(Debug)]
 pub struct Outcome {
     /// The pinned version.
     pub version: String,
-    /// The tree and who brought it.
+    /// The tree and its source.
     pub mlx: Fetched,
     /// The build inputs.
     pub inputs: Vec<Unpacked>,
-    /// The lock was written: a reconstructed tree was confirmed or replaced.
+    /// Whether the lock was written: a reconstructed tree was confirmed or replaced.
     pub lock_written: bool,
 }
 
 /// Fetches MLX and its build inputs into `target/overlay`.
 ///
 /// # Errors
-/// No source provides the pinned tree, or an input; a patch does not apply to the tree that the user takes.
+/// No source provides the pinned tree or an input; a patch does not apply to the tree that the user accepts.
 pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Outcome> {
     let _vendor = Vendor::lock(workspace, progress)?;
-    // Patches that cannot be read are no reason not to fetch.
+    // Patches that cannot be read do not prevent a fetch.
     let Parts {
         manifest,
         series,
@@ -66,7 +66,7 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         accept: options.accept,
     };
     if options.accept.is_some() && old.is_none() {
-        // It is the place where that is remembered.
+        // The lock is where that is recorded.
         return Err(Error::LockMissing);
     }
     let mlx = sources::fetch(workspace, &store, request, progress)?;
@@ -86,10 +86,11 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
     })
 }
 
-/// The lock that follows from a fetched tree and the patches. `repo` gets their objects.
+/// The lock for a fetched tree and the patches. `repo` gets their objects.
 ///
 /// # Errors
-/// A patch does not apply exactly, or lint forbids what it does; the old lock belongs to something else, and `update` does not allow a new one.
+/// A patch does not apply exactly, or lint forbids what it does; the old lock does not match and `update` does not
+/// allow a new one.
 pub(crate) fn next_lock(
     repo: &Repository,
     pin: &Pin,
@@ -105,18 +106,18 @@ pub(crate) fn next_lock(
     if let Some(fault) = series.faults(repo, &resolved)?.into_iter().next() {
         return Err(fault);
     }
-    // What was said about a reconstructed pin counts until something else is said.
+    // An earlier verdict on a reconstructed pin stays until there is a new one.
     let verdict = fetched.verdict.clone().or_else(|| {
         old.and_then(|lock| lock.verdict_for(pin))
             .filter(|verdict| verdict.tree() == fetched.tree)
     });
     let lock = Lock::new(pin, verdict, series, &resolved);
     match old {
-        // Only another base may change the trees.
+        // Only a different base may change the trees.
         Some(old) if !update && lock.base_tree == old.base_tree && !lock.same_trees(old) => {
             let (found, locked) = (lock.final_tree, old.final_tree);
             Err(Error::LockDiffers(vec![format!(
-                "the patches come to tree {found}, it says {locked}"
+                "the patches produce tree {found}, but it has {locked}"
             )]))
         }
         _ => Ok(lock),

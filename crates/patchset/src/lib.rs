@@ -1,14 +1,14 @@
 //! The engine of mlx-overlay: a pinned MLX, verified by its git tree id, and a strict series of patches on it.
 //!
-//! The modules follow the data. [`manifest`] says what is pinned and which sources may provide it, [`sources`] fetches
-//! it into a [`store`], [`series`] turns the patches into a chain of trees, [`lock`] holds their ids, [`state`] reports
-//! what `vendor/mlx` holds, and [`apply`] builds the wanted tree beside it and swaps the two. [`edit`] and [`bump`] change
-//! the patches and the pin, [`watch`] reports what upstream did to the code that the patches rest on, [`check`] whether
-//! all of it is in order. Whoever needs pin, patches and lock opens a [`Project`].
+//! The modules follow the data. [`manifest`] has the pin and the sources that may provide it, [`sources`] fetches it
+//! into a [`store`], [`series`] turns the patches into a chain of trees, [`lock`] has their ids, [`state`] reports the
+//! state of `vendor/mlx`, and [`apply`] builds the new tree next to it and swaps the two. [`edit`] and [`bump`] change
+//! the patches and the pin, [`watch`] reports upstream's changes to the code that the patches depend on, and [`check`]
+//! checks whether all of it is in order. Code that needs pin, patches and lock opens a [`Project`].
 //!
-//! In folders: `tree` (files and their ids), `place` (where things lie and how they change), `model` (what the project's
-//! files say), `sources`, `work` (on the patches). Nothing here prints: errors are typed ([`Error`]) and name facts,
-//! progress goes to a callback ([`progress`]).
+//! Folders: `tree` (files and their ids), `place` (paths of a checkout and how their content changes), `model` (the
+//! project's files), `sources`, `work` (on the patches). The engine prints nothing: errors are typed ([`Error`]) and
+//! report facts, and progress goes to a callback ([`progress`]).
 
 #![cfg_attr(
     test,

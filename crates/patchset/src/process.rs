@@ -1,4 +1,4 @@
-//! Programs that the engine runs: `git` and `cargo`. Every one is started here, so that its errors name the command.
+//! The programs that the engine runs: `git` and `cargo`. All are started here, so that errors name the command.
 
 use std::ffi::OsStr;
 use std::io::{BufReader, ErrorKind, Read};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::progress::{Event, Progress};
 use crate::sources::address::without_credentials;
 
-/// Lines of stderr that an error repeats.
+/// How many lines of stderr an error repeats.
 const KEPT_LINES: usize = 12;
 
 /// A command for `program`, found on `PATH` unless it is a path.
@@ -17,10 +17,10 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     Command::new(program)
 }
 
-/// Runs a command to its end; gives its stdout and passes its stderr on, line by line.
+/// Runs a command to its end; returns its stdout and passes on its stderr line by line.
 ///
 /// # Errors
-/// It cannot be started or it fails; the error holds the command line and the end of stderr.
+/// It cannot be started or it fails; the error has the command line and the end of stderr.
 pub(crate) fn run(command: &mut Command, progress: Progress<'_>) -> Result<String> {
     let shown = shown(command);
     let failed = |outcome: String, stderr: String| Error::Command {
@@ -41,7 +41,7 @@ pub(crate) fn run(command: &mut Command, progress: Progress<'_>) -> Result<Strin
         })?;
     let stdout = child.stdout.take();
     let stderr = child.stderr.take();
-    // Both pipes are drained at once: a program that fills the one not read would wait for ever.
+    // Both pipes are read at the same time: a program that fills an unread pipe would block forever.
     let (out, err) = std::thread::scope(|scope| {
         let out = scope.spawn(move || {
             let mut text = String::new();

@@ -1,23 +1,23 @@
-//! What long work tells its caller while it runs.
+//! Progress events of long operations.
 
-/// One step of long work.
+/// One event of a long operation.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Others hold the lock, and this run waits for it: who and since when, in words.
+    /// Another run holds the lock, and this run waits; the text describes the holder.
     Waiting(&'a str),
-    /// This source is tried now.
+    /// A source is being tried.
     Trying(&'a str),
     /// A line of progress from a program (`git`, `cargo`).
     Output(&'a str),
-    /// A source did not do; the next one is tried.
+    /// A source failed; the next one is tried.
     Skipped(&'a str),
     /// Files are compared or written.
     Working(&'a str),
 }
 
-/// Receives the events; call it from any thread.
+/// Receives the events; may be called from any thread.
 pub type Progress<'a> = &'a (dyn Fn(Event<'_>) + Sync);
 
-/// Receives nothing.
+/// Ignores all events.
 pub const QUIET: Progress<'static> = &|_| {};

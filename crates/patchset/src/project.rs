@@ -1,4 +1,4 @@
-//! The project: the pin, the patches and the lock, read together. Whoever needs them opens it here.
+//! The project: the pin, the patches and the lock, read together.
 
 use fs_err as fs;
 use git2::{ObjectType, Oid};
@@ -15,15 +15,15 @@ use crate::sources::store::Store;
 use crate::sources::{self, Request};
 use crate::tree::Listing;
 
-/// The three files of a project, each as far as it can be read. For those who say what is wrong with them; everyone
-/// else opens a [`Project`].
+/// The three parts of a project, each as far as it can be read. For code that reports what is wrong with them; all
+/// other code opens a [`Project`].
 #[derive(Debug)]
 pub struct Parts {
     /// `mlx.toml`.
     pub manifest: Result<Manifest>,
     /// `patches/`.
     pub series: Result<Series>,
-    /// `mlx.lock`, whether or not it belongs to the others; `None` if there is none.
+    /// `mlx.lock`, whether or not it matches the others; `None` if there is none.
     pub lock: Result<Option<Lock>>,
 }
 
@@ -41,19 +41,18 @@ impl Parts {
 /// A project that can be read. While it is open, no run changes it.
 #[derive(Debug)]
 pub struct Project {
-    /// Where it lies.
     pub workspace: Workspace,
     /// `mlx.toml`.
     pub manifest: Manifest,
     /// `patches/`.
     pub series: Series,
-    /// `mlx.lock` as it lies there.
+    /// The current content of `mlx.lock`.
     pub(crate) locked: Option<Lock>,
     _held: Option<Held>,
 }
 
 impl Project {
-    /// Opens a project to read. Waits for a run that changes it, and finishes a change that a killed run decided;
+    /// Opens a project to read it. Waits for a run that changes it, and finishes a change that a killed run decided;
     /// writes nothing else.
     ///
     /// # Errors
@@ -90,12 +89,12 @@ impl Project {
     /// The lock of this pin and these patches.
     ///
     /// # Errors
-    /// There is none, or it was made from others.
+    /// There is no lock, or it does not match.
     pub fn lock(&self) -> Result<&Lock> {
         Lock::of(self.locked.as_ref(), &self.manifest.mlx, &self.series)
     }
 
-    /// Whether the patches change no more of upstream than `mlx.toml` allows.
+    /// Checks that the patches change no more upstream lines than `mlx.toml` allows.
     ///
     /// # Errors
     /// [`Error::OverBudget`].
@@ -108,7 +107,7 @@ impl Project {
         Ok(())
     }
 
-    /// The pinned tree, fetched unless the cache has it.
+    /// The pinned tree, fetched unless it is in the cache.
     pub(crate) fn fetch_base(
         &self,
         store: &Store,
@@ -127,7 +126,7 @@ impl Project {
     }
 }
 
-/// Holds off runs that would change the project, until the file is dropped. `None` if no run ever changed it.
+/// Blocks runs that would change the project, until the file is dropped. `None` if there is no lock file yet.
 ///
 /// # Errors
 /// The lock's file cannot be opened or locked; a change that a killed run decided cannot be finished.
@@ -135,7 +134,7 @@ pub fn hold(workspace: &Workspace, progress: Progress<'_>) -> Result<Option<Held
     Vendor::lock_to_read(workspace, progress)
 }
 
-/// The run that changes the project now, with since when, in words; `None` if it can be read at once.
+/// A description of the run that is changing the project, with its start time; `None` if it can be read at once.
 ///
 /// # Errors
 /// The lock's file cannot be opened.
@@ -143,7 +142,7 @@ pub fn changed_by(workspace: &Workspace) -> Result<Option<String>> {
     Vendor::holder(workspace)
 }
 
-/// Stands for the three files: work that began on others would undo a change of them.
+/// A fingerprint of the three parts: work that began with others would undo a change to them.
 pub(crate) fn fingerprint(workspace: &Workspace) -> Result<String> {
     let mut text = String::new();
     for file in [workspace.manifest_path(), workspace.lock_path()] {

@@ -1,4 +1,4 @@
-//! Reads TOML files and git's ids, for all that lies in a project.
+//! Reads the project's text and TOML files, and git ids.
 
 use std::io::{ErrorKind, Read as _};
 
@@ -9,15 +9,15 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
-/// The most bytes of a file that people write: a patch, `mlx.toml`.
+/// The size limit of a file that people write: a patch, `mlx.toml`.
 const LARGEST: u64 = 16 << 20;
 
-/// Reads a TOML file; errors carry the line.
+/// Reads a TOML file; errors have the line.
 pub(crate) fn toml<T: DeserializeOwned>(file: &Utf8Path) -> Result<T> {
     toml_text(file, &text(file)?)
 }
 
-/// Reads a text that people write.
+/// Reads a text file that people write.
 pub(crate) fn text(path: &Utf8Path) -> Result<String> {
     String::from_utf8(short(path)?).map_err(|_| {
         Error::source(
@@ -32,10 +32,10 @@ pub(crate) fn short(path: &Utf8Path) -> Result<Vec<u8>> {
     at_most(path, LARGEST)
 }
 
-/// Reads a file that may have `most` bytes.
+/// Reads a file of at most `most` bytes.
 ///
 /// # Errors
-/// It is larger, or no file: a pipe or a device would be waited for, or have no end.
+/// It is larger, or not a file: a pipe or a device might block or never end.
 pub(crate) fn at_most(path: &Utf8Path, most: u64) -> Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     let too_large = || Error::TooLarge {
@@ -69,10 +69,10 @@ pub(crate) fn at_most(path: &Utf8Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether anything lies there, be it a link that leads nowhere.
+/// Whether anything is there, including a link without a target.
 ///
 /// # Errors
-/// It cannot be looked at.
+/// It cannot be examined.
 pub(crate) fn is_there(path: &Utf8Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -81,7 +81,7 @@ pub(crate) fn is_there(path: &Utf8Path) -> Result<bool> {
     }
 }
 
-/// Reads the text of a TOML file; `file` names it in errors.
+/// Parses the text of a TOML file; `file` is its name in errors.
 pub(crate) fn toml_text<T: DeserializeOwned>(file: &Utf8Path, text: &str) -> Result<T> {
     ::toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
@@ -98,7 +98,7 @@ fn file_name(file: &Utf8Path) -> Utf8PathBuf {
         .map_or_else(|| file.to_owned(), Utf8PathBuf::from)
 }
 
-/// A whole object id; libgit2 alone would also take a part of one.
+/// A complete object id; libgit2 by itself would also accept an abbreviated one.
 pub(crate) fn oid(text: &str) -> Result<Oid, String> {
     let expected = || format!("expected a git id of 40 hexadecimal digits, found {text:?}");
     if text.len() != 40 {

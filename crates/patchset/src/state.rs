@@ -1,4 +1,4 @@
-//! What `vendor/mlx` holds. Every file is hashed; times are never trusted.
+//! The state of `vendor/mlx`. Every file is hashed; times are never trusted.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -23,27 +23,27 @@ use crate::work::bump::{self, Waiting};
 /// The state of `vendor/mlx`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// There is none.
+    /// It does not exist.
     Absent,
     /// The pinned MLX without any patch.
     Pristine,
     /// The lock's final tree.
     Applied,
-    /// Every file has a content that the series gives it at some point, but not all at the same point.
+    /// Every file has content that the series gives it at some point, but not all at the same point.
     PartlyApplied {
         /// Patches whose files all have their effect.
         applied: usize,
-        /// Patches of the series.
+        /// Number of patches in the series.
         of: usize,
     },
-    /// A tree that was put there for another lock.
+    /// A tree that was made for another lock.
     Stale,
     /// Files were edited by hand.
     Tampered(Difference),
 }
 
 impl State {
-    /// The name that `--json` gives.
+    /// The name in `--json`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Absent => "absent",
@@ -72,22 +72,22 @@ impl fmt::Display for State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PatchState {
-    /// All its files have its effect.
+    /// All its files are patched.
     Applied,
-    /// Some of its files have its effect.
+    /// Some of its files are patched.
     PartlyApplied,
-    /// None has.
+    /// None of its files is patched.
     NotApplied,
-    /// Its files have contents that the series does not know.
+    /// Its files have content that is not part of the series.
     Unknown,
 }
 
-/// What an inspection found.
+/// The result of [`inspect`].
 #[derive(Debug, Clone)]
 pub struct Inspection {
-    /// The state of the whole.
+    /// The overall state.
     pub state: State,
-    /// The files; empty where there is no tree.
+    /// The files; empty if there is no tree.
     pub listing: Listing,
     /// Their tree id.
     pub tree: Option<Oid>,
@@ -98,7 +98,7 @@ pub struct Inspection {
 /// Hashes `vendor/mlx` and compares it with the lock.
 ///
 /// # Errors
-/// Files that cannot be read, and a file or link where the folder should be.
+/// Files that cannot be read; a file or link in place of the folder.
 pub fn inspect(workspace: &Workspace, lock: &Lock, series: &Series) -> Result<Inspection> {
     let folder = workspace.tree();
     if !is_folder(&folder)? {
@@ -121,7 +121,7 @@ pub fn inspect(workspace: &Workspace, lock: &Lock, series: &Series) -> Result<In
     })
 }
 
-/// The tree in `vendor/mlx`, which is the lock's final one.
+/// The tree in `vendor/mlx`, if it is the lock's final tree.
 ///
 /// # Errors
 /// [`Error::Tampered`] with the edits, or [`Error::NotApplied`] with another state.
@@ -133,7 +133,7 @@ pub fn applied(workspace: &Workspace, lock: &Lock, series: &Series) -> Result<Oi
     }
 }
 
-/// Whether the folder is there. What else may lie in its place is not ours to replace.
+/// Whether the folder exists. Anything else in its place must not be replaced.
 fn is_folder(path: &Utf8Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(true),
@@ -162,7 +162,7 @@ fn classify(
             })
             .collect()
     };
-    // An empty series makes base and final tree the same; applied is what was asked for then.
+    // With an empty series, base and final tree are the same; then it counts as applied.
     if tree == lock.final_tree {
         return Ok((State::Applied, first(of)));
     }
@@ -215,7 +215,7 @@ fn classify(
     Ok((State::Tampered(closest.unwrap_or_default()), unknown))
 }
 
-/// The pristine files: from the cache, or from the listing of a tree of this lock with the patches taken back.
+/// The pristine files: from the cache, or from the listing of a tree of this lock with the patches reversed.
 fn base_listing(
     workspace: &Workspace,
     lock: &Lock,
@@ -252,7 +252,7 @@ fn base_listing(
     Ok((listing.tree_id()? == lock.base_tree).then_some(listing))
 }
 
-/// For each file that the series touches, the contents it goes through.
+/// For each file that the series changes, the contents that it has in turn.
 struct Chains {
     after_each: Vec<Listing>,
 }
@@ -280,7 +280,7 @@ impl Chains {
         Self { after_each }
     }
 
-    /// The files whose content the series gives them at no point.
+    /// The files whose content is not part of the series.
     fn unexplained(&self, base: &Listing, found: &Listing) -> Difference {
         let states = || std::iter::once(base).chain(&self.after_each);
         let last = self.after_each.last().unwrap_or(base);
@@ -289,7 +289,7 @@ impl Chains {
         difference
     }
 
-    /// The state of one patch: a file has its effect from the patch on.
+    /// The state of one patch: its files are patched from the patch on.
     fn state(&self, series: &Series, patch: &Patch, found: &Listing) -> PatchState {
         let index = series
             .patches
@@ -315,52 +315,52 @@ impl Chains {
     }
 }
 
-/// What `cargo xtask status --json` prints; the fields are stable.
+/// The output of `cargo xtask status --json`; the fields are stable.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
     /// `absent`, `pristine`, `applied`, `partly-applied`, `stale` or `tampered`.
     pub state: &'static str,
     /// The pinned version.
     pub version: String,
-    /// The version, and the commit of a pin that is no release.
+    /// The version, and the commit of a pin that is not a release.
     pub pin: String,
-    /// Who brought the pinned tree, in words; null where nothing was fetched.
+    /// A description of the pinned tree's source; null if nothing was fetched.
     pub source: Option<String>,
     /// The tree id before the first patch.
     pub base_tree: String,
-    /// The tree id of the files in `vendor/mlx`, computed now; null where there are none.
+    /// The tree id of the files in `vendor/mlx`, computed now; null if there are none.
     pub final_tree: Option<String>,
-    /// The tree id that the lock wants.
+    /// The tree id that the lock requires.
     pub lock_tree: String,
     /// Lines added plus lines removed, over all patches.
     pub changed_lines: usize,
-    /// The most they may be.
+    /// The limit for changed lines.
     pub budget_lines: usize,
     /// The patches, in order.
     pub patches: Vec<PatchStatus>,
     /// The files that were edited by hand; empty unless the state is `tampered`.
     pub edited: Vec<String>,
-    /// The bump that waits for a person; null if none does.
+    /// The bump that waits for a person; null if there is none.
     pub bump: Option<Waiting>,
-    /// Why the state of a bump does not read; null if it does, or if there is none.
+    /// Why the state of a bump cannot be read; null if it can, or if there is none.
     pub bump_error: Option<String>,
 }
 
 /// One patch of a [`Status`].
 #[derive(Debug, Clone, Serialize)]
 pub struct PatchStatus {
-    /// Its name in the series.
+    /// The name in the series.
     pub name: String,
-    /// Its state in `vendor/mlx`.
+    /// The patch's state in `vendor/mlx`.
     pub state: PatchState,
     /// Lines added plus lines removed.
     pub changed_lines: usize,
 }
 
-/// Everything `status` tells, with the state to show to people.
+/// Everything that `status` reports, with the state to show to people.
 ///
 /// # Errors
-/// No lock or one that does not belong to the pin and the patches; unreadable files.
+/// No lock, or one that does not match the pin and the patches; unreadable files.
 pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, Status)> {
     let project = Project::open(workspace, progress)?;
     let Project {
@@ -378,7 +378,7 @@ pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, S
             changed_lines: patch.changed_lines,
         })
         .collect();
-    // It says nothing about the tree.
+    // This says nothing about the tree.
     let (bump, bump_error) = match bump::waiting(workspace) {
         Ok(bump) => (bump, None),
         Err(error) => (None, Some(error.to_string())),

@@ -1,5 +1,5 @@
-//! Moving the pin, on a small upstream made for it.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! Moves the pin of a small upstream made for these tests.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -28,7 +28,7 @@ fn start(project: &Project, options: &Options) -> Result<(Report, Outcome), Erro
     bump::start(&project.workspace, options, QUIET)
 }
 
-/// Fails with the error's text, and proves that the project is as it was.
+/// Fails with the error's text, and checks that the project has not changed.
 fn refused(project: &Project, options: &Options) -> String {
     let before = project.files();
     let error = start(project, options).unwrap_err().to_string();
@@ -206,7 +206,7 @@ fn a_file_that_upstream_adds_too_is_a_conflict_unless_it_is_the_same() {
     assert_eq!(project.patch_names(), Vec::<String>::new());
 }
 
-/// The patch goes on without the file, which is upstream's now.
+/// The patch continues without the file, which is now upstream's.
 #[test]
 fn a_file_that_upstream_adds_as_it_is_leaves_the_patch() {
     let upstream = Upstream::new();
@@ -361,19 +361,19 @@ fn a_conflict_waits_for_a_person_and_goes_on() {
     ] {
         assert!(marked.contains(mark), "no {mark:?} in\n{marked}");
     }
-    // Nothing else begins before this one is decided.
+    // Nothing else can start before this one is resolved.
     assert!(matches!(
         start(&project, &to("1.1.0")),
         Err(Error::BumpPending { .. })
     ));
-    // Markers, a stray file and a lost file are each named.
+    // Markers, a stray file and a missing file are each named.
     fs::write(worktree.join("k.orig"), "").unwrap();
     fs::remove_file(worktree.join("src/other.cpp")).unwrap();
     let error = bump::resume(&project.workspace, false, QUIET)
         .unwrap_err()
         .to_string();
     for part in [
-        "src/k.cpp:37: a conflict marker is left",
+        "src/k.cpp:37: it still has a conflict marker",
         "k.orig is neither",
         "src/other.cpp is missing",
     ] {
@@ -480,7 +480,9 @@ fn what_nobody_has_is_named_with_what_is_known() {
     ] {
         let error = refused(&project, &to(wanted));
         assert!(
-            error.contains(&format!("nobody has MLX {wanted}; mlx.toml knows v1.0.0")),
+            error.contains(&format!(
+                "no source provides MLX {wanted}; mlx.toml has v1.0.0"
+            )),
             "{error}"
         );
         let error = refused(&project, &from(wanted, &upstream));
@@ -491,7 +493,7 @@ fn what_nobody_has_is_named_with_what_is_known() {
     }
     let error = refused(&project, &to("0123456"));
     assert!(
-        error.contains("expected a whole commit id of 40 digits"),
+        error.contains("expected a complete commit id of 40 digits"),
         "{error}"
     );
     assert!(refused(&project, &to("1.0.0")).contains("pins v1.0.0 already"));
@@ -588,7 +590,7 @@ fn trees_that_mlx_cannot_be_are_refused() {
     ] {
         let error = refused(&project, &options);
         assert!(
-            error.contains("third_party has mode 160000; only files and links are known"),
+            error.contains("third_party has mode 160000; only files and links are supported"),
             "{error}"
         );
     }
@@ -662,7 +664,7 @@ fn a_version_that_the_tree_denies_is_refused() {
     let project = Project::new(&upstream, &[WIDEN]);
     let error = refused(&project, &to("2.0.0"));
     assert!(
-        error.contains("expected version v2.0.0, mlx/version.h says 1.1.0"),
+        error.contains("expected version v2.0.0, but mlx/version.h has 1.1.0"),
         "{error}"
     );
 }
@@ -753,7 +755,7 @@ fn files_answer_to_their_version_alone() {
     }
 }
 
-/// The work tree has the files of 1.1.0 and one more; neither is what the tag leads to.
+/// The work tree has the files of 1.1.0 and one more; the tag leads to neither.
 #[test]
 fn a_tag_comes_from_the_repository_or_not_at_all() {
     let upstream = Upstream::new();
@@ -826,7 +828,7 @@ fn a_series_that_is_not_what_the_lock_says_stops_a_bump() {
     for (spoil, expected) in [
         (rename, "w.patch is not listed in series"),
         (twice, "widen is listed twice"),
-        (missing, "there is no widen.patch"),
+        (missing, "widen.patch does not exist"),
         (edited, "patches/widen.patch has changed"),
     ] {
         let project = Project::new(&upstream, &[WIDEN]);

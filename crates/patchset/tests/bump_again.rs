@@ -1,5 +1,5 @@
-//! A bump that waits: decisions that are remembered, taken back, or leave nothing of a patch.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! A bump that waits: resolutions that are remembered, undone, or leave no change of a patch.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -38,7 +38,7 @@ fn is_done(outcome: &Outcome) {
     assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
 }
 
-/// Upstream changes the lines of both patches; `more` is what else is different.
+/// Upstream changes the lines of both patches; `more` is an additional difference.
 fn clashing(more: &str) -> String {
     let text = kernel()
         .replace("int line_30", "short line_30")
@@ -62,7 +62,7 @@ fn what_was_decided_is_used_again_when_the_same_lines_meet() {
     assert_eq!(name, "after");
     bump::abort(&project.workspace, QUIET).unwrap();
 
-    // Another release, with other lines around: the first conflict is the same.
+    // Another release with other lines around it: the first conflict is the same.
     upstream.release(
         "1.2.0",
         &[("src/k.cpp", &clashing("int first;\nint more;"))],
@@ -91,7 +91,7 @@ fn what_was_decided_is_used_again_when_the_same_lines_meet() {
     is_done(&resume(&project).1);
     assert_eq!(project.applied("src/k.cpp"), both);
 
-    // The same lines, changed otherwise by upstream, are another conflict.
+    // The same lines, changed differently by upstream, are another conflict.
     let project = Project::new(&upstream, &[WIDEN]);
     waits(start(&project, "1.2.0").1);
 }
@@ -110,7 +110,7 @@ fn a_step_back_asks_again_with_what_was_decided() {
     fs::write(&file, &first).unwrap();
     waits(resume(&project).1);
 
-    // Work on the second that is not finished is not lost unasked.
+    // Unfinished work on the second is not lost without being asked.
     let marked = fs::read_to_string(&file).unwrap();
     fs::write(&file, marked.replace("int line_1 ", "int touched ")).unwrap();
     assert!(matches!(back(false), Err(Error::BumpEdited { patch, .. }) if patch == "after"));
@@ -124,7 +124,7 @@ fn a_step_back_asks_again_with_what_was_decided() {
     fs::write(&file, &other).unwrap();
     waits(resume(&project).1);
 
-    // Work that is finished comes back by itself.
+    // Finished work comes back by itself.
     let both = decide(&other, "35");
     fs::write(&file, &both).unwrap();
     assert_eq!(back(false).unwrap().0, "widen");
@@ -159,7 +159,7 @@ fn a_remembered_decision_can_be_taken_back_too() {
     assert!(project.applied("src/k.cpp").contains("long long line_30"));
 }
 
-/// Two patches with upstream's file gone that the first edits.
+/// Two patches; upstream has removed the file that the first one edits.
 #[test]
 fn a_deletion_that_a_person_follows_is_not_called_absorbed() {
     let upstream = Upstream::new();
@@ -181,7 +181,7 @@ fn a_deletion_that_a_person_follows_is_not_called_absorbed() {
             .contains("upstream removed the file that the patch edits")
     );
     let file = worktree.join("src/other.cpp");
-    // Left as it is, it would be a file that nobody has.
+    // Left as it is, it would be an unknown file.
     let error = bump::resume(&project.workspace, false, QUIET).unwrap_err();
     assert!(
         error.to_string().contains("src/other.cpp is neither MLX's"),
@@ -196,11 +196,11 @@ fn a_deletion_that_a_person_follows_is_not_called_absorbed() {
     assert_eq!(report.patches[0].fate, Fate::Emptied);
     let text = report.to_markdown();
     assert!(
-        text.contains("nothing left") && !text.contains("absorbed"),
+        text.contains("no change left") && !text.contains("absorbed"),
         "{text}"
     );
     assert_eq!(project.files(), before);
-    // A bump that begins anew knows it.
+    // A new bump remembers it.
     bump::abort(&project.workspace, QUIET).unwrap();
     let (report, outcome) = start(&project, "1.1.0");
     assert!(
@@ -212,7 +212,7 @@ fn a_deletion_that_a_person_follows_is_not_called_absorbed() {
     waits(start(&project, "1.1.0").1);
     fs::remove_file(&file).unwrap();
     resume(&project);
-    // And this one goes on from there.
+    // And this one continues from there.
     let (_, outcome) = bump::resume(&project.workspace, true, QUIET).unwrap();
     is_done(&outcome);
     assert_eq!(project.patch_names(), ["after"]);
@@ -253,7 +253,7 @@ fn an_added_file_is_lost_only_on_purpose() {
         let error = bump::resume(&project.workspace, false, QUIET).unwrap_err();
         let error = error.to_string();
         assert!(
-            error.contains("src/new.h is missing, which after adds"),
+            error.contains("src/new.h, which after adds, is missing"),
             "{error}"
         );
         // Both ways that the message names.
@@ -303,7 +303,7 @@ fn a_bump_that_waits_is_seen_and_one_that_does_not_read_is_given_up() {
     assert_eq!(seen(&project), None);
 }
 
-/// A patch of two files: one was decided before, the other is new.
+/// A patch of two files: one was resolved before, the other is new.
 #[test]
 fn what_was_decided_of_one_file_is_laid_out_beside_what_is_not() {
     let upstream = Upstream::new();
@@ -322,7 +322,7 @@ fn what_was_decided_of_one_file_is_laid_out_beside_what_is_not() {
     fs::write(worktree.join("src/k.cpp"), decide(&new, "30")).unwrap();
     is_done(&resume(&project).1);
 
-    // The same project at the old pin, with what it remembers.
+    // The same project at the old pin, with its memory.
     let again = Project::new(&upstream, &[both]);
     let memory = "target/resolutions";
     for entry in fs::read_dir(project.root().join(memory)).unwrap() {
@@ -351,7 +351,7 @@ fn what_was_decided_of_one_file_is_laid_out_beside_what_is_not() {
     assert!(text("src/other.cpp").contains("<<<<<<< "));
 }
 
-/// A decision that reaches into another file is not remembered in part, and a step back does not lose it.
+/// A resolution that changes another file is not remembered in part, and going back does not lose it.
 #[test]
 fn a_decision_that_changes_other_files_is_not_remembered_in_part() {
     let upstream = Upstream::new();
@@ -377,7 +377,7 @@ fn a_decision_that_changes_other_files_is_not_remembered_in_part() {
     assert!(project.applied("src/other.cpp").contains("int more;"));
 }
 
-/// Puts the file that `make` makes in the place of one that a conflict left.
+/// Puts the file made by `make` in the place of one that a conflict left.
 fn put(worktree: &Utf8Path, path: &str, make: impl FnOnce(&Utf8Path)) {
     let file = worktree.join(path);
     for entry in fs::read_dir(file.parent().unwrap()).unwrap() {
@@ -399,7 +399,7 @@ fn executable(file: &Utf8Path, text: &str) {
     fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// What is remembered is a text; of what kind the file is would be lost.
+/// Only text is remembered; the kind of file would be lost.
 #[test]
 fn a_link_and_another_mode_are_decided_anew_each_time() {
     let other = Change {
@@ -438,7 +438,7 @@ fn a_link_and_another_mode_are_decided_anew_each_time() {
             assert_eq!(name, "after");
             bump::abort(&project.workspace, QUIET).unwrap();
         }
-        // The others are asked anew, and refused in the end: a patch changes no mode.
+        // The others are asked again, and rejected in the end: a patch changes no mode.
         if !is_patch {
             continue;
         }
@@ -470,7 +470,7 @@ fn a_worktree_that_is_gone_is_laid_out_anew() {
     assert!(
         error
             .to_string()
-            .contains("it was gone, and is laid out anew"),
+            .contains("it was missing, and has been laid out again"),
         "{error}"
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), marked);
@@ -488,7 +488,7 @@ fn a_cache_that_was_cleared_is_named_and_the_bump_begins_anew() {
     fs::write(worktree.join("src/k.cpp"), decide(&new, "30")).unwrap();
     waits(resume(&project).1);
     fs::remove_dir_all(project.workspace.cache()).unwrap();
-    // The pinned files are fetched first, as for any command.
+    // The pinned files are fetched first, as with any command.
     let fetch = patchset::fetch::Options::default();
     patchset::fetch::fetch(&project.workspace, &fetch, QUIET).unwrap();
     let error = bump::resume(&project.workspace, false, QUIET).unwrap_err();

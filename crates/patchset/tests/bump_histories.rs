@@ -1,6 +1,6 @@
-//! Histories in which upstream renames files, changes modes and line ends, makes links and removes files: a bump comes to
-//! what git's cherry-pick comes to.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! Histories in which upstream renames files, changes modes and line ends, makes links and removes files: a bump has
+//! the same result as git's cherry-pick.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -15,15 +15,15 @@ use patchset::{check, edit};
 use proptest::prelude::*;
 use support::{Change, Project, Upstream, entry, git, git_output};
 
-/// How many histories there are unless `PROPTEST_CASES` says; each starts git some twenty times.
+/// The number of histories unless `PROPTEST_CASES` is set; each starts git about twenty times.
 const CASES: u32 = 12;
 const FILES: [&str; 3] = ["src/f0.cpp", "src/f1.cpp", "src/f2.cpp"];
 const LINES: usize = 24;
 
-/// A line that gets another text; or a line after it.
+/// A line whose text changes, or a line added after it.
 type Edit = (usize, bool, String);
 
-/// What upstream does to a file.
+/// A change of upstream's to a file.
 #[derive(Debug, Clone)]
 enum Action {
     Keep,
@@ -73,7 +73,7 @@ fn any_edits() -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec(edit, 1..3)
 }
 
-/// Few names, so that upstream's and the patches' meet.
+/// Few names, so that those of upstream and of the patches collide.
 fn any_name() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["lib/g.cpp", "src/a.h", "src/b.h"])
 }
@@ -113,7 +113,7 @@ fn any_history() -> impl Strategy<Value = History> {
     })
 }
 
-/// The history without what cannot be: two files of one name, patches that change nothing.
+/// The history without impossible steps: two files of one name, patches that change nothing.
 fn possible(mut history: History) -> History {
     let mut names = Vec::new();
     for action in &mut history.actions {
@@ -134,7 +134,7 @@ fn possible(mut history: History) -> History {
     history
 }
 
-/// Each file's text after each step; the first is that of the old pin.
+/// Each file's text after each step, starting with that of the old pin.
 fn texts(history: &History) -> Vec<[String; 3]> {
     let mut all = vec![[0, 1, 2].map(text_of)];
     for step in &history.steps {
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// A clone with a commit for each patch on the old pin; each is picked onto the new one.
+    /// A clone with a commit for each patch on the old pin; each is cherry-picked onto the new one.
     fn picked(&self, history: &History) -> End {
         let scratch = tempfile::tempdir().unwrap();
         let folder = Utf8Path::from_path(scratch.path()).unwrap();
@@ -252,7 +252,7 @@ impl World {
         git(folder, &["checkout", "--quiet", "v1.1.0"]);
         let mut gone = Vec::new();
         for (name, commit) in NAMES.iter().zip(&commits) {
-            // Whole folders are not renamed: a file that a patch adds stays where the patch puts it.
+            // Renames of whole folders are off: a file that a patch adds stays where the patch puts it.
             let pick = [
                 "-c",
                 "merge.directoryRenames=false",
@@ -298,7 +298,7 @@ fn act(repo: &Repository, index: &mut Index, (file, mode): (usize, u32), action:
 
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
-        // It would be written outside this repository; what is found becomes a test of its own.
+        // The file would be written outside this repository; findings become separate tests.
         failure_persistence: None,
         max_shrink_iters: 200,
         ..ProptestConfig::default()
@@ -327,7 +327,7 @@ proptest! {
                 prop_assert_eq!(before, after);
             }
             End::Tree(..) => {
-                // What it left is canonical, and comes back from an export as it is.
+                // The result is canonical, and an export returns it unchanged.
                 edit::open(&world.project.workspace, None, false, QUIET).unwrap();
                 let exported = edit::export(&world.project.workspace, false, QUIET).unwrap();
                 prop_assert_eq!(exported.changed, Vec::<String>::new());

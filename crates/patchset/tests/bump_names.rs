@@ -1,5 +1,5 @@
-//! Moving the pin where upstream's files have other names, and what a report may hold.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! Moves the pin to an upstream with other file names, and checks what a report may contain.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -69,7 +69,7 @@ fn a_patch_follows_a_file_that_upstream_renamed() {
                 && !text.contains("taken up by upstream"),
             "{text}"
         );
-        // The watch list follows, in both files that name it.
+        // The watch list follows, in both files that have it.
         assert_eq!(report.changed().count(), 0);
         let manifest = Manifest::load(&project.workspace.manifest_path()).unwrap();
         assert_eq!(manifest.watch[0].file, "lib/kernel.cpp");
@@ -151,7 +151,7 @@ fn a_conflict_in_a_renamed_file_is_laid_out_under_its_new_name() {
     assert!(project.applied("lib/kernel.cpp").contains("long line_35"));
 }
 
-/// The file of a patch and upstream's new one, which macOS and Windows take for one.
+/// A file of the patch and a new one of upstream's that are the same on macOS and Windows.
 #[test]
 fn a_name_that_differs_by_case_only_is_a_conflict() {
     let upstream = Upstream::new();
@@ -216,7 +216,7 @@ fn commits_that_touch_watched_files_only_and_modes_are_named() {
         "{commits}"
     );
     assert_eq!(report.files[0].change, FileChange::Mode);
-    // No path of this machine is in what is committed.
+    // No path of this machine is committed.
     for (path, bytes) in project.files() {
         let text = String::from_utf8(bytes).unwrap();
         let path_of_machine = upstream.path().as_str();
@@ -266,7 +266,7 @@ fn a_commit_of_one_machine_is_not_called_upstreams() {
     assert!(
         report
             .summary()
-            .contains("Nobody else is known to have this commit")
+            .contains("No other repository is known to have this commit")
     );
     let pin = Manifest::load(&project.workspace.manifest_path())
         .unwrap()
@@ -278,7 +278,7 @@ fn a_commit_of_one_machine_is_not_called_upstreams() {
     assert_eq!(pin.title(), format!("1.1.0, commit {}", &mine[..7]));
 }
 
-/// A bump in which much happens: its summary still fits on two screens, and the rest is in the file.
+/// A bump with many changes: its summary still fits on two screens, and the rest is in the file.
 #[test]
 fn a_summary_fits_on_two_screens() {
     let upstream = Upstream::new();
@@ -338,7 +338,7 @@ fn a_summary_fits_on_two_screens() {
         },
     );
     assert!(matches!(outcome, Outcome::Conflict { worktree: None, .. }));
-    // Every patch was tried, and none is said to fit without a doubt.
+    // Every patch was tried, and none is reported as certain to fit.
     let depends = report.patches.iter().filter(|patch| patch.depends).count();
     assert_eq!((report.conflicts().count(), depends), (2, 38));
     let summary = report.summary();
@@ -354,7 +354,7 @@ fn a_summary_fits_on_two_screens() {
     assert!(matches!(given_up, Err(Error::NoBump)), "a dry run waits");
 }
 
-/// Upstream has a folder where the patch has a file, and the other way round.
+/// Upstream has a folder where the patch has a file, and vice versa.
 #[test]
 fn a_file_against_a_folder_is_a_conflict_with_a_way_out() {
     let upstream = Upstream::new();
@@ -372,18 +372,18 @@ fn a_file_against_a_folder_is_a_conflict_with_a_way_out() {
         report.summary()
     );
     assert_eq!(project.files(), before);
-    // The way out: the file, which lies beside the folder, gets another name.
+    // The way out: the file, which lies next to the folder, gets another name.
     fs::rename(worktree.join("src/new.h~after"), worktree.join("src/own.h")).unwrap();
     git(&worktree, &["add", "src/own.h"]);
     let (_, outcome) = bump::resume(&project.workspace, false, QUIET).unwrap();
     assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
     assert_eq!(project.applied("src/own.h"), "int n;\n");
     assert_eq!(project.applied("src/new.h/x.h"), "int x;\n");
-    // To remember that the one file goes, and not that another comes, would lose it.
+    // Remembering that one file is removed, but not that another is added, would lose it.
     assert!(!project.root().join("target/resolutions").exists());
 }
 
-/// Less than half of a file is as it was: git calls that removed and new.
+/// Less than half of a file is unchanged: git treats it as removed and new.
 #[test]
 fn a_file_that_went_far_is_pointed_at() {
     let upstream = Upstream::new();
@@ -408,7 +408,7 @@ fn a_file_that_went_far_is_pointed_at() {
     let summary = report.summary();
     assert!(
         summary.contains(
-            "upstream removed the file that the patch edits; lib/far.cpp is most like it"
+            "upstream removed the file that the patch edits; lib/far.cpp is the most similar file"
         ),
         "{summary}"
     );

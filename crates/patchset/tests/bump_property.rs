@@ -1,5 +1,5 @@
-//! Any series of patches on any upstream, moved to any other: git must come to the same.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! Any series of patches on any upstream, moved to any other: git must have the same result.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{Change, Project, Upstream, git, git_output};
 
 const FILE: &str = "src/k.cpp";
 
-/// One patch: the text after it, and the file it adds, if it adds one.
+/// One patch: the text after it, and the file it adds, if any.
 #[derive(Debug, Clone)]
 struct Step {
     name: &'static str,
@@ -22,7 +22,7 @@ struct Step {
     added: Option<(&'static str, String)>,
 }
 
-/// Upstream's text at the old pin and at the new one, and a file of its own there; and the patches.
+/// Upstream's text at the old and at the new pin, a file that it adds there, and the patches.
 #[derive(Debug, Clone)]
 struct Case {
     old: String,
@@ -33,7 +33,7 @@ struct Case {
 
 type Edits = Vec<(prop::sample::Index, Option<String>, bool)>;
 
-/// Inserts, replaces and removes some lines; one line at least stays.
+/// Inserts, replaces and removes some lines; at least one line stays.
 fn edited(text: &str, edits: &Edits) -> String {
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
     for (at, line, insert) in edits {
@@ -59,7 +59,7 @@ fn any_edits(line: &'static str) -> impl Strategy<Value = Edits> {
     prop::collection::vec(edit, 1..4)
 }
 
-/// A file that a patch or upstream adds: few names and contents, so that they meet.
+/// A file that a patch or upstream adds: few names and contents, so that they collide.
 fn any_file() -> impl Strategy<Value = Option<(&'static str, String)>> {
     let name = prop::sample::select(vec!["src/a.h", "src/b.h"]);
     prop::option::weighted(0.3, (name, "[xy]\n"))
@@ -94,19 +94,19 @@ fn any_case(old: impl Strategy<Value = String>, line: &'static str) -> impl Stra
     })
 }
 
-/// The same few lines again and again: a hunk fits in many places.
+/// The same few lines repeated: a hunk fits in many places.
 fn ambiguous() -> impl Strategy<Value = Case> {
     let old = prop::collection::vec("[abc]\n", 1..40).prop_map(|lines| lines.concat());
     any_case(old, "[abcd]")
 }
 
-/// Every line is another one: a hunk fits in one place.
+/// All lines are different: a hunk fits in one place.
 fn unambiguous() -> impl Strategy<Value = Case> {
     let old = (1_usize..40).prop_map(|count| (0..count).map(|n| format!("line {n}\n")).collect());
     any_case(old, "new [a-z]{8}")
 }
 
-/// Where a series comes to.
+/// The result of a series.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     /// This tree, without these patches: upstream has them.
@@ -218,8 +218,8 @@ fn tree(folder: &Utf8Path) -> Oid {
     Oid::from_str(git(folder, &["rev-parse", "HEAD^{tree}"]).trim()).unwrap()
 }
 
-/// What `git cherry-pick` makes of it. libgit2 finds lines by Myers' algorithm. So does git where it is told, but before
-/// 2.50 its default strategy does not listen.
+/// The result of `git cherry-pick`. libgit2 compares lines with Myers' algorithm. Git does so if told to, but before
+/// 2.50 its default strategy ignores the setting.
 fn cherry_picked(world: &World, case: &Case) -> End {
     let (_scratch, folder) = scratch();
     let mut absorbed = Vec::new();
@@ -238,7 +238,7 @@ fn cherry_picked(world: &World, case: &Case) -> End {
     End::Tree(tree(&folder), absorbed)
 }
 
-/// The tree that `git am -3` comes to; `None` where it stops.
+/// The tree that `git am -3` produces; `None` if it stops.
 fn mailed(world: &World, case: &Case) -> Option<Oid> {
     let (_scratch, folder) = scratch();
     let commits = world.lay_out(case, &folder);
@@ -257,7 +257,7 @@ fn mailed(world: &World, case: &Case) -> Option<Oid> {
     sent.then(|| tree(&folder))
 }
 
-/// What the bump left in the project is canonical, and laying it out and exporting it gives it back.
+/// The bump's result in the project is canonical; laying it out and exporting it returns it unchanged.
 fn comes_back(project: &Project) -> Result<(), TestCaseError> {
     let before = project.files();
     edit::open(&project.workspace, None, false, QUIET).unwrap();
@@ -269,10 +269,10 @@ fn comes_back(project: &Project) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Each case starts git some forty times, so few are tried unless `PROPTEST_CASES` asks for more.
+/// Each case starts git about forty times, so few are tried unless `PROPTEST_CASES` asks for more.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
-        // It would be written outside this repository; what is found becomes a test of its own.
+        // The file would be written outside this repository; findings become separate tests.
         failure_persistence: None,
         ..ProptestConfig::default()
     };
@@ -282,7 +282,7 @@ fn config() -> ProptestConfig {
     config
 }
 
-/// Found by the property: upstream drops the line that a patch moves. By histograms of lines it is a conflict.
+/// Found by the property: upstream drops the line that a patch moves. With a histogram diff it is a conflict.
 #[test]
 fn a_line_that_upstream_drops_and_a_patch_moves_is_where_the_patch_puts_it() {
     let lines = |text: &str| text.chars().map(|line| format!("{line}\n")).collect();
@@ -319,7 +319,7 @@ proptest! {
         }
     }
 
-    /// Mail is applied by context first, which in a text of equal lines is another place.
+    /// Mail is first applied by context, which in a text of equal lines may be another place.
     #[test]
     fn am_comes_to_the_same(case in unambiguous()) {
         let world = World::new(&case);

@@ -1,5 +1,5 @@
-//! Checks by name: each finds its own fault, and only that.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! Checks by name: each finds its own fault and no other.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -9,7 +9,7 @@ use patchset::check::{Check, accept_watched, check};
 use patchset::progress::QUIET;
 use support::{Project, Upstream, WIDEN, kernel};
 
-/// What is wrong, in the engine's words.
+/// The errors of a check.
 fn faults(project: &Project, which: Check) -> Vec<String> {
     let found = check(&project.workspace, which, None, QUIET);
     assert_eq!(found.found.is_empty(), !found.faults.is_empty());
@@ -40,13 +40,13 @@ fn each_check_finds_its_own_fault() {
         (
             |project| replace(project, "mlx.toml", "budget-lines = 80", "budget-lines = 1"),
             &[Check::Budget],
-            "the patches change 2 upstream lines, the budget in mlx.toml is 1",
+            "the patches change 2 upstream lines, but the budget in mlx.toml is 1",
         ),
         // The tree's check needs a lock to compare with.
         (
             |project| replace(project, "patches/widen.patch", "because", "since"),
             &[Check::Lock, Check::Tree],
-            "mlx.lock does not belong to what is here: patches/widen.patch has changed",
+            "mlx.lock does not match mlx.toml and patches/: patches/widen.patch has changed",
         ),
         (
             |project| {
@@ -65,7 +65,7 @@ fn each_check_finds_its_own_fault() {
         (
             |project| replace(project, "patches/watched.toml", "dot = \"", "dot = \"0"),
             &[Check::Watch],
-            "src/k.cpp: dot is not as in MLX 1.0.0",
+            "src/k.cpp: dot differs from MLX 1.0.0",
         ),
     ];
     for (number, (spoil, failing, text)) in cases.into_iter().enumerate() {
@@ -89,7 +89,7 @@ fn each_check_finds_its_own_fault() {
     }
 }
 
-/// A bump says what changed; that somebody looked at it, only a person can say.
+/// A bump reports what changed; only a person can confirm that the change was examined.
 #[test]
 fn a_watched_definition_that_a_bump_brought_fails_until_it_is_accepted() {
     let upstream = Upstream::new();
@@ -98,7 +98,7 @@ fn a_watched_definition_that_a_bump_brought_fails_until_it_is_accepted() {
     let project = Project::new(&upstream, &[WIDEN]);
     assert_eq!(
         faults(&project, Check::Watch),
-        ["patches/watched.toml is missing; mlx.toml watches upstream definitions"]
+        ["patches/watched.toml is missing, but mlx.toml watches upstream definitions"]
     );
     accept_watched(&project.workspace, QUIET).unwrap();
     replace(
@@ -114,11 +114,11 @@ fn a_watched_definition_that_a_bump_brought_fails_until_it_is_accepted() {
     bump::start(&project.workspace, &options, QUIET).unwrap();
     assert_eq!(
         faults(&project, Check::Watch),
-        ["src/k.cpp: dot is not as in MLX 1.0.0, which src/twin.h follows"]
+        ["src/k.cpp: dot differs from MLX 1.0.0, which src/twin.h follows"]
     );
     accept_watched(&project.workspace, QUIET).unwrap();
     assert_eq!(faults(&project, Check::Watch), Vec::<String>::new());
-    // A definition that goes is a change too.
+    // A removed definition is a change too.
     replace(&project, "mlx.toml", "[\"dot\"]", "[\"dot\", \"gone\"]");
     assert_eq!(faults(&project, Check::Watch), Vec::<String>::new());
     replace(
@@ -129,6 +129,6 @@ fn a_watched_definition_that_a_bump_brought_fails_until_it_is_accepted() {
     );
     assert_eq!(
         faults(&project, Check::Watch),
-        ["src/k.cpp: gone is not as in MLX 1.1.0, which src/twin.h follows"]
+        ["src/k.cpp: gone differs from MLX 1.1.0, which src/twin.h follows"]
     );
 }

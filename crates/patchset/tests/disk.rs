@@ -1,6 +1,6 @@
-//! What only root can set up: a full and a read-only disk, which are file systems of their own, and a repository of
-//! another user. Tests that this process cannot set up are listed as ignored.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! Cases that only root can set up: a full disk and a read-only disk, which are separate file systems, and a repository
+//! of another user. Tests that this process cannot set up are listed as ignored.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -50,7 +50,7 @@ fn main() {
             owned.is_err(),
         ),
     ];
-    // What cannot run here stays ignored when the long tests are asked for.
+    // Tests that cannot run here stay ignored even when the long tests are requested.
     arguments.include_ignored &= missing.is_none() && owned.is_ok();
     libtest_mimic::run(&arguments, tests).exit();
 }
@@ -63,7 +63,7 @@ fn run(program: &str, args: &[&str], folder: &Utf8Path) -> io::Result<Output> {
     Command::new(program).args(args).arg(folder).output()
 }
 
-/// A file system of its own, taken down at the end.
+/// A separate file system, unmounted at the end.
 struct Mount(tempfile::TempDir);
 
 impl Mount {
@@ -124,7 +124,7 @@ fn own_by_another(folder: &Utf8Path) -> io::Result<()> {
     std::os::unix::fs::chown(folder, Some(SOMEBODY), None)
 }
 
-/// Its work tree has the files of the tag that is asked for, and one more.
+/// Its work tree has the files of the requested tag, and one more.
 fn a_repository_of_another_user_is_no_folder_of_files() {
     let upstream = Upstream::new();
     let commit = upstream.release("1.1.0", &[]);
@@ -158,7 +158,7 @@ fn a_repository_of_another_user_is_no_folder_of_files() {
 fn a_full_disk_leaves_the_old_tree() {
     let mount = Mount::tmpfs("4m").unwrap();
     let project = reverted(&mount);
-    // Fill it, then give back a little more each time: the run fails at another place each time, until it fits.
+    // Fill the disk, then free a little more each time: the run fails at a different place each time, until it fits.
     let ballast = mount.path().join("ballast");
     let fill = |free: usize| {
         let _ = fs::remove_file(&ballast);

@@ -1,5 +1,5 @@
-//! Editing patches as commits, and checking them.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! Edits patches as commits, and checks them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -53,7 +53,7 @@ fn what_was_laid_out_is_exported_byte_for_byte() {
             let worktree = open(&project, name);
             assert_eq!(export(&project).unwrap().changed, Vec::<String>::new());
             assert_eq!(project.files(), before);
-            // The same from another tool's commits: rewritten, with another author and a date.
+            // The same with commits from another tool: rewritten, with another author and date.
             if name.is_none() && !changes.is_empty() {
                 git(
                     &worktree,
@@ -61,7 +61,7 @@ fn what_was_laid_out_is_exported_byte_for_byte() {
                 );
                 let error = refused(&project);
                 assert!(
-                    error.contains("does not stand on the pristine commit"),
+                    error.contains("is not based on the pristine commit"),
                     "{error}"
                 );
                 edit::open(&project.workspace, None, true, QUIET).unwrap();
@@ -149,11 +149,11 @@ fn what_is_no_series_of_patches_is_refused() {
     let cases: [(Spoil, &str); 10] = [
         (
             |folder| replace(folder, "src/k.cpp", "line_1 ", "first "),
-            "no commit holds the changes of src/k.cpp",
+            "no commit has the changes of src/k.cpp",
         ),
         (
             |folder| fs::write(folder.join("src/x.h"), "").unwrap(),
-            "no commit holds the changes of src/x.h",
+            "no commit has the changes of src/x.h",
         ),
         (
             |folder| {
@@ -228,7 +228,7 @@ fn what_is_no_series_of_patches_is_refused() {
                 replace(folder, "src/k.cpp", "line_1 ", "first ");
                 git(folder, &["commit", "--quiet", "--all", "-m", &message]);
             },
-            "add is there already",
+            "add already exists",
         ),
     ];
     for (spoil, expected) in cases {
@@ -237,7 +237,7 @@ fn what_is_no_series_of_patches_is_refused() {
         spoil(&worktree);
         let error = refused(&project);
         assert!(error.contains(expected), "expected {expected:?} in {error}");
-        // Work is not thrown away unasked.
+        // Work is not thrown away without being asked.
         assert!(
             matches!(
                 edit::open(&project.workspace, None, false, QUIET),
@@ -261,7 +261,7 @@ const fn later(
     }
 }
 
-/// Three later patches: one fits, one clashes with the edit, one comes after it.
+/// Three later patches: one fits, one conflicts with the edit, one comes after it.
 const LATER: [Change<'_>; 4] = [
     WIDEN,
     later(
@@ -341,7 +341,7 @@ fn a_later_patch_of_which_nothing_is_left_goes_when_told() {
     amend(&worktree, "int line_2 = 2;", "long line_2 = 2;");
     let error = refused(&project);
     assert!(
-        error.contains("nothing is left of fits, which comes later"),
+        error.contains("no changes are left of fits, which comes later"),
         "{error}"
     );
     let exported = edit::export(&project.workspace, true, QUIET).unwrap();
@@ -381,7 +381,7 @@ fn lint_finds_what_is_wrong_and_nothing_else() {
     let cases: [(Spoil, &str); 7] = [
         (
             |root| replace(root, "mlx.toml", "budget-lines = 80", "budget-lines = 3"),
-            "change 4 upstream lines, the budget in mlx.toml is 3",
+            "change 4 upstream lines, but the budget in mlx.toml is 3",
         ),
         (
             |root| replace(root, "patches/widen.patch", "Why: because", "Wy: because"),
@@ -403,7 +403,7 @@ fn lint_finds_what_is_wrong_and_nothing_else() {
             |root| replace(root, "patches/series", "widen\n", ""),
             "widen.patch is not listed in series",
         ),
-        // The same change in other words: it applies, but export would write it otherwise.
+        // The same change in a different form: it applies, but export would write it differently.
         (
             |root| replace(root, "patches/add.patch", "@@ -1 +1 @@", "@@ -1,1 +1,1 @@"),
             "patches/add.patch is not in its canonical form",
@@ -420,7 +420,7 @@ fn lint_finds_what_is_wrong_and_nothing_else() {
     }
 }
 
-/// A formatter of our own stands in for clang-format: it wants no two spaces in a row.
+/// A fake formatter replaces clang-format: it rejects two spaces in a row.
 #[test]
 fn lint_has_the_added_lines_formatted() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -465,14 +465,14 @@ fn lint_has_the_added_lines_formatted() {
     let bad = Project::new(&upstream, &[bad]);
     assert_eq!(
         faults(&bad.workspace, Some(&program)),
-        ["src/new.h:2: not as MLX's clang-format would have it"]
+        ["src/new.h:2: not formatted as by MLX's clang-format"]
     );
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Whatever lines a patch edits and whatever it adds, laying it out and exporting it gives it back.
+    /// For any lines that a patch edits and any that it adds, laying it out and exporting it returns the same patch.
     #[test]
     fn any_patch_comes_back_as_it_was(
         lines in proptest::collection::btree_set(1_usize..=40, 1..6),

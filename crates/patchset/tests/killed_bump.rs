@@ -1,7 +1,7 @@
-//! A bump that is killed with SIGKILL, wherever it is: the project is the old one or the new one, and the next run goes
-//! through. `src/tests/bumps.rs` kills at each of the engine's own steps; this kills at moments, so also inside git,
-//! libgit2 and the calls that only read.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! A bump killed with SIGKILL at any moment: the project is the old one or the new one, and the next run succeeds.
+//! `src/tests/bumps.rs` kills at each of the engine's own steps; this test kills at moments in time, so also inside
+//! git, libgit2 and calls that only read.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -17,12 +17,12 @@ use patchset::{Project as Opened, Workspace};
 use rustix::process::{Pid, Signal, kill_process_group};
 use support::{Change, Project, Upstream, WIDEN, kernel};
 
-/// The folder in which a child process bumps: the test itself, which then does that and nothing else.
+/// The folder in which a child process bumps. If set, the test does only that.
 const FOLDER: &str = "OVERLAY_TEST_BUMP";
 const CHILD: &str = "killed_at_any_moment_it_is_the_old_project_or_the_new_one";
 const ONLY_RECOVER: &str = "OVERLAY_TEST_RECOVER";
 
-/// Moments at which a bump is killed, evenly over the time that one takes.
+/// The number of kills, spread evenly over the time that a bump takes.
 const KILLS: u32 = 30;
 
 type Files = Vec<(String, Vec<u8>)>;
@@ -34,7 +34,7 @@ fn options() -> Options {
     }
 }
 
-/// What a child process does: what any `cargo xtask` command does first, then it moves the pin.
+/// What a child process does: first what any `cargo xtask` command does, then it moves the pin.
 fn bump_in(folder: OsString) {
     std::env::set_current_dir(folder).unwrap();
     let workspace = Workspace::discover().unwrap();
@@ -44,7 +44,7 @@ fn bump_in(folder: OsString) {
     }
 }
 
-/// This test binary as a process of its own, running only [`CHILD`].
+/// This test binary as a separate process that runs only [`CHILD`].
 fn spawn(project: &Project, only_recover: bool) -> Child {
     #[allow(clippy::disallowed_methods, reason = "it is to be killed")]
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -60,7 +60,7 @@ fn spawn(project: &Project, only_recover: bool) -> Child {
     command.spawn().unwrap()
 }
 
-/// Puts the project back to `files`, with nothing fetched where `fresh` says so.
+/// Resets the project to `files`, with nothing fetched if `fresh`.
 fn restore(project: &Project, files: &Files, fresh: bool) {
     for (path, _) in project.files() {
         fs::remove_file(project.root().join(path)).unwrap();
@@ -108,7 +108,7 @@ fn killed_at_any_moment_it_is_the_old_project_or_the_new_one() {
             kill_process_group(group, Signal::KILL).unwrap();
         }
         child.wait().unwrap();
-        // Whatever command comes next finishes what was decided.
+        // The next command, whatever it is, finishes what was decided.
         assert!(spawn(&project, true).wait().unwrap().success());
         let found = project.files();
         if found == new {
@@ -124,7 +124,7 @@ fn killed_at_any_moment_it_is_the_old_project_or_the_new_one() {
         assert!(matches!(outcome, Outcome::Done));
         assert!(
             project.files() == new,
-            "kill {kill}: the next run came to something else"
+            "kill {kill}: the next run had another result"
         );
     }
     eprintln!("{undone} kills left the old project, {done} the new one");

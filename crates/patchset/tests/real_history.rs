@@ -1,8 +1,8 @@
-//! Moving the pin over MLX's real history: the five trees that packages on crates.io carry.
+//! Moves the pin over MLX's real history: the five trees in packages on crates.io.
 //!
-//! The patch is affine-tile-cap as it was written for v0.32.0 and for v0.32.4, kept in `fixtures/`, so that these tests
-//! say the same whatever the series holds today.
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+//! The patch is affine-tile-cap as it was written for v0.32.0 and for v0.32.4, stored in `fixtures/`, so that these
+//! tests do not depend on today's series.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(
     clippy::disallowed_methods,
     reason = "a server that outlives the call has no wrapper"
@@ -30,7 +30,7 @@ const MANIFEST: &str = include_str!("../../../mlx.toml");
 const OLD_PATCH: &str = include_str!("fixtures/affine-tile-cap-0.32.0.patch");
 const NEW_PATCH: &str = include_str!("fixtures/affine-tile-cap-0.32.4.patch");
 
-/// Oldest first: what upstream calls it, and its version.
+/// Oldest first: upstream's name and the version.
 const PINS: [(&str, &str); 5] = [
     ("v0.31.2", "0.31.2"),
     ("5abdd04bccdf2b2d78f8923397f57e6c3ab69d15", "0.32.0"),
@@ -39,7 +39,7 @@ const PINS: [(&str, &str); 5] = [
     ("v0.32.4", "0.32.4"),
 ];
 
-/// All five trees in one cache, kept between runs, and a repository with a commit for each.
+/// All five trees in one cache that is kept between runs, and a repository with a commit for each.
 struct History {
     root: Utf8PathBuf,
     cache: Utf8PathBuf,
@@ -76,7 +76,7 @@ fn history() -> &'static History {
                 source: None,
                 accept: None,
             };
-            // From cargo's own cache where it has the package.
+            // From cargo's own cache if it has the package.
             let fetched = sources::fetch(&workspace, &store, request(true), QUIET)
                 .or_else(|_| sources::fetch(&workspace, &store, request(false), QUIET))
                 .unwrap();
@@ -108,7 +108,7 @@ fn commit(repo: &Repository, message: &str, tree: Oid, parent: Option<Oid>) -> O
         .unwrap()
 }
 
-/// The project's own `mlx.toml`, with nothing in it that leads to a network.
+/// The project's own `mlx.toml`, without anything that needs a network.
 fn manifest_text() -> String {
     MANIFEST.replace(
         "https://github.com/ml-explore/mlx.git",
@@ -154,7 +154,7 @@ impl Project {
         self.workspace.root().join(path)
     }
 
-    /// Writes the lock of what is there; gives the tree.
+    /// Writes the lock for the current files; returns the tree.
     fn update_lock(&self) -> Oid {
         let manifest = Manifest::load(&self.workspace.manifest_path()).unwrap();
         let series = Series::load(&self.workspace.patches()).unwrap();
@@ -200,7 +200,7 @@ fn from_0_32_0_by_way_of_0_32_2_to_0_32_4() {
     let Fate::Moved(files) = &report.patches[0].fate else {
         panic!("{:?}", report.patches[0].fate)
     };
-    // quantized.metal is the same in both, so only the cap moved.
+    // quantized.metal is the same in both, so only the cap has moved.
     let moved: Vec<_> = files
         .iter()
         .map(|file| (file.path.as_str(), file.hunks.len()))
@@ -337,7 +337,7 @@ fn from_0_32_0_to_0_32_4_names_exactly_what_changed() {
     assert_eq!(project.patch(), NEW_PATCH);
 }
 
-/// What `git cherry-pick`, `git apply` and diffy make of the same patch.
+/// The results of `git cherry-pick`, `git apply` and diffy for the same patch.
 #[test]
 fn git_and_diffy_come_to_the_same_tree() {
     let history = history();
@@ -446,7 +446,7 @@ fn down_to_where_there_is_no_qmv_wide_is_a_conflict_and_nothing_is_lost() {
         ] {
             assert!(text.contains(part), "{pin}: no {part:?} in\n{text}");
         }
-        // The way out: nothing to cap there, so the patch comes to nothing and is dropped.
+        // The way out: there is nothing to cap, so the patch has no changes left and is dropped.
         let base = Repository::open(&worktree).unwrap();
         let head = base.head().unwrap().peel_to_tree().unwrap();
         for path in paths {
@@ -466,7 +466,7 @@ fn down_to_where_there_is_no_qmv_wide_is_a_conflict_and_nothing_is_lost() {
     }
 }
 
-/// A commit on v0.32.4 with one text changed; gives its id.
+/// A commit on v0.32.4 with one text changed; returns its id.
 fn upstream_with(tag: &str, change: impl FnOnce(&Repository, Oid) -> Oid) -> String {
     let repo = Repository::open_bare(&history().upstream).unwrap();
     let base = repo
@@ -515,7 +515,7 @@ fn where_the_cap_is_8_already_the_patch_is_absorbed() {
     );
     assert!(
         text.contains(
-            "It was to be dropped when: upstream instantiates affine_qmv_wide for nv 6 to 8"
+            "Its header says to drop it when: upstream instantiates affine_qmv_wide for nv 6 to 8"
         ),
         "{text}"
     );
@@ -545,7 +545,7 @@ fn a_watched_function_that_changed_is_reported_over_every_transport() {
             .lines()
             .find(|line| line.contains("for ("))
             .unwrap();
-        // One token of the function, in the middle of a line that stands there once.
+        // One token of the function, in the middle of a line that occurs once.
         let (head, tail) = text.split_at(at);
         let changed =
             head.to_owned() + &tail.replacen(line, &line.replacen("for (", "for (;", 1), 1);
@@ -568,7 +568,7 @@ fn a_watched_function_that_changed_is_reported_over_every_transport() {
     }
 }
 
-/// `git daemon` on the loopback device, ended with this value.
+/// `git daemon` on the loopback device, stopped when this value is dropped.
 struct Daemon {
     child: Child,
     port: u16,
@@ -581,7 +581,7 @@ impl Daemon {
             .local_addr()
             .unwrap()
             .port();
-        // The daemon itself: ending `git` would leave it behind.
+        // The daemon itself: stopping `git` would leave it running.
         let folder = Command::new("git")
             .arg("--exec-path")
             .output()
@@ -602,7 +602,7 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Its first line says that it listens.
+        // Its first line reports that it is listening.
         let mut line = String::new();
         let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
         std::io::BufRead::read_line(&mut log, &mut line).unwrap();

@@ -33,7 +33,7 @@ const FIRST: Change<'_> = Change {
 };
 
 fn project(upstream: &Upstream) -> Project {
-    // The patch comes second: its branch must not hold the first.
+    // The patch is the second one: its branch must not contain the first.
     let project = Project::new(
         upstream,
         &[
@@ -114,8 +114,8 @@ fn it_is_not_ready_before_a_person_wrote_and_the_hardware_was_there() {
         "message-change.txt is still a placeholder",
         "message-test.txt is still a placeholder",
         "description.md does not name it",
-        "there is no tables/m3.tsv",
-        "there is no evidence/device.md yet",
+        "tables/m3.tsv does not exist",
+        "evidence/device.md does not exist yet",
     ] {
         assert!(first.contains(part), "no {part:?} in {first}");
     }
@@ -152,7 +152,7 @@ fn it_is_not_ready_before_a_person_wrote_and_the_hardware_was_there() {
     let text = fs::read_to_string(last.folder.join("CHECKLIST.md")).unwrap();
     assert!(
         text.contains("- [x] raw table from Apple M3\n")
-            && text.contains("it guards equality and is to pass on both"),
+            && text.contains("the test checks equality and must pass on both"),
         "{text}"
     );
     assert!(
@@ -175,7 +175,7 @@ fn a_fix_needs_neither_lineage_nor_benchmark() {
     let text = fs::read_to_string(bundle.folder.join("CHECKLIST.md")).unwrap();
     assert!(!text.contains("lineage"), "{text}");
     assert!(
-        text.contains("it is to fail without the change and to pass with it"),
+        text.contains("it must fail without the change and pass with it"),
         "{text}"
     );
     assert!(!bundle.folder.join("bench.py").exists());
@@ -200,7 +200,7 @@ fn what_cannot_become_a_bundle_is_refused() {
         of("first")
             .unwrap_err()
             .to_string()
-            .contains("expected upstream/first/bundle.toml")
+            .contains("upstream/first/bundle.toml is missing")
     );
     let recipe = project.root().join("upstream/widen/bundle.toml");
     fs::write(&recipe, RECIPE.replace("int other;\\n", "no such line")).unwrap();
@@ -214,7 +214,7 @@ fn what_cannot_become_a_bundle_is_refused() {
     assert!(of("widen").unwrap_err().to_string().contains("unsafe path"));
 }
 
-/// The bundle on upstream's `main`, which is release 1.0.0 with another text of the file.
+/// The bundle on upstream's `main`, which is release 1.0.0 with another text in the file.
 fn on_main(upstream: &Upstream, project: &Project, text: &str) -> Result<Bundle, Error> {
     let commit = upstream.commit("Go on", &[("src/k.cpp", text)]);
     upstream
@@ -258,7 +258,7 @@ fn on_upstreams_main_the_branch_begins_there() {
     assert!(checklist.contains(&format!("tree `{main}`")), "{checklist}");
 }
 
-/// The branch can be pushed to a fork: its parent is upstream's commit, and its commits are of today.
+/// The branch can be pushed to a fork: its parent is upstream's commit, and its commits have today's date.
 #[test]
 fn the_branch_can_be_pushed_to_a_fork() {
     let upstream = Upstream::new();
@@ -353,13 +353,13 @@ fn what_does_not_fit_on_upstreams_main_is_told_apart() {
     let error = on_main(&upstream, &project, &has_it)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("the base has all of it already"), "{error}");
+    assert!(error.contains("the base already has all of it"), "{error}");
     let clashes = kernel().replace("int line_30", "short line_30");
     let error = on_main(&upstream, &project, &clashes)
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("it does not fit on this base alone, in src/k.cpp"),
+        error.contains("it does not fit on this base by itself, in src/k.cpp"),
         "{error}"
     );
     let error = of_main(&project, format!("{}/nothing", upstream.url()))

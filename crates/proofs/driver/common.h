@@ -1,5 +1,5 @@
-// What the drivers share: types by name, random numbers, bits and the records
-// of the simulated device.
+// Shared by the drivers: types by name, random numbers, bits and the records of
+// the simulated device.
 
 #pragma once
 
@@ -35,7 +35,7 @@ inline mx::Dtype dtype_of(const std::string& name) {
   throw std::invalid_argument("not a type: " + name);
 }
 
-// What is left of a value in the type.
+// The value rounded to the type.
 inline float rounded(float value, mx::Dtype dtype) {
   if (dtype == mx::float16) {
     return static_cast<float>(static_cast<mx::float16_t>(value));
@@ -51,7 +51,7 @@ class Random {
   explicit Random(std::uint64_t seed, bool idle = false)
       : state_(seed), idle_(idle) {}
 
-  // Whether no numbers are wanted: nothing will be computed with them.
+  // Whether values do not matter: nothing will be computed with them.
   bool idle() const {
     return idle_;
   }
@@ -85,7 +85,7 @@ inline std::vector<std::uint32_t> bits_of(mx::array& array) {
   return bits;
 }
 
-// The number that bits of a type stand for.
+// The number that bits of a type represent.
 inline double value_of(std::uint32_t bits, mx::Dtype dtype) {
   if (dtype == mx::float32) {
     float value;
@@ -119,7 +119,7 @@ inline std::string take(char* text) {
   return taken;
 }
 
-// The records of a trace, one a line.
+// The records of a trace, one per line.
 inline json dispatches(const std::string& lines) {
   auto all = json::array();
   std::istringstream in(lines);
@@ -129,8 +129,8 @@ inline json dispatches(const std::string& lines) {
   return all;
 }
 
-// Answers the cases on standard input, a line each; the only argument there may
-// be is a library of kernels in place of the build's own.
+// Answers the cases on standard input, one per line. The only, optional
+// argument is a library of kernels that replaces the build's own.
 template <typename Answer>
 int serve(int argc, char** argv, Answer answer) {
   std::string line;

@@ -1,16 +1,16 @@
-// Evaluates operations on rows on the simulated device: a block of rows under
-// each policy, against the same rows alone.
+// Evaluates operations on rows on the simulated device: compares a block of
+// rows under each policy with the same rows alone.
 //
 // Reads cases from standard input and answers each on standard output: one JSON
-// object a line, with the fields of `Case` below, and of `Answer` in
-// operations.rs. Row r of a case is a position; a block of m rows is made of
-// the last m positions (of the first m for gated delta, which goes on from a
-// state). Rows alone are evaluated on a stream with the policy `default`, each
-// as a decoder does that has one new token.
+// object per line, with the fields of `Case` below, and of `Answer` in
+// operations.rs. Row r of a case is a position; a block of m rows has the last
+// m positions (for gated delta, which continues from a state, the first m).
+// Rows alone are evaluated on a stream with the policy `default`, as a decoder
+// does for one new token.
 //
-// With `run` false nothing is compared: the device is then one whose kernels do
-// nothing (MTL_SIM_RUN=0), and what each row and each block dispatches is
-// recorded in full. With `record` it is recorded while kernels run, and the
+// If `run` is false, nothing is compared: the device is then one whose kernels
+// do nothing (MTL_SIM_RUN=0), and the dispatches of each row and each block are
+// recorded in full. With `record` they are recorded while kernels run, and the
 // errors of blocks are computed as well.
 
 #include <cmath>
@@ -35,7 +35,7 @@ struct Case {
   bool record{};
   // attention, gated delta
   int heads{1}, kv_heads{1}, head_dim{}, value_dim{};
-  int keys{}; // that the last position sees
+  int keys{}; // seen by the last position
   std::string mask{"causal"}; // causal, none, bool, additive
   bool sinks{};
   std::string layout{"heads"}; // of q: heads or positions first
@@ -93,7 +93,7 @@ Case parse(const std::string& line) {
   return c;
 }
 
-// One GPU stream for each policy, made when first asked for.
+// One GPU stream for each policy, made on first use.
 mx::Stream stream_of(const std::string& policy) {
   static std::map<std::string, int> made;
   if (!made.count(policy)) {
@@ -127,8 +127,8 @@ Rows rows_of(mx::array result, int axis) {
   return found;
 }
 
-// What an operation computes: several results, each with its rows along an axis
-// (-1: no rows, a state that the last row leaves behind).
+// The results of an operation, each with its rows along an axis (-1: no rows, a
+// state after the last row).
 struct Result {
   mx::array array;
   int axis;
@@ -142,20 +142,21 @@ class Operation {
   virtual Results block(int m, mx::Stream s) = 0;
   // Row r of the block of m, alone. Rows are asked for in order.
   virtual Results alone(int r, int m, mx::Stream s) = 0;
-  // Whether row r of the block of m is row r - 1 of that of m - 1, so that what
-  // is found alone serves every block.
+  // Whether row r of the block of m is row r - 1 of that of m - 1, so that
+  // results of rows alone can be reused for every block.
   virtual bool ends_together() const {
     return true;
   }
-  // The largest error of row r of the block of m, in the first result: against
-  // float64, as a part of the largest magnitude. Nothing where it is not known.
+  // The largest error of row r of the block of m, in the first result, compared
+  // with float64 and relative to the largest magnitude. No value if it is not
+  // known.
   virtual std::optional<double>
   error(const std::vector<std::uint32_t>&, int, int) const {
     return std::nullopt;
   }
 };
 
-// Values that are exact in the type, as float; none if nothing is computed.
+// Values that are exact in the type, as float; empty if nothing is computed.
 struct Values {
   mx::Shape shape;
   std::vector<float> values;
@@ -182,8 +183,8 @@ struct Values {
     return any(shape, dtype);
   }
 
-  // [from, to) on an axis and [first, end) on the first one, as an array of its
-  // own: where a slice begins, a kernel may not load several values at once.
+  // [from, to) on an axis and [first, end) on the first one, as a separate
+  // array: kernels may not load several values at once at the start of a slice.
   mx::array
   part(mx::Dtype dtype, int first, int end, int axis, int from, int to) const {
     auto extents = shape;
@@ -352,7 +353,7 @@ class Attention : public Operation {
   mx::array k, v;
 };
 
-// x of (batch, rows, k) times weights; with `addmm`, and what is added.
+// x of (batch, rows, k) times weights; with `addmm`, plus a summand.
 class Product : public Operation {
  public:
   Product(const Case& c, Random& random, int most)
@@ -456,7 +457,7 @@ class Product : public Operation {
   Result run(mx::array x, int first, int end, int from, int to, mx::Stream s)
       const {
     if (c_.form == "strided") {
-      // Each row of x begins at an odd place of a longer one.
+      // Each row of x starts at an odd position of a longer one.
       x = mx::concatenate({x, x}, -1, s);
       x = cut(mx::contiguous(x, false, s), x.ndim() - 1, 0, c_.k, s);
     }
@@ -478,9 +479,9 @@ class Product : public Operation {
   mx::array w;
 };
 
-// A layer of experts: each token picks some, and its row (or rows) of x meets
-// their matrices. A block sorts the picks by expert, as mlx-lm's SwitchGLU does
-// from 64 of them on; a token alone does not.
+// A layer of experts: each token picks some, and its row (or rows) of x is
+// multiplied by their matrices. A block sorts the picks by expert, as mlx-lm's
+// SwitchGLU does from 64 picks on; a token alone does not.
 class Gather : public Operation {
  public:
   Gather(const Case& c, Random& random, int most)
@@ -733,7 +734,7 @@ void evaluate(const Results& results) {
   mx::eval(arrays);
 }
 
-// The dispatches of its life, where wanted.
+// The dispatches during its lifetime, if requested.
 class Recording {
  public:
   explicit Recording(bool wanted) : wanted_(wanted) {
@@ -811,7 +812,7 @@ json answer(const Case& c) {
         const bool whole = !operation->ends_together();
         const auto& known = alone[whole ? m : most];
         for (std::size_t i = 0; i < found.size(); i++) {
-          // Past the rows: states, which the last row leaves.
+          // After the rows: states that the last row leaves.
           const bool state = i >= static_cast<std::size_t>(m);
           const std::size_t row = state ? m - 1 : i;
           const auto& expected =

@@ -1,18 +1,19 @@
 // Evaluates quantized products on the simulated device of one MLX build.
 //
 // Reads cases from standard input and answers each on standard output: one JSON
-// object a line, with the fields of `Case` below, and of `Answer` in driver.rs.
+// object per line, with the fields of `Case` below, and of `Answer` in
+// driver.rs.
 //
-// A case's rows [0, alone) are evaluated one by one; then for every m in
-// `rows`, m of them from `first` on in one product ("together"). In these
-// products `offset` values lie before x in its buffer. With a global scale the
-// product is qqmm's. `record` says what is kept of each product besides how
-// many outputs differ and which kernels ran: nothing ("counts"), its bits
-// ("bits"), or those and its dispatches in full ("dispatches").
+// A case's rows [0, alone) are evaluated one by one; then, for every m in
+// `rows`, m rows from `first` on in one product ("together"). In these products
+// there are `offset` values before x in its buffer. With a global scale the
+// product is qqmm's. `record` selects what is kept of each product besides the
+// number of differing outputs and the kernels that ran: nothing ("counts"), its
+// bits ("bits"), or bits and full dispatches ("dispatches").
 //
 // The settings of the device and of the policy come from the environment, so
-// this needs nothing that pristine MLX lacks, but for routes: `alternative`
-// asks for the other arrangement of the streamed kernels.
+// this needs nothing that pristine MLX lacks, except for routes: `alternative`
+// selects the other arrangement of the streamed kernels.
 
 #include <algorithm>
 #include <cmath>
@@ -74,7 +75,7 @@ Case parse(const std::string& line) {
   }
   for (int m : c.rows) {
     if (m < 1 || c.first < 0 || c.first + m > c.alone) {
-      throw std::invalid_argument("as many rows as `alone` at most");
+      throw std::invalid_argument("at most as many rows as `alone`");
     }
   }
   return c;
@@ -98,11 +99,10 @@ double fp8_e8m0(int bits) {
   return std::ldexp(1.0, bits - 127);
 }
 
-// What nvfp4's global scales are relative to: the largest product of a scale
-// and a weight.
+// The reference for nvfp4's global scales: the largest product of a scale and a
+// weight.
 constexpr double largest_nvfp4 = 448.0 * 6.0;
-// The largest magnitudes, had they been measured: of x as filled below, and
-// any of the weights.
+// The largest magnitudes: of x as filled below, and of the weights.
 constexpr float global_scale_x = 1.1f;
 constexpr float global_scale_w = 2.3f;
 
@@ -112,7 +112,7 @@ struct Problem {
   int m; // rows of x for each matrix
   std::vector<std::uint32_t> w;
   std::vector<float> scales, biases, x;
-  std::vector<std::uint8_t> fp_scales; // in place of scales and biases
+  std::vector<std::uint8_t> fp_scales; // instead of scales and biases
   std::vector<float> seen_x; // x as the product's own kernel reads it
 
   explicit Problem(const Case& of)
@@ -131,7 +131,7 @@ struct Problem {
           }
         };
     if (is_affine()) {
-      // As quantized weights have them: values around zero.
+      // Like real quantized weights: values around zero.
       const float top = static_cast<float>((1 << c.bits) - 1);
       fill(scales, weights / c.group, 0.5f / top, 1.5f / top);
       fill(biases, weights / c.group, -0.9f, -0.1f);
@@ -148,7 +148,7 @@ struct Problem {
 
   void fill_fp(Random& random, std::size_t groups) {
     if (c.mode == "mxfp8") {
-      // Two codes of a weight are no numbers, and quantizing gives none.
+      // Two codes of a weight are not numbers, and quantizing gives none.
       for (auto& word : w) {
         for (int shift = 0; shift < 32; shift += 8) {
           if ((word >> shift & 0x7f) == 0x7f) {
@@ -157,7 +157,7 @@ struct Problem {
         }
       }
     }
-    // Scales around one half; with a global scale they use all of their range.
+    // Scales around one half; with a global scale they use their whole range.
     const auto [first, codes] = c.mode != "nvfp4" ? std::pair(122, 8)
         : c.global_scale                          ? std::pair(0x40, 0x3f)
                                                   : std::pair(0x18, 0x30);
@@ -167,7 +167,7 @@ struct Problem {
     }
   }
 
-  // qqmm rounds x before it multiplies, each group of a row by itself.
+  // qqmm rounds x before it multiplies, each group of a row separately.
   std::vector<float> quantized_x() const {
     const mx::array scale(global_scale_x);
     const auto parts = mx::quantize(
@@ -257,8 +257,8 @@ struct Problem {
     return scale * global * (c.bits == 8 ? fp8_e4m3(code) : fp4_e2m1(code));
   }
 
-  // The largest error of rows from `first` on, given as bits, against a float64
-  // product, as a part of the sum of the magnitudes.
+  // The largest error of rows from `first` on, given as bits, compared with a
+  // float64 product, relative to the sum of the magnitudes.
   double error(const std::vector<std::uint32_t>& bits, int first, int rows)
       const {
     double worst = 0;
@@ -289,7 +289,7 @@ struct Problem {
           const std::size_t at = (std::size_t(b) * rows + r) * c.n + n;
           const double found = value_of(bits[at], dtype);
           const double relative = std::abs(found - sum) / size;
-          // A NaN is the worst of all.
+          // A NaN is worse than any number.
           worst = std::isnan(worst) || relative <= worst ? worst : relative;
         }
       }
@@ -298,7 +298,7 @@ struct Problem {
   }
 };
 
-// Asks for an arrangement; pristine MLX has none.
+// Selects an arrangement; pristine MLX has none.
 void set_route(bool alternative) {
 #ifdef MLX_ROW_API
   const mlx_row_route route = {
@@ -333,7 +333,7 @@ json answer(const Case& c) {
     rows.push_back(problem.product(r, 1));
   }
   mx::eval(rows);
-  // Laid out as [batch, m, n], as the products of several rows are.
+  // Laid out as [batch, m, n], like the products of several rows.
   std::vector<std::uint32_t> alone(std::size_t(c.batch) * problem.m * c.n);
   for (int r = 0; r < problem.m; r++) {
     const auto row = bits_of(rows[r]);

@@ -1,5 +1,5 @@
-//! Which kernel small products take and what it loads of the weights, on pristine MLX and with the overlay's tile cap:
-//! `cargo run -p proofs --example tile_cap -- upstream/affine-tile-cap/evidence/simulated-device.tsv`
+//! Which kernel small products take and how many bytes of the weights it loads, on pristine MLX and with the overlay's
+//! tile cap: `cargo run -p proofs --example tile_cap -- upstream/affine-tile-cap/evidence/simulated-device.tsv`
 //!
 //! Needs `cargo xtask build` and `cargo xtask build --pristine`.
 
@@ -13,7 +13,7 @@ use proofs::{Case, Driver, How, Kind, Prefix, Record, Together};
 
 /// The first generation on which affine products take `qmv_wide`.
 const ARCHITECTURE: &str = "applegpu_g15d";
-/// On both sides of 6 to 8, where one tile becomes enough, and of 9 to 16, where two do.
+/// Around 6 to 8, where one tile becomes enough, and around 9 to 16, where two do.
 const ROWS: [u32; 10] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 16];
 const BITS: [u32; 3] = [4, 6, 8];
 const GROUP: u32 = 64;
@@ -48,7 +48,7 @@ fn run() -> Result<()> {
     let (a, b) = (Driver::build(&pristine)?, Driver::build(&patched)?);
     for bits in BITS {
         let case = Case::new(bits, GROUP, Kind::Fast, ROWS).context("no such K")?;
-        // Outputs enough for the larger tiles, and the shortest K of qmv_fast.
+        // Enough outputs for the larger tiles, and the shortest K of qmv_fast.
         let case = Case {
             n: 2056,
             k: case.k / 3,

@@ -1,4 +1,4 @@
-//! How far each policy's results are from float64.
+//! The errors of each policy's results, compared with float64.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -15,8 +15,7 @@ use crate::identity::{ARCHITECTURE, tolerance};
 /// One row; one pass of the streamed and the wide kernels; two and four; above every batch limit.
 const ROWS: [u32; 4] = [1, 8, 16, 40];
 
-/// The largest errors by policy, type and number of rows, as parts of the sum of the terms'
-/// magnitudes.
+/// The largest errors by policy, type and number of rows, relative to the sum of the terms' magnitudes.
 #[derive(Debug, Default)]
 pub struct Accuracy {
     errors: HashMap<(Dtype, Policy, u32), f64>,
@@ -24,11 +23,11 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Evaluates products of 1, 8, 16 and 40 rows under every policy, without a limit of rows: these bits and types, groups of
-    /// 64, a K that takes `qmv_fast` and one with a tail.
+    /// Evaluates products of 1, 8, 16 and 40 rows under every policy without a limit of rows: these bits and types,
+    /// groups of 64, a K that takes `qmv_fast` and one with a tail.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errors.
     pub fn measure(driver: &Driver, products: &[(u32, Dtype)]) -> Result<Self> {
         let cases: Vec<Case> = products
             .iter()
@@ -69,7 +68,7 @@ impl Accuracy {
     }
 
     /// # Errors
-    /// The first that is beyond what its type explains, or no error at all where there must be one.
+    /// The first error that is larger than the type explains, or a zero error that must not be zero.
     pub fn check(&self) -> Result<()> {
         for ((dtype, policy, m), &error) in &self.errors {
             let most = tolerance(*dtype);

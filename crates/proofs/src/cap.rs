@@ -1,5 +1,4 @@
-//! Tiles of `qmv_wide`: this overlay's hold up to 8 rows, upstream's up to 5, and a row's bits are
-//! the same in all of them.
+//! Tiles of `qmv_wide`: ours have up to 8 rows, upstream's up to 5, and a row's bits are the same in all of them.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +14,13 @@ use crate::identity::{ARCHITECTURE, architecture};
 const CAP: u32 = 8;
 const UPSTREAM_CAP: u32 = 5;
 
-/// The most rows that are tried.
+/// The largest number of rows that is tried.
 const ROWS: u32 = 16;
 
-/// Outputs: from 2,049 on the cap is raised.
+/// Outputs; above 2,048 the cap is raised.
 const OUTPUTS: u32 = 2056;
 
-/// The shortest K of `qmv_fast`, with as many outputs as take larger tiles.
+/// The shortest K of `qmv_fast`, with enough outputs for larger tiles.
 fn many_outputs(case: Case) -> Case {
     Case {
         n: OUTPUTS,
@@ -44,14 +43,14 @@ fn how() -> Result<How> {
     })
 }
 
-/// Rows that one tile serves.
+/// Rows of one tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
     first: u32,
     count: u32,
 }
 
-/// The fewest tiles of at most `cap` rows that hold `m`, all but the last of the same height.
+/// The fewest tiles of at most `cap` rows that cover `m`, all but the last of the same height.
 fn tiles(m: u32, cap: u32) -> impl Iterator<Item = Tile> {
     let height = m.div_ceil(m.div_ceil(cap));
     (0..m).step_by(height as usize).map(move |first| Tile {
@@ -60,12 +59,12 @@ fn tiles(m: u32, cap: u32) -> impl Iterator<Item = Tile> {
     })
 }
 
-/// Compares the patched library with itself: several rows in one product, and the same rows in one
-/// product for each of the tiles that upstream would cut them into, which takes a kernel that upstream
-/// has as well. Returns how many products were compared.
+/// Compares the patched library with itself: several rows in one product, and the same rows in one product for each
+/// tile into which upstream would split them. These take a kernel that upstream has too. Returns the number of compared
+/// products.
 ///
 /// # Errors
-/// The first product that differs, or that took another kernel than planned.
+/// The first product that differs or that took another kernel than planned.
 pub fn compare_with_smaller_tiles(driver: &Driver, bits: &[u32], rows: &[u32]) -> Result<usize> {
     let mut cases = Vec::new();
     for &bits in bits {
@@ -110,7 +109,7 @@ pub fn compare_with_smaller_tiles(driver: &Driver, bits: &[u32], rows: &[u32]) -
     Ok(compared)
 }
 
-/// That the planned kernel ran, in the fewest tiles.
+/// Checks that the planned kernel ran, in the fewest tiles.
 fn check_kernel(case: &Case, m: u32, kernels: &BTreeMap<String, u64>) -> Result<()> {
     let plan = case.plan(architecture()?, Policy::DEFAULT, m)?;
     ensure!(
@@ -127,13 +126,12 @@ fn check_kernel(case: &Case, m: u32, kernels: &BTreeMap<String, u64>) -> Result<
     Ok(())
 }
 
-/// Compares the patched library with pristine MLX: M = 1 to 16 under `default`, all bits and kinds
-/// of K, batched and not. Returns how many products were compared, and in how many of them the two
-/// took other tiles.
+/// Compares the patched library with pristine MLX: M = 1 to 16 under `default`, all bits and kinds of K, batched and
+/// not. Returns the number of compared products, and in how many of them the two took different tiles.
 ///
 /// # Errors
-/// The first product that differs, that took another kernel than planned, or whose kernels are not
-/// those that tiles of 8 and of 5 explain.
+/// The first product that differs, that took another kernel than planned, or whose kernels tiles of 8 and of 5 do not
+/// explain.
 pub fn compare_with_pristine(patched: &Driver, pristine: &Driver) -> Result<[usize; 2]> {
     let mut cases = Vec::new();
     for &bits in BITS {
@@ -144,7 +142,7 @@ pub fn compare_with_pristine(patched: &Driver, pristine: &Driver) -> Result<[usi
                     record: Record::Bits,
                     ..case
                 });
-                // Few outputs, whose tiles are upstream's, and many.
+                // Few outputs, with upstream's tiles, and many.
                 if kind == Kind::Fast {
                     cases.extend(case.clone().map(many_outputs));
                 }

@@ -1,4 +1,4 @@
-//! The products that are evaluated, and the matrix of them.
+//! The evaluated products.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use dispatch_plan::{
 };
 use serde::{Serialize, Serializer};
 
-/// All bits a weight of affine products.
+/// All bits per weight of affine products.
 pub const BITS: &[u32] = Mode::Affine.bits();
-/// All weights a group of affine products.
+/// All group sizes of affine products.
 pub const GROUPS: &[u32] = Mode::Affine.group_sizes();
 
-/// What K makes of a product: which one-row kernel it takes, and how that meets the end of a row.
+/// The kind of K: which one-row kernel it takes, and how that handles the end of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `qmv_fast`.
@@ -27,10 +27,10 @@ impl Kind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Fast, Self::Whole, Self::Tail];
 
-    /// A K of this kind, or `None` where there is none: at 2 bits a block of `qmv` is as long as one
-    /// of `qmv_fast`, and at 6 and 8 bits as long as a group of 128.
+    /// A K of this kind, or `None` if there is none: at 2 bits a block of `qmv` is as long as one of `qmv_fast`, and at
+    /// 6 and 8 bits as long as a group of 128.
     pub fn k(self, bits: u32, group: u32) -> Option<u32> {
-        // What qmv_fast needs (upstream's dispatch_qmv), and what qmv folds at once.
+        // What qmv_fast requires (upstream's dispatch_qmv), and how much qmv computes at once.
         let (fast, block) = match bits {
             1 => (2048, 1024),
             2 => (512, 512),
@@ -38,14 +38,14 @@ impl Kind {
             _ => (512, 256),
         };
         match self {
-            // Not of 512, where a multiple of 256 is enough.
+            // Not a multiple of 512; a multiple of 256 is enough.
             Self::Fast => Some(if bits == 1 { fast } else { fast * 3 }),
             Self::Whole => (block < fast).then_some(fast + block),
             Self::Tail => (group < block).then_some(fast + group),
         }
     }
 
-    /// What it is called in tables.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fast => "qmv_fast",
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// What the driver keeps of a case beyond the count of differing outputs.
+/// What the driver records of a case besides the count of differing outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Record {
@@ -63,21 +63,20 @@ pub enum Record {
     Counts,
     /// The bits of every product.
     Bits,
-    /// Those and the dispatches in full.
+    /// The bits, and the dispatches in full.
     Dispatches,
 }
 
 /// One product, at several numbers of rows. The driver's `Case` has the same fields, except `kind`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Case {
-    /// The quantization mode.
     #[serde(serialize_with = "by_name")]
     pub mode: Mode,
-    /// Whether all weights have a scale, and all of x: the product is `qqmm`'s, which rounds x first.
+    /// Whether weights and x have a global scale: the product is then `qqmm`'s, which rounds x first.
     pub global_scale: bool,
-    /// Bits a weight.
+    /// Bits per weight.
     pub bits: u32,
-    /// Weights a group.
+    /// Weights per group.
     pub group: u32,
     /// The type of x, scales, biases and the result.
     #[serde(serialize_with = "by_name")]
@@ -85,30 +84,30 @@ pub struct Case {
     /// The kind of `k`.
     #[serde(skip)]
     pub kind: Kind,
-    /// Values a row.
+    /// Values per row.
     pub k: u32,
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: u32,
     /// Matrices.
     pub batch: u32,
-    /// Of the values.
+    /// The seed of the values.
     pub seed: u64,
     /// The first of the rows that are evaluated together.
     pub first: u32,
-    /// Rows that are evaluated one by one.
+    /// Number of rows evaluated one by one.
     pub alone: u32,
-    /// How many of them are evaluated in one product.
+    /// Numbers of rows evaluated in one product.
     pub rows: Vec<u32>,
-    /// What is kept.
+    /// What is recorded.
     pub record: Record,
-    /// Values that lie before x in its buffer, where several rows are evaluated.
+    /// Values before x in its buffer, if several rows are evaluated.
     pub offset: u32,
-    /// Whether a route asks for the other arrangement of the streamed kernels.
+    /// Whether a route selects the other arrangement of the streamed kernels.
     pub alternative: bool,
 }
 
 impl Case {
-    /// An unbatched float32 case of 16 outputs, or `None` where no K is of the kind.
+    /// An unbatched float32 case of 16 outputs, or `None` if there is no K of this kind.
     pub fn new(
         bits: u32,
         group: u32,
@@ -139,7 +138,7 @@ impl Case {
     /// What the dispatch should do with `m` rows.
     ///
     /// # Errors
-    /// The plan's.
+    /// The plan's errors.
     pub fn plan(
         &self,
         architecture: Architecture,
@@ -174,7 +173,7 @@ impl Case {
         dispatch_plan::plan(&problem, policy, routes)
     }
 
-    /// The same product in the other arrangement, where there is one.
+    /// The same product in the other arrangement, if there is one.
     pub fn in_the_other_arrangement(&self) -> Option<Self> {
         (self.bits < 8 && self.batch == 1).then(|| Self {
             alternative: true,
@@ -182,7 +181,7 @@ impl Case {
         })
     }
 
-    /// The function whose kernels a block of `m` rows takes under `exact` or `wide`, told without the plan.
+    /// The function whose kernels a block of `m` rows takes under `exact` or `wide`, determined without the plan.
     pub fn function(&self, policy: PolicyKind, m: u32) -> String {
         let is_wide = policy == PolicyKind::Wide;
         let function = match (self.kind == Kind::Fast, m) {
@@ -198,7 +197,7 @@ impl Case {
         format!("{}_{function}", self.mode)
     }
 
-    /// The type as kernels' names have it.
+    /// The type as in kernel names.
     pub fn type_name(&self) -> &'static str {
         match self.dtype {
             Dtype::Float32 => "float",
@@ -208,7 +207,7 @@ impl Case {
     }
 }
 
-/// As the driver reads it.
+/// The format that the driver reads.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)

@@ -29,19 +29,19 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Compiles the one for quantized products ([`Case`]).
+    /// Compiles the driver for quantized products ([`Case`]).
     ///
     /// # Errors
-    /// The compiler's.
+    /// The compiler's errors.
     pub fn build(prefix: &Prefix) -> Result<Self> {
         Self::of(PRODUCTS, prefix, &[])
     }
 
-    /// Compiles the one for whole operations ([`crate::Operation`]); `instead` are files of MLX's
-    /// tree whose code takes the place of the build's own.
+    /// Compiles the driver for whole operations ([`crate::Operation`]). `instead` are files of MLX's tree that replace
+    /// the build's own.
     ///
     /// # Errors
-    /// The compiler's.
+    /// The compiler's errors.
     pub fn of_operations(prefix: &Prefix, instead: &[PathBuf]) -> Result<Self> {
         Self::of(OPERATIONS, prefix, instead)
     }
@@ -55,7 +55,7 @@ impl Driver {
         let program = folder.path().join("driver");
         let stamp = prefix.stamp();
         let mut command = compiler(prefix)?;
-        // The linker takes what these define and leaves the library's objects of the same names out.
+        // The linker uses the definitions in these and leaves out the library's objects with the same names.
         command.arg(&object).args(instead).arg("-o").arg(&program);
         command.arg("-L").arg(prefix.built.lib());
         let libraries = stamp.static_libs.iter().chain(&stamp.system_libs);
@@ -68,19 +68,19 @@ impl Driver {
         })
     }
 
-    /// Evaluates products on a device, in a process of their own.
+    /// Evaluates products on a device in a separate process.
     ///
     /// # Errors
-    /// What the process says, with the case at which it stopped.
+    /// The process's errors, with the case at which it stopped.
     pub fn run(&self, how: &How, cases: &[Case]) -> Result<Vec<Answer>> {
         let policy = how.policy.to_string();
         self.ask(&how.device, how.metallib.as_deref(), Some(&policy), cases)
     }
 
-    /// Hands a process on that device the cases, a line each, and reads as many answers.
+    /// Sends the cases to a process on that device, one per line, and reads as many answers.
     ///
     /// # Errors
-    /// What the process says, with the case at which it stopped.
+    /// The process's errors, with the case at which it stopped.
     pub(crate) fn ask<C: Display, A: DeserializeOwned>(
         &self,
         device: &Device,
@@ -89,7 +89,7 @@ impl Driver {
         cases: &[C],
     ) -> Result<Vec<A>> {
         let mut command = Command::new(&self.program);
-        // What the caller's environment says of the device is not what is proven.
+        // Settings of the device in the caller's environment must not affect the proof.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("MTL_SIM_") && !text.starts_with("MTL_SIM_CXX") {
@@ -108,7 +108,7 @@ impl Driver {
         let mut child = command.spawn().context("cannot start the driver")?;
         let text: String = cases.iter().map(|case| format!("{case}\n")).collect();
         let mut input = child.stdin.take().context("no standard input")?;
-        // From a thread: the answers may fill their pipe before all cases are read.
+        // On a thread: the answers may fill their pipe before all cases are read.
         let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
         let output = child.wait_with_output()?;
         let written = writer.join();
@@ -133,11 +133,11 @@ impl Driver {
     }
 }
 
-/// The object code of a driver, compiled once in a process: most of the time goes into MLX's headers.
+/// The object code of a driver, compiled once per process: most of the time is spent in MLX's headers.
 fn object_of(source: &'static str, prefix: &Prefix) -> Result<Arc<Vec<u8>>> {
     type Objects = BTreeMap<(&'static str, PathBuf), Arc<Vec<u8>>>;
     static OBJECTS: Mutex<Objects> = Mutex::new(BTreeMap::new());
-    // Held while compiling: others that ask meanwhile want the same object.
+    // Held while compiling: other threads that wait need the same object.
     let mut objects = OBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (source, prefix.built.root.clone());
     if let Some(object) = objects.get(&key) {
@@ -157,7 +157,7 @@ fn object_of(source: &'static str, prefix: &Prefix) -> Result<Arc<Vec<u8>>> {
     Ok(object)
 }
 
-/// A compiler's command with what code against a build needs.
+/// A compiler command with the options for code that uses a build.
 fn compiler(prefix: &Prefix) -> Result<Command> {
     let stamp = prefix.stamp();
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
@@ -184,7 +184,7 @@ fn compile(command: &mut Command, source: &str) -> Result<()> {
     Ok(())
 }
 
-/// The include folder of the pinned JSON library, which MLX is built with and does not install.
+/// The include folder of the pinned JSON library, which MLX is built with but does not install.
 fn json() -> Result<PathBuf> {
     let root = Utf8Path::from_path(workspace()).context("the path of the checkout is not UTF-8")?;
     let workspace = Workspace::at(root);
@@ -195,24 +195,24 @@ fn json() -> Result<PathBuf> {
     Ok(input.folder.join("single_include").into())
 }
 
-/// The device and the process that cases run in.
+/// The device and the process in which cases run.
 #[derive(Debug, Clone)]
 pub struct How {
     /// The device's settings.
     pub device: Device,
-    /// The process's policy. Pristine MLX does not read it.
+    /// The process's policy; pristine MLX does not read it.
     pub policy: dispatch_plan::Policy,
-    /// Kernels in place of the build's own.
+    /// Kernels that replace the build's own.
     pub metallib: Option<PathBuf>,
 }
 
-/// What a case came to.
+/// The result of a case.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
     /// The rows one by one.
     pub alone: Alone,
-    /// The same rows in one product, for each number of rows asked for.
+    /// The same rows in one product, for each requested number of rows.
     pub together: Vec<Together>,
 }
 
@@ -232,7 +232,7 @@ pub fn products(kernels: &BTreeMap<String, u64>) -> BTreeMap<&str, u64> {
 pub struct Alone {
     /// Dispatches by kernel.
     pub kernels: BTreeMap<String, u64>,
-    /// Largest error against float64, as a part of the sum of magnitudes.
+    /// Largest error compared with float64, relative to the sum of magnitudes.
     pub error: f64,
     /// All outputs, in hex.
     pub bits: String,
@@ -248,13 +248,13 @@ pub struct Together {
     pub kernels: BTreeMap<String, u64>,
     /// Outputs.
     pub outputs: u64,
-    /// Outputs whose bits are not those of the row alone.
+    /// Outputs whose bits differ from those of the row alone.
     pub differing: u64,
     /// As for [`Alone`].
     pub error: f64,
-    /// All outputs, in hex, where recorded.
+    /// All outputs, in hex, if recorded.
     pub bits: Option<String>,
-    /// The dispatches in full, where recorded.
+    /// The dispatches in full, if recorded.
     #[serde(default)]
     pub dispatches: Vec<trace::Dispatch>,
 }

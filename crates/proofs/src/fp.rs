@@ -1,4 +1,4 @@
-//! The matrix for weights in floating point: mxfp4, mxfp8 and nvfp4.
+//! The cases for floating-point weights: mxfp4, mxfp8 and nvfp4.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,11 @@ use crate::case::{Case, Kind};
 use crate::driver::Driver;
 use crate::identity::{Blocks, Group, MOST_ROWS, Tally, Tier, batch_limit};
 
-/// A mode, and whether its weights have a scale for all of them.
+/// A mode, and whether its weights have a global scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FloatFormat {
-    /// The mode.
     pub mode: Mode,
-    /// Only nvfp4 has one, and only products that quantize x take it.
+    /// Only nvfp4 has one, and only products that quantize x accept it.
     pub global_scale: bool,
 }
 
@@ -38,7 +37,7 @@ impl FloatFormat {
         }
     }
 
-    /// An unbatched float32 case of 16 outputs, or `None` where the mode is affine.
+    /// An unbatched float32 case of 16 outputs, or `None` if the mode is affine.
     pub fn case(self, kind: Kind, rows: impl IntoIterator<Item = u32>) -> Option<Case> {
         let format = self.mode.fixed()?;
         Some(Case {
@@ -48,15 +47,16 @@ impl FloatFormat {
         })
     }
 
-    /// Numbers of matrices that a product can have: `qqmm` takes one.
+    /// The numbers of matrices that a product can have: `qqmm` accepts one.
     fn batches(self) -> &'static [u32] {
         if self.global_scale { &[1] } else { &[1, 2] }
     }
 }
 
-/// The products of the sweep of [`Tier::Full`] as MLX computes them by itself: what the comparison can see.
+/// The products of the sweep of [`Tier::Full`] as MLX computes them by itself. They show what the comparison can
+/// detect.
 ///
-/// None has a global scale, since without a policy these go row by row.
+/// None has a global scale, because without a policy those go row by row.
 pub fn control(seeds: u64) -> Group {
     let formats = FloatFormat::ALL
         .iter()
@@ -72,7 +72,7 @@ pub fn control(seeds: u64) -> Group {
 /// Outputs that differ in a group, by mode and type.
 ///
 /// # Errors
-/// The driver's.
+/// The driver's errors.
 pub fn differing(driver: &Driver, group: &Group) -> Result<BTreeMap<[&'static str; 2], Tally>> {
     let mut tallies: BTreeMap<_, Tally> = BTreeMap::new();
     for (case, answer) in group
@@ -112,7 +112,7 @@ fn sweep(format: FloatFormat, seeds: u64) -> Vec<Case> {
     cases
 }
 
-/// Seeds of the sweep: 16-bit outputs differ rarely, so that one seed says little.
+/// Number of seeds of the sweep: 16-bit outputs differ rarely, so one seed shows little.
 pub const SEEDS: u64 = 40;
 
 /// The groups of a tier, for the fp modes.

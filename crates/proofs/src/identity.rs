@@ -1,4 +1,4 @@
-//! The matrix: every row of several must have the bits that it has alone.
+//! The main comparison: every row of several must have the same bits as alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
@@ -12,25 +12,25 @@ use metal_sim::{Contraction, Device, Reduction};
 use crate::case::{BITS, Case, GROUPS, Kind};
 use crate::driver::{Answer, Driver, How, products};
 
-/// The device of the matrix: the one whose default differs most, an Ultra of generation 15.
+/// The device of the comparison: the one whose default differs most, an Ultra of generation 15.
 pub(crate) const ARCHITECTURE: &str = "applegpu_g15d";
-/// `exact:all` is tried up to here.
+/// `exact:all` is tried up to this number of rows.
 pub(crate) const MOST_ROWS: u32 = 64;
-/// Cases a process evaluates.
+/// Cases per process.
 const SHARD: usize = 24;
 
-/// How much of the matrix.
+/// How many cases to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// What CI runs: every value of every dimension at least once, most at 4 bits.
+    /// For CI: every value of every dimension at least once, most at 4 bits.
     ///
-    /// All bits and kinds of K as float32 in groups of 64, at M = 2 and 8; the other groups, types,
-    /// batches, extents N, orders of `simd_sum` and the split contraction at 4 bits and M = 8; all
-    /// of M = 2 to 16, and `exact:all` from 17 to 64, at 4 bits, float32, groups of 64; `wide` at M = 2 to 16,
-    /// 4 bits, each type; and the one product that a kernel compiler is known to have spoilt: 6 bits, groups of 32,
-    /// M = 6, a tail. Single products of `exact` in float32 in both arrangements of the streamed kernels.
+    /// All bits and kinds of K as float32 with groups of 64, at M = 2 and 8; the other groups, types, batches, numbers
+    /// of outputs, orders of `simd_sum` and the split contraction at 4 bits and M = 8; all of M = 2 to 16, and
+    /// `exact:all` from 17 to 64, at 4 bits, float32, groups of 64; `wide` at M = 2 to 16, 4 bits, each type; and the
+    /// one product that a kernel compiler is known to have miscompiled: 6 bits, groups of 32, M = 6, a tail. Single
+    /// products of `exact` in float32 in both arrangements of the streamed kernels.
     Core,
-    /// All of it.
+    /// All cases.
     ///
     /// Bits x groups x types x kinds of K x N (16, 13, 5) x batches (1, 2) x seeds (1 to 3 for
     /// float32, else 1) x contractions x orders of `simd_sum`; `exact` at every M from 2 to 16;
@@ -42,13 +42,11 @@ pub enum Tier {
 /// Cases that share their device and policy.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// What becomes of a product and a sum.
+    /// How a product followed by a sum is contracted.
     pub contraction: Contraction,
     /// The order of `simd_sum`.
     pub reduction: Reduction,
-    /// The policy.
     pub policy: Policy,
-    /// The cases.
     pub cases: Vec<Case>,
 }
 
@@ -56,7 +54,7 @@ impl Group {
     /// The device and policy.
     ///
     /// # Panics
-    /// Never: `ARCHITECTURE` is one.
+    /// Never: `ARCHITECTURE` is a valid name.
     pub fn how(&self) -> How {
         let device = Device::new()
             .contraction(self.contraction)
@@ -135,7 +133,8 @@ fn core() -> Result<Vec<Group>> {
             let case = Case::new(4, 64, kind, all.clone());
             blocks.wide.extend(case.map(|case| Case { dtype, ..case }));
         }
-        // Several threadgroups of the other arrangement, the last with outputs for a part of it; and its 16-bit types.
+        // Several threadgroups of the other arrangement, the last one only partly filled with outputs; and its 16-bit
+        // types.
         let many = Case {
             n: 45,
             ..base.clone()
@@ -168,7 +167,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Adds cases of single products under `exact` in the other arrangement of their kernels: those of the types.
+    /// Adds cases of single products under `exact` in the other arrangement of their kernels, for these types.
     pub(crate) fn add_other_arrangements(&mut self, dtypes: &[Dtype]) {
         for cases in [&mut self.exact, &mut self.beyond, &mut self.bases] {
             let others: Vec<_> = cases
@@ -180,7 +179,7 @@ impl Blocks {
         }
     }
 
-    /// The core tier's cases as the device is by default, and one of each kind of K under each other setting of it.
+    /// The core tier's cases on the default device, and one of each kind of K under each other setting of it.
     pub(crate) fn core(self) -> Vec<Group> {
         use Contraction::{Fused, Split};
         use Reduction::{Butterfly, Neighbours, Sequential};
@@ -226,7 +225,7 @@ impl Blocks {
         groups
     }
 
-    /// Adds the full tier's cases of one kind of weights, K and type: [`Tier::Full`] states them.
+    /// Adds the full tier's cases for one kind of weights, K and type, as described at [`Tier::Full`].
     pub(crate) fn add(&mut self, base: &Case, limit: u32, batches: &[u32]) {
         let seeds = if base.dtype == Dtype::Float32 { 3 } else { 1 };
         for seed in 1..=seeds {
@@ -288,10 +287,10 @@ fn full() -> Result<Vec<Group>> {
     Ok(blocks.full())
 }
 
-/// The kernels that a group's products take, to be compiled beforehand.
+/// The kernels that a group's products take, to be compiled in advance.
 ///
 /// # Errors
-/// The plan's.
+/// The plan's errors.
 pub fn kernels(group: &Group) -> Result<BTreeSet<String>> {
     let architecture = architecture()?;
     let mut names = BTreeSet::new();
@@ -303,7 +302,7 @@ pub fn kernels(group: &Group) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Counts of what was compared.
+/// Counts of comparisons.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Products of several rows.
@@ -312,7 +311,7 @@ pub struct Tally {
     pub outputs: u64,
     /// Outputs with other bits than alone.
     pub differing: u64,
-    /// Rows whose bits alone were also asked of pristine MLX.
+    /// Rows whose bits were also compared with pristine MLX.
     pub pristine_rows: u64,
 }
 
@@ -325,10 +324,10 @@ impl AddAssign for Tally {
     }
 }
 
-/// The error that a type's last place makes, and some, as a part of the sum of the terms' magnitudes.
+/// The error that a type's last place causes, with some margin, relative to the sum of the terms' magnitudes.
 ///
-/// Of float32 it is seven units of 2^-24. Up to 43 roundings stand between a term and its sum (K = 384, lanes added one
-/// after another), and they seldom go the same way: MLX's one-row kernels reach 2.5e-7 in the full matrix.
+/// For float32 it is seven units of 2^-24. There are up to 43 roundings between a term and its sum (K = 384, lanes
+/// added one after another), and they seldom have the same sign: MLX's one-row kernels reach 2.5e-7 over all cases.
 pub fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::Float32 => 4e-7,
@@ -337,11 +336,11 @@ pub fn tolerance(dtype: Dtype) -> f64 {
     }
 }
 
-/// Holds an answer against the plan, the rule of [`Case::function`], the accuracy that the type
-/// allows, and the rows alone. Adds what is wrong to `findings`.
+/// Compares an answer with the plan, the rule of [`Case::function`], the accuracy of the type, and the rows alone. Adds
+/// what is wrong to `findings`.
 ///
 /// # Errors
-/// The plan's.
+/// The plan's errors.
 pub fn check(
     case: &Case,
     policy: Policy,
@@ -407,25 +406,25 @@ pub fn check(
     Ok(tally)
 }
 
-/// What became of a run.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// By policy, contraction and order of `simd_sum`.
     pub by_setting: BTreeMap<(String, &'static str, &'static str), Tally>,
     /// By bits or mode, kind of K and policy.
     pub by_kind: BTreeMap<(String, Kind, String), Tally>,
-    /// By type and weights a group.
+    /// By type and group size.
     pub by_type: BTreeMap<(&'static str, u32), Tally>,
-    /// What MLX's own choice comes to, by mode and type, where that was asked: the comparison can see it.
+    /// The results of MLX's own choice, by mode and type, if requested: they show that the comparison can fail.
     pub control: BTreeMap<[&'static str; 2], Tally>,
-    /// Everything that was not as promised.
+    /// All deviations.
     pub findings: Vec<String>,
-    /// Cases, of how many.
+    /// Number of finished cases, and of all cases.
     pub cases: [usize; 2],
 }
 
 impl Outcome {
-    /// All of it.
+    /// The sum of all settings.
     pub fn total(&self) -> Tally {
         let mut total = Tally::default();
         self.by_setting.values().for_each(|&tally| total += tally);
@@ -433,8 +432,8 @@ impl Outcome {
     }
 }
 
-/// Evaluates groups, `jobs` processes at a time, until `deadline`; the rows alone also on
-/// `pristine`, where that is given. Tells on standard error how far it is.
+/// Evaluates groups in `jobs` processes at a time until `deadline`; rows alone also on `pristine`, if given. Prints
+/// progress on standard error.
 ///
 /// # Errors
 /// The first process that fails.
@@ -457,7 +456,7 @@ pub fn run(
                 return Ok(());
             }
             let answers = driver.run(&group.how(), cases)?;
-            // A row alone has other bits under `wide` than in pristine MLX.
+            // Under `wide`, a row alone has other bits than in pristine MLX.
             let references = match pristine {
                 Some(pristine) if group.policy.kind() != PolicyKind::Wide => {
                     Some(reference(pristine, group, cases)?)
@@ -498,7 +497,7 @@ pub fn run(
     outcome.into_inner().ok().context("a worker panicked")
 }
 
-/// Takes shards from the groups in turn, so that a run cut short has met every setting.
+/// Takes shards from the groups in turn, so that an interrupted run has covered every setting.
 fn interleave(groups: &[Group]) -> Vec<(&Group, &[Case])> {
     let mut shards: Vec<(usize, &Group, &[Case])> = groups
         .iter()

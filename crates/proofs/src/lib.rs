@@ -1,9 +1,8 @@
-//! What the quantized kernels and their dispatch promise, tried on the simulated device.
+//! Tests what the quantized kernels and their dispatch promise, on the simulated device.
 //!
-//! A device and a policy belong to a process and are fixed at their first use, so products are
-//! evaluated by a small program ([`Driver`]), one process for each setting, linked to the build that
-//! is asked about: patched or pristine. What is expected of them is told by the plan (`dispatch-plan`)
-//! and by rules stated here; `tests/proofs/` holds both against what ran.
+//! A device and a policy belong to a process and are fixed at first use. So products are evaluated by a small program
+//! ([`Driver`]), one process per setting, linked to a patched or pristine build. What is expected of them comes from
+//! the plan (`dispatch-plan`) and from rules stated here; `tests/proofs/` compares both with what ran.
 
 mod accuracy;
 mod cap;

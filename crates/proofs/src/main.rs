@@ -1,5 +1,5 @@
-//! `cargo run -p proofs -- identity --tier full --report docs/reports/proofs/identity.md`, and the same with `--modes fp`
-//! and `docs/reports/proofs/identity-fp.md`; `cap`; `accuracy --report docs/reports/proofs/accuracy.md`;
+//! `cargo run -p proofs -- identity --tier full --report docs/reports/proofs/identity.md`, and the same with `--modes
+//! fp` and `docs/reports/proofs/identity-fp.md`; `cap`; `accuracy --report docs/reports/proofs/accuracy.md`;
 //! `operations attention --tier full --processes 2 --done target/attention.jsonl --report
 //! docs/reports/proofs/attention.md`, the same with `dense` and `rest`; `names`.
 
@@ -19,26 +19,26 @@ use proofs::{
     render_operations, run,
 };
 
-/// Evaluates what is promised of the quantized kernels on the simulated device.
+/// Test what the quantized kernels promise, on the simulated device.
 ///
-/// Needs `cargo xtask build --backend sim`, and where it asks pristine MLX also `cargo xtask build
-/// --backend sim --pristine`.
+/// Needs `cargo xtask build --backend sim`; comparisons with pristine MLX also need `cargo xtask build --backend sim
+/// --pristine`.
 #[derive(Debug, Parser)]
 #[command(version)]
 enum Cli {
-    /// Every row of several has the bits that it has alone
+    /// Check that every row of several has the same bits as alone
     Identity(Identity),
-    /// Tiles of eight rows give the bits that pristine MLX's tiles of five do
+    /// Check that tiles of eight rows give the same bits as pristine MLX's tiles of five
     Cap,
-    /// Every row of a block of attention, dense products and the rest has the bits that it has alone
+    /// Check that every row of a block of attention, dense products and other operations has the same bits as alone
     Operations(Operations),
-    /// A block of attention dispatches what its rows dispatch alone
+    /// Check that a block of attention dispatches the same kernels as its rows alone
     Names {
-        /// Own numbers of keys within so many of each threshold.
+        /// Numbers of keys within this distance of each threshold.
         #[arg(long, default_value_t = 5)]
         around: u32,
     },
-    /// How far each policy is from float64
+    /// Measure the error of each policy compared with float64
     Accuracy {
         /// Write the table here, as Markdown.
         #[arg(long)]
@@ -48,22 +48,22 @@ enum Cli {
 
 #[derive(Debug, clap::Args)]
 struct Identity {
-    /// How much of the matrix.
+    /// Which cases to run.
     #[arg(long, value_enum, default_value = "core")]
     tier: TierName,
     /// Which weights.
     #[arg(long, value_enum, default_value = "affine")]
     modes: ModesName,
-    /// Evaluate the rows alone on a library built from the pristine pin as well.
+    /// Also evaluate the rows alone on a library built from the pristine pin.
     #[arg(long)]
     pristine: bool,
-    /// Processes at a time.
+    /// Parallel processes.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
-    /// Start nothing new after so many seconds, and report what was reached.
+    /// Start nothing new after this many seconds, and report the results so far.
     #[arg(long)]
     limit: Option<u64>,
-    /// Write the outcome here, as Markdown.
+    /// Write the results here, as Markdown.
     #[arg(long)]
     report: Option<PathBuf>,
 }
@@ -73,20 +73,19 @@ struct Operations {
     /// Which operations.
     #[arg(value_enum)]
     family: Family,
-    /// How much of the matrix.
+    /// Which cases to run.
     #[arg(long, value_enum, default_value = "core")]
     tier: TierName,
-    /// Processes at a time.
+    /// Parallel processes.
     #[arg(long, default_value_t = 1)]
     processes: usize,
-    /// Keep what is done in this file, and do not do again what it has: a run that was stopped goes
-    /// on.
+    /// Keep results in this file and skip the cases that it already has, so that a stopped run can continue.
     #[arg(long)]
     done: Option<PathBuf>,
-    /// Start nothing new after so many seconds, and report what was reached.
+    /// Start nothing new after this many seconds, and report the results so far.
     #[arg(long)]
     limit: Option<u64>,
-    /// Write the outcome here, as Markdown.
+    /// Write the results here, as Markdown.
     #[arg(long)]
     report: Option<PathBuf>,
 }
@@ -191,7 +190,7 @@ fn operations(cli: &Operations) -> Result<()> {
         bail!("rows do not keep their bits");
     }
     if default.differing == 0 {
-        bail!("nothing differs by default either: the comparison shows nothing");
+        bail!("nothing differs under default either, so the comparison proves nothing");
     }
     Ok(())
 }
@@ -216,7 +215,7 @@ fn names(around: u32) -> Result<()> {
         wrong += found.findings.len();
     }
     if wrong > 0 {
-        bail!("{wrong} blocks dispatch something else than their rows alone");
+        bail!("{wrong} blocks dispatch other kernels than their rows alone");
     }
     Ok(())
 }
@@ -293,7 +292,7 @@ fn identity(cli: &Identity) -> Result<()> {
     Ok(())
 }
 
-/// Compiles, on all cores, kernels that would else be compiled one after another by each process that meets them.
+/// Compiles kernels in advance, on all cores; otherwise each process would compile them one after another.
 fn warm(prefix: &Prefix, contraction: Contraction, names: BTreeSet<String>) -> Result<()> {
     let options = Options {
         contraction,

@@ -24,20 +24,20 @@ impl Prefix {
     /// The patched build: `MLX_OVERLAY_PREFIX`, else the workspace's own.
     ///
     /// # Errors
-    /// If there is none, or it is of another tree or device; the command that makes it.
+    /// If there is none, or it is from another tree or for another device; the error names the command that makes it.
     pub fn patched() -> Result<Self> {
         let search = Search {
             pristine: false,
             ..Search::from_environment(workspace(), ".")
         };
         Self::of(search.resolve(&ids()?))
-            .context("no MLX to prove anything of: run `cargo xtask build --backend sim`")
+            .context("there is no MLX to test: run `cargo xtask build --backend sim`")
     }
 
     /// The unpatched build: `MLX_PRISTINE_PREFIX`, else the one in the workspace.
     ///
     /// # Errors
-    /// As for [`Prefix::patched`].
+    /// See [`Prefix::patched`].
     pub fn pristine() -> Result<Self> {
         let search = |named| Search {
             named: Some(named),
@@ -54,7 +54,7 @@ impl Prefix {
                 .with_context(|| format!("none in {}", workspace().display())),
         };
         find().context(
-            "no pristine MLX to compare with: run `cargo xtask build --backend sim --pristine`",
+            "there is no pristine MLX to compare with: run `cargo xtask build --backend sim --pristine`",
         )
     }
 
@@ -70,7 +70,6 @@ impl Prefix {
         Ok(Self { built })
     }
 
-    /// What it was built from.
     pub fn stamp(&self) -> &Stamp {
         &self.built.stamp
     }
@@ -80,7 +79,7 @@ impl Prefix {
         self.built.root.join("include")
     }
 
-    /// Its table of kernels.
+    /// The build's table of kernels.
     ///
     /// # Errors
     /// If the build has none.

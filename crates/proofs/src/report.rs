@@ -1,4 +1,4 @@
-//! The matrix's outcome as a page.
+//! The report page of the main comparison.
 
 use std::fmt::Write;
 

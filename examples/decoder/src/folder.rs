@@ -1,4 +1,4 @@
-//! The model as a folder that mlx-lm and `mlx-lab probe --model` read: the same weights, bit for bit.
+//! Writes the model as a folder that mlx-lm and `mlx-lab probe --model` read: the same weights, bit for bit.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::model::{MATRICES, NORMS, Weights};
 use crate::text::Text;
 use crate::weights::Packed;
 
-/// mlx-lm's names of [`MATRICES`] and [`NORMS`].
+/// mlx-lm's names for [`MATRICES`] and [`NORMS`].
 const MLX_MATRICES: [&str; MATRICES.len()] = [
     "self_attn.q_proj",
     "self_attn.k_proj",
@@ -23,19 +23,22 @@ const MLX_MATRICES: [&str; MATRICES.len()] = [
 ];
 const MLX_NORMS: [&str; NORMS.len()] = ["input_layernorm", "post_attention_layernorm"];
 
-/// Writes a folder that is not there yet, whole or not at all.
+/// Writes a new folder, completely or not at all.
 pub fn write(folder: &Path, weights: &Weights, text: &Text) -> Result<()> {
     ensure!(
         fs_err::symlink_metadata(folder).is_err(),
-        "{} is there already: name a folder that is not",
+        "{} already exists: choose another folder",
         folder.display()
     );
-    let mut name = folder.file_name().context("name a folder")?.to_owned();
+    let mut name = folder
+        .file_name()
+        .context("the folder has no name")?
+        .to_owned();
     name.push(".partial");
     let partial = folder.with_file_name(name);
     ensure!(
         fs_err::symlink_metadata(&partial).is_err(),
-        "{} is there, where the files go first: if no other run writes it, remove it",
+        "{}, which is needed for temporary files, already exists: if no other run uses it, remove it",
         partial.display()
     );
     fs_err::create_dir(&partial)?;
@@ -98,7 +101,7 @@ fn config(weights: &Weights, text: &Text) -> serde_json::Value {
     })
 }
 
-/// Every matrix under mlx-lm's name.
+/// Every matrix with mlx-lm's name.
 fn matrices(weights: &Weights) -> impl Iterator<Item = (String, &Packed)> {
     let layers = weights.layers.iter().enumerate();
     let layers = layers.flat_map(|(layer, (matrices, _))| {
@@ -108,7 +111,7 @@ fn matrices(weights: &Weights) -> impl Iterator<Item = (String, &Packed)> {
     layers.chain([("model.embed_tokens".to_owned(), &weights.embedding)])
 }
 
-/// Every norm under mlx-lm's name.
+/// Every norm with mlx-lm's name.
 fn norms(weights: &Weights) -> impl Iterator<Item = (String, &[f16])> {
     let layers = weights.layers.iter().enumerate();
     let layers = layers.flat_map(|(layer, (_, norms))| {
@@ -155,7 +158,7 @@ fn safetensors(weights: &Weights) -> Result<Vec<u8>> {
             Ok((name, TensorView::new(*dtype, shape.clone(), bytes)?))
         })
         .collect::<Result<Vec<_>>>()?;
-    // mlx-lm asks for this line.
+    // mlx-lm requires this line.
     let metadata = [("format".to_owned(), "mlx".to_owned())];
     Ok(safetensors::serialize(views, Some(metadata.into()))?)
 }

@@ -1,7 +1,7 @@
 //! A reader of GGUF files, the format of llama.cpp: metadata, and tensors in quantized blocks.
 //!
-//! Nothing in a file is believed: a length that passes the end, or a name that is there twice, is an error that names
-//! the file.
+//! No value in a file is trusted: a length beyond the end, or a name that occurs twice, is an error that names the
+//! file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,28 +32,29 @@ pub enum Value {
     List(List),
 }
 
-/// Where a list is in the file. It stays there: as values of their own, elements of a byte would take 32 times as much.
+/// The position of a list in the file. It is not copied: as separate values, one-byte elements would take 32 times as
+/// much memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct List {
-    /// The type of its elements, by GGUF's number.
+    /// The type of its elements, as GGUF's number.
     kind: u32,
     count: usize,
     start: usize,
     end: usize,
 }
 
-/// How the elements of a tensor are stored.
+/// The format of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// float32.
     F32,
     /// float16.
     F16,
-    /// Blocks of 32: scale and minimum in float16, 4 bits a weight.
+    /// Blocks of 32: scale and minimum in float16, 4 bits per weight.
     Q4_1,
-    /// Blocks of 32: scale in float16, 8 bits a weight, signed.
+    /// Blocks of 32: scale in float16, 8 bits per weight, signed.
     Q8_0,
-    /// Another one, by its number; its size is not known, and it is not read.
+    /// Any other type, by number; its size is not known, and it is not read.
     Other(u32),
 }
 
@@ -61,7 +62,7 @@ pub enum Kind {
 struct Entry {
     shape: Vec<usize>,
     kind: Kind,
-    /// From the beginning of the file.
+    /// Counted from the beginning of the file.
     start: usize,
     length: usize,
 }
@@ -69,13 +70,12 @@ struct Entry {
 /// A tensor of the file.
 #[derive(Debug, Clone)]
 pub struct Tensor<'a> {
-    /// Its name.
     pub name: &'a str,
     /// Extents, row-major: the last one varies fastest.
     pub shape: &'a [usize],
-    /// How `bytes` are to be read.
+    /// The format of `bytes`.
     pub kind: Kind,
-    /// Its contents.
+    /// The content.
     pub bytes: &'a [u8],
 }
 
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// Elements and bytes of a block.
+    /// The number of elements and of bytes in a block.
     pub fn block(self) -> (usize, usize) {
         match self {
             Self::F32 => (1, 4),
@@ -109,7 +109,7 @@ impl Gguf {
             std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         ensure!(
             found.is_file(),
-            "{} is no regular file: name a GGUF file",
+            "{} is not a regular file: name a GGUF file",
             path.display()
         );
         Self::parse(path, fs_err::read(path)?)
@@ -131,14 +131,14 @@ impl Gguf {
             at: 0,
         };
         if bytes.starts_with(b"version https://git-lfs") {
-            bail!("it is a pointer of Git LFS, not the file itself");
+            bail!("it is a Git LFS pointer, not the file itself");
         }
         let magic = reader.take(4, "the magic number")?;
         ensure!(magic == b"GGUF", "it does not begin with \"GGUF\"");
         let version = reader.u32("the version")?;
         ensure!(
             matches!(version, 2 | 3),
-            "its version is {version}, and 2 and 3 are read"
+            "its version is {version}, but only 2 and 3 are supported"
         );
         let tensor_count = reader.u64("the number of tensors")?;
         let value_count = reader.u64("the number of values")?;
@@ -182,7 +182,7 @@ impl Gguf {
             }
             tensors.insert(name, entry);
         }
-        // Tensors that share bytes would make weights without end of a small file.
+        // If tensors could share bytes, a small file could produce weights without end.
         places.sort();
         for pair in places.windows(2) {
             let [(_, end, first), (start, _, second)] = pair else {
@@ -201,7 +201,7 @@ impl Gguf {
         })
     }
 
-    /// Where it was read from.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -219,7 +219,7 @@ impl Gguf {
             .with_context(|| format!("{} has no tensor `{name}`", self.path.display()))?;
         if let Kind::Other(number) = entry.kind {
             bail!(
-                "{}: `{name}` has elements of type {number}, and F32 (0), F16 (1), Q4_1 (3) and Q8_0 (8) are read",
+                "{}: `{name}` has elements of type {number}, but only F32 (0), F16 (1), Q4_1 (3) and Q8_0 (8) are supported",
                 self.path.display()
             );
         }
@@ -231,12 +231,12 @@ impl Gguf {
         })
     }
 
-    /// A value of the metadata, if it is there.
+    /// A value of the metadata, if it exists.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
     }
 
-    /// A number that is not negative.
+    /// A non-negative number.
     pub fn integer(&self, key: &str) -> Result<usize> {
         match self.required(key)? {
             Value::Integer(number) if usize::try_from(*number).is_ok() => Ok(*number as usize),
@@ -300,15 +300,15 @@ impl Gguf {
     }
 }
 
-/// Lists of lists are permitted; a list of a million others inside each other is an attack.
+/// Lists of lists are permitted; a list nested a million times is an attack.
 const DEEPEST: usize = 4;
 
-/// GGUF's numbers of types that are no numbers.
+/// GGUF's numbers for types that are not numbers.
 const BOOL: u32 = 7;
 const TEXT: u32 = 8;
 const LIST: u32 = 9;
 
-/// Bytes of a value, if all of its type have as many.
+/// The size of a value in bytes, if it is the same for all values of the type.
 fn size_of_kind(kind: u32) -> Option<usize> {
     match kind {
         0 | 1 | BOOL => Some(1),
@@ -366,7 +366,7 @@ impl<'a> Reader<'a> {
     }
 
     fn count(&mut self, what: &str) -> Result<usize> {
-        // More than there are bytes: the reader ends there.
+        // Larger than the file: the reader fails at its end.
         Ok(usize::try_from(self.u64(what)?).unwrap_or(usize::MAX))
     }
 
@@ -374,7 +374,7 @@ impl<'a> Reader<'a> {
         let length = self.count(what)?;
         let start = self.at;
         let text = std::str::from_utf8(self.take(length, what)?);
-        text.with_context(|| format!("{what}, at byte {start}, is no UTF-8"))
+        text.with_context(|| format!("{what}, at byte {start}, is not UTF-8"))
     }
 
     fn value(&mut self, kind: u32, key: &str, depth: usize) -> Result<Value> {
@@ -396,7 +396,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Passes a list, and looks at each element.
+    /// Skips a list, and checks each element.
     fn list(&mut self, key: &str, depth: usize) -> Result<List> {
         ensure!(depth < DEEPEST, "`{key}` has lists {depth} deep");
         let kind = self.u32(key)?;
@@ -425,7 +425,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A line of the table of tensors; its start still counts from where the data begins.
+    /// A line of the table of tensors; its start is still relative to the start of the data.
     fn entry(&mut self) -> Result<(String, Entry)> {
         let name = self.text("the name of a tensor")?;
         let dimensions = self.u32(name)?;

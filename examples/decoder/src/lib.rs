@@ -1,5 +1,5 @@
-//! What the decoder of `main.rs` stands on: a reader of GGUF files, the weights in MLX's layout, the model, its text,
-//! and guesses by look-up.
+//! The parts of the decoder of `main.rs`: a reader of GGUF files, the weights in MLX's layout, the model, its text, and
+//! guesses by look-up.
 
 pub mod folder;
 pub mod gguf;

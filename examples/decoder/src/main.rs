@@ -1,5 +1,5 @@
-//! Answers a question three times: token by token, then in blocks of guesses under `exact` and under `default`, and
-//! compares the tokens and the bits of their logits. README.md walks through it.
+//! Answers a question three times: token by token, then in blocks of guesses under `exact` and under `default`.
+//! Compares the tokens and the bits of their logits. README.md walks through it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,41 +18,41 @@ use mlx_overlay::{
 /// The question of README.md.
 const QUESTION: &str = "Name the days of the week, and say how many days a week has.";
 
-/// Decode a small model with guesses, and compare with plain decoding bit for bit
+/// Decode a small model with guesses, and compare the result with plain decoding bit for bit
 #[derive(Debug, Parser)]
 #[command(after_long_help = "\
 Example:
   cargo run -p decoder -- \"$(examples/decoder/fetch.sh)\" 'What is the capital of France?'
 
-Exits with 3 if the blocks under `exact` differ from plain decoding.")]
+The exit code is 3 if the blocks under `exact` differ from plain decoding.")]
 struct Args {
     /// A GGUF file with a Llama model of Q4_1 and Q8_0 weights.
     model: PathBuf,
     /// The question.
     #[arg(default_value = QUESTION)]
     question: String,
-    /// What the model is told to be.
+    /// The system prompt.
     #[arg(
         long,
         default_value = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
     )]
     system: String,
-    /// Let the model go on with the question as it is, without the template for chats.
+    /// Continue the question as it is, without the chat template.
     #[arg(long)]
     raw: bool,
     /// The most tokens of an answer.
     #[arg(long, default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     tokens: u32,
-    /// The most rows of a block: a token that is certain, and guesses.
+    /// The most rows of a block: a certain token, and guesses.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=16))]
     width: u32,
-    /// Answer token by token only, and compare nothing.
+    /// Only answer token by token, and compare nothing.
     #[arg(long)]
     plain: bool,
-    /// Print the numbers of the prompt's and the answer's tokens, too.
+    /// Also print the token ids of the prompt and of the answer.
     #[arg(long)]
     ids: bool,
-    /// Write the model as a folder for mlx-lm and `mlx-lab probe`, and decode nothing.
+    /// Write the model as a folder for mlx-lm and `mlx-lab probe`, and do not decode.
     #[arg(long, value_name = "FOLDER")]
     write_folder: Option<PathBuf>,
 }
@@ -73,7 +73,10 @@ fn run(args: &Args) -> Result<ExitCode> {
     let text = Text::read(&file)?;
     if let Some(to) = &args.write_folder {
         folder::write(to, &weights, &text)?;
-        println!("{} holds the model as mlx-lm reads it", to.display());
+        println!(
+            "{} has the model in the form that mlx-lm reads",
+            to.display()
+        );
         return Ok(ExitCode::SUCCESS);
     }
 
@@ -100,7 +103,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     }
 
     let model = Model::new(&weights)?;
-    // Decoding token by token needs no policies, and no build that has them.
+    // Decoding token by token needs no policies, so it works with any build.
     let exact = match args.plain {
         true => None,
         false => Some(Stream::with_policy(RowPolicy::EXACT)?),
@@ -111,7 +114,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     };
     let tokens = args.tokens as usize;
 
-    // All of the prompt but its last token, once: every run begins with the same bits.
+    // All of the prompt except its last token, once: every run starts with the same bits.
     let mut cache = Cache::new(&model.config, prompt.len() + tokens)?;
     let (&last, before) = prompt.split_last().context("a prompt")?;
     if !before.is_empty() {
@@ -172,16 +175,16 @@ fn run(args: &Args) -> Result<ExitCode> {
 struct Session<'a> {
     model: &'a Model,
     stream: &'a Stream,
-    /// Whether rows of a block must have the bits that they have alone.
+    /// Whether rows of a block must have the same bits as alone.
     check: bool,
-    /// What the model has seen: `said`, but for `next`.
+    /// What the model has seen: `said` without `next`.
     cache: Cache,
     said: Vec<u32>,
-    /// The last token that is certain.
+    /// The last certain token.
     next: u32,
 }
 
-/// What came of one.
+/// The result of one run.
 #[derive(Default)]
 struct Run {
     tokens: Vec<u32>,
@@ -193,12 +196,12 @@ struct Run {
 }
 
 impl Session<'_> {
-    /// At most so many tokens, and to the end of the answer; in blocks of up to `width` rows.
+    /// Generates at most `tokens` tokens, up to the end of the answer, in blocks of up to `width` rows.
     fn decode(mut self, tokens: usize, width: usize, text: &Text) -> Result<Run> {
         let mut run = Run::default();
         let mut shown = 0;
         while run.tokens.len() < tokens && run.tokens.last() != Some(&text.end()) {
-            // A block: the token that is certain, and guesses of what follows it.
+            // A block: the certain token, and guesses of what follows it.
             let room = (tokens - run.tokens.len()).min(width) - 1;
             let guesses = lookup::guess(&self.said, room);
             let mut block = vec![self.next];
@@ -231,7 +234,7 @@ impl Session<'_> {
         Ok(run)
     }
 
-    /// What the model chooses after each token of a block, and the logits that it chooses from.
+    /// The model's choice after each token of a block, and the logits.
     fn pass(&mut self, block: &[u32]) -> Result<(Vec<u32>, Vec<Vec<f16>>)> {
         let (model, cache) = (self.model, &mut self.cache);
         let (choices, logits) = self.stream.scope(|| -> Result<_> {
@@ -239,7 +242,7 @@ impl Session<'_> {
             Ok((argmax(&logits)?, logits))
         })?;
         if self.check {
-            // Nothing has run yet: it names what would not keep its bits.
+            // Nothing has run yet; this reports operations that would not keep their bits.
             self.stream.check_operations([&choices, &logits])?;
         }
         eval([&choices, &logits])?;
@@ -253,7 +256,7 @@ impl Session<'_> {
     }
 }
 
-/// Prints what is new of the text. Bytes of a character that is not whole yet wait.
+/// Prints the new part of the text. The bytes of an incomplete character are held back.
 fn show(text: &Text, tokens: &[u32], shown: usize) -> Result<usize> {
     let whole = text.of(tokens)?;
     let whole = whole.trim_end_matches(char::REPLACEMENT_CHARACTER);
@@ -261,7 +264,8 @@ fn show(text: &Text, tokens: &[u32], shown: usize) -> Result<usize> {
     Ok(shown.max(whole.len()))
 }
 
-/// Reports where a run first differs from plain decoding: in the bits of logits, and in tokens. Whether it does not.
+/// Reports where a run first differs from plain decoding, in the bits of logits and in tokens. Returns whether it is
+/// the same.
 fn report(plain: &Run, run: &Run, prompt: usize, text: &Text) -> Result<bool> {
     let name = |token: u32| -> Result<String> { Ok(format!("{:?}", text.of(&[token])?)) };
     let mut rows = plain.logits.iter().zip(&run.logits);
@@ -299,7 +303,7 @@ fn report(plain: &Run, run: &Run, prompt: usize, text: &Text) -> Result<bool> {
     Ok(bits.is_none() && plain.tokens == run.tokens)
 }
 
-/// How far logits are apart whose bits differ.
+/// The differences of logits whose bits differ.
 fn differences(a: &[f16], b: &[f16]) -> impl Iterator<Item = f32> {
     let pairs = a.iter().zip(b);
     let other = pairs.filter(|(a, b)| a.to_bits() != b.to_bits());

@@ -18,7 +18,7 @@ pub struct Config {
     pub layers: usize,
     /// Width of a token between layers.
     pub hidden: usize,
-    /// Width inside of a layer's feed-forward part.
+    /// Width inside a layer's feed-forward part.
     pub inner: usize,
     /// Heads of queries.
     pub heads: usize,
@@ -26,11 +26,11 @@ pub struct Config {
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Tokens that there are.
+    /// Number of tokens in the vocabulary.
     pub vocabulary: usize,
-    /// Positions that the model was trained for.
+    /// Number of positions for which the model was trained.
     pub context: usize,
-    /// What norms add before the root.
+    /// The number that norms add before the root.
     pub eps: f32,
     /// Base of the frequencies of positions.
     pub rope_base: f32,
@@ -43,12 +43,12 @@ impl Config {
         let family = file.text("general.architecture")?;
         ensure!(
             family == "llama",
-            "{path} is a model of the family `{family}`, and this example computes `llama`"
+            "{path} is a model of the family `{family}`, but this example supports only `llama`"
         );
         for key in ["llama.rope.scaling.type", "llama.expert_count"] {
             ensure!(
                 file.value(key).is_none(),
-                "{path} has `{key}`, which this example does not compute"
+                "{path} has `{key}`, which this example does not support"
             );
         }
         let (hidden, heads) = (
@@ -68,14 +68,14 @@ impl Config {
             rope_base: file.float("llama.rope.freq_base")?,
         };
         ensure!(
-            // What is not zero here bounds the products below: a tensor has `hidden` columns.
+            // The checks for zero bound the products below: a tensor has `hidden` columns.
             config.heads > 0
                 && config.head_dim > 0
                 && config.heads.checked_mul(config.head_dim) == Some(hidden)
                 && config.head_dim.is_multiple_of(2)
                 && config.kv_heads > 0
                 && config.heads.is_multiple_of(config.kv_heads),
-            "{path}: the dimensions of heads do not fit together: {config:?}"
+            "{path}: the dimensions of heads do not match: {config:?}"
         );
         ensure!(
             config.eps.is_finite() && config.rope_base.is_finite(),
@@ -84,7 +84,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The names of all matrices and vectors that a model has, as GGUF calls them.
+    /// The names of all matrices and vectors of a model, in GGUF.
     fn names(&self) -> BTreeSet<String> {
         let parts = MATRICES.iter().chain(&NORMS);
         let layers = (0..self.layers).flat_map(|layer| {
@@ -124,12 +124,11 @@ pub const MATRICES: [&str; 7] = [
 /// A layer's norms.
 pub const NORMS: [&str; 2] = ["attn_norm", "ffn_norm"];
 
-/// The weights of a file, in MLX's layout, still outside of MLX.
+/// The weights of a file in MLX's layout, before they are passed to MLX.
 #[derive(Debug)]
 pub struct Weights {
-    /// The dimensions.
     pub config: Config,
-    /// The embedding of tokens, which is the head as well.
+    /// The embedding of tokens, which is also the head.
     pub embedding: Packed,
     /// The matrices and norms of each layer, in the order of [`MATRICES`] and [`NORMS`].
     pub layers: Vec<([Packed; 7], [Vec<f16>; 2])>,
@@ -138,7 +137,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Reads all tensors of a file. One that would not be used is an error.
+    /// Reads all tensors of a file. A tensor that would not be used is an error.
     pub fn read(file: &Gguf) -> Result<Self> {
         let config = Config::read(file)?;
         let tensors = file.names().count();
@@ -152,7 +151,7 @@ impl Weights {
         for name in file.names() {
             ensure!(
                 known.contains(name),
-                "{} has a tensor `{name}`, which this example does not compute",
+                "{} has a tensor `{name}`, which this example does not support",
                 file.path().display()
             );
         }
@@ -186,7 +185,6 @@ impl Weights {
 /// A model that MLX can compute.
 #[derive(Debug)]
 pub struct Model {
-    /// Its dimensions.
     pub config: Config,
     embedding: QuantizedMatrix,
     layers: Vec<Layer>,
@@ -207,7 +205,7 @@ struct Layer {
 }
 
 impl Model {
-    /// Hands the weights to MLX.
+    /// Passes the weights to MLX.
     pub fn new(weights: &Weights) -> Result<Self> {
         let norm = |values: &[f16]| Array::from_slice(values, &[values.len()]);
         let mut layers = Vec::new();
@@ -232,7 +230,7 @@ impl Model {
         })
     }
 
-    /// The rows (`[tokens, hidden]`) of tokens that follow what the cache holds, and adds them to it.
+    /// The rows (`[tokens, hidden]`) of tokens after those in the cache; adds them to the cache.
     pub fn forward(&self, tokens: &[u32], cache: &mut Cache) -> Result<Array> {
         cache.make_room(tokens.len())?;
         let mut x = dequantize(&self.embedding.take_rows(tokens)?)?;
@@ -291,7 +289,7 @@ impl Model {
             *all = slice_update(all, new, &[0..1, 0..kv_heads, position..end, 0..head_dim])?;
         }
         let seen = [0..1, 0..kv_heads, 0..end, 0..head_dim];
-        // A block says what it means: each row sees the keys up to its own.
+        // The mask in a block: each row sees the keys up to its own.
         let mask = if rows > 1 { Mask::Causal } else { Mask::None };
         let scale = 1.0 / (head_dim as f32).sqrt();
         let (keys, values) = (slice(keys, &seen)?, slice(values, &seen)?);
@@ -301,7 +299,7 @@ impl Model {
     }
 }
 
-/// Keys and values of the positions so far, for each layer. A clone may go another way.
+/// Keys and values of the positions so far, for each layer. A clone can continue differently.
 #[derive(Debug, Clone)]
 pub struct Cache {
     layers: Vec<[Array; 2]>,
@@ -310,11 +308,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty one, for so many positions.
+    /// An empty cache for `capacity` positions.
     pub fn new(config: &Config, capacity: usize) -> Result<Self> {
         ensure!(
             capacity <= config.context,
-            "prompt and answer have {capacity} tokens, and the model was trained for {}: ask for fewer (--tokens)",
+            "prompt and answer have {capacity} tokens, but the model was trained for {}: ask for fewer (--tokens)",
             config.context
         );
         let shape = [1, config.kv_heads, capacity, config.head_dim];
@@ -333,17 +331,17 @@ impl Cache {
         })
     }
 
-    /// Positions that it holds.
+    /// The number of positions in the cache.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Forgets the positions from here on.
+    /// Removes the positions from `length` on.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// Computes what it holds.
+    /// Evaluates the cache.
     pub fn evaluate(&self) -> Result<()> {
         Ok(eval(self.layers.iter().flatten())?)
     }
@@ -351,7 +349,7 @@ impl Cache {
     fn make_room(&self, rows: usize) -> Result<()> {
         ensure!(
             self.length + rows <= self.capacity,
-            "{} positions and {rows} more do not fit a cache of {}",
+            "{} positions and {rows} more do not fit into a cache of {}",
             self.length,
             self.capacity
         );

@@ -1,4 +1,4 @@
-//! Text and tokens: the vocabulary and the merges of a GGUF file, in the library that such tokenizers are defined by.
+//! Text and tokens: the vocabulary and the merges of a GGUF file, passed to the library that defines such tokenizers.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tokenizers::models::bpe::{BPE, Vocab};
@@ -9,18 +9,18 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use crate::gguf::Gguf;
 
-/// GGUF's number for a token that is no text.
+/// GGUF's number for a control token.
 const CONTROL: i128 = 3;
 
-/// What a user's message and the answer are put between. The file has the same as a Jinja template.
+/// The marker around a user's message and the answer. The file has the same as a Jinja template.
 const CHAT: &str = "<|im_start|>";
 
-/// The model's text.
+/// The model's tokenizer.
 #[derive(Debug)]
 pub struct Text {
     tokenizer: Tokenizer,
     end: u32,
-    /// The template for chats of the file.
+    /// The file's chat template.
     template: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl Text {
         );
         ensure!(
             (model, split) == ("gpt2", "smollm"),
-            "{path} has a tokenizer `{model}` that splits text as `{split}` does, and this example has gpt2 with smollm"
+            "{path} has a tokenizer `{model}` that splits text like `{split}`, but this example supports only gpt2 with smollm"
         );
         let tokens = file.texts("tokenizer.ggml.tokens")?;
         let kinds = file.integers("tokenizer.ggml.token_type")?;
@@ -42,7 +42,7 @@ impl Text {
         ensure!(
             Some(tokens.len()) == file.integer("llama.vocab_size").ok()
                 && kinds.len() == tokens.len(),
-            "{path}: there are {} tokens and {} types of tokens, and `llama.vocab_size` differs",
+            "{path}: there are {} tokens and {} types of tokens, but `llama.vocab_size` differs",
             tokens.len(),
             kinds.len()
         );
@@ -50,7 +50,7 @@ impl Text {
         for merge in merges {
             let (left, right) = merge
                 .split_once(' ')
-                .with_context(|| format!("{path}: the merge {merge:?} is no pair"))?;
+                .with_context(|| format!("{path}: the merge {merge:?} is not a pair"))?;
             pairs.push((left.to_owned(), right.to_owned()));
         }
         let ids = (0..).zip(&tokens);
@@ -59,9 +59,9 @@ impl Text {
         let bpe = BPE::builder()
             .vocab_and_merges(vocabulary, pairs)
             .build()
-            .map_err(|error| anyhow!("{path}: its merges do not fit its vocabulary: {error}"))?;
+            .map_err(|error| anyhow!("{path}: its merges do not match its vocabulary: {error}"))?;
 
-        // As in the model's own tokenizer.json: each digit alone, then GPT-2's words.
+        // As in the model's own tokenizer.json: each digit separately, then GPT-2's words.
         let words = ByteLevel::new(false, true, true);
         let mut tokenizer = Tokenizer::new(bpe);
         tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![
@@ -88,7 +88,7 @@ impl Text {
         })
     }
 
-    /// The token after which a text is over.
+    /// The token that ends a text.
     pub fn end(&self) -> u32 {
         self.end
     }
@@ -98,26 +98,26 @@ impl Text {
         self.tokenizer.id_to_token(token)
     }
 
-    /// A question as the model was taught to see one (ChatML), up to where its answer begins.
+    /// A question in the form that the model was trained on (ChatML), up to the start of the answer.
     pub fn question(&self, system: &str, question: &str) -> Result<Vec<u32>> {
         let template = self.template.as_deref().unwrap_or_default();
         ensure!(
             template.contains(CHAT),
-            "the file has no template for chats with {CHAT}: ask with --raw"
+            "the file has no chat template with {CHAT}: use --raw"
         );
         self.tokens(&format!(
             "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
         ))
     }
 
-    /// The tokens of a text. Names of special tokens in it become these.
+    /// The tokens of a text. Names of special tokens in it become special tokens.
     pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = self
             .tokenizer
             .encode(text, false)
             .map_err(|error| anyhow!("{text:?} cannot be split into tokens: {error}"))?;
         let tokens = encoding.get_ids();
-        // A byte that the vocabulary lacks would be left out.
+        // A byte that is not in the vocabulary would be dropped.
         let back = self.tokenizer.decode(tokens, false);
         ensure!(
             back.is_ok_and(|back| back == text),
@@ -126,7 +126,7 @@ impl Text {
         Ok(tokens.to_vec())
     }
 
-    /// The text of tokens, without special ones. A character whose last bytes are missing is U+FFFD.
+    /// The text of tokens, without special ones. An incomplete character becomes U+FFFD.
     pub fn of(&self, tokens: &[u32]) -> Result<String> {
         let text = self.tokenizer.decode(tokens, true);
         text.map_err(|error| anyhow!("{tokens:?} have no text: {error}"))
@@ -138,7 +138,7 @@ impl Text {
         json.map_err(|error| anyhow!("the tokenizer cannot be written as JSON: {error}"))
     }
 
-    /// The template for chats.
+    /// The chat template.
     pub fn template(&self) -> Option<&str> {
         self.template.as_deref()
     }

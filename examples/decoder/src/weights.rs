@@ -1,11 +1,11 @@
-//! What GGUF's blocks are to MLX: affine weights in groups of 32, bit for bit.
+//! Converts GGUF's blocks to MLX's layout: affine weights in groups of 32, bit for bit.
 //!
 //! | | GGUF, a block of 32 weights | MLX |
 //! |---|---|---|
 //! | Q4_1 | scale, minimum, then 16 bytes: weight `i` in the low half of byte `i`, weight `i + 16` in the high half | `w = scale * q + minimum`, weight `i` in bits `4 i` of a little-endian row |
 //! | Q8_0 | scale, then 32 signed bytes: `w = scale * s` | `q = s + 128`, `w = scale * q - 128 * scale` |
 //!
-//! Scales and minima stay the float16 that they are, and `128 * scale` is exact: a power of two.
+//! Scales and minima stay float16, and `128 * scale` is exact because 128 is a power of two.
 
 use anyhow::{Context, Result, bail, ensure};
 use mlx_overlay::{Array, Quantization, QuantizedMatrix, f16};
@@ -15,12 +15,12 @@ use crate::gguf::{Gguf, Kind, Tensor};
 /// Weights of a block, and of MLX's group.
 const GROUP: usize = 32;
 
-/// A matrix as MLX keeps it.
+/// A matrix in MLX's layout.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Packed {
     /// Rows and columns.
     pub shape: [usize; 2],
-    /// Bits a weight.
+    /// Bits per weight.
     pub bits: u32,
     /// The weights, row after row.
     pub words: Vec<u32>,
@@ -31,12 +31,12 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Repacks a matrix of this shape.
+    /// Repacks a matrix with this shape.
     pub fn of(file: &Gguf, name: &str, shape: [usize; 2]) -> Result<Self> {
         Self::with_rows(file, name, shape, |row| row)
     }
 
-    /// Repacks a matrix of this shape whose row `i` is row `place(i)` of the file's.
+    /// Repacks a matrix with this shape whose row `i` is row `place(i)` of the file.
     pub fn with_rows(
         file: &Gguf,
         name: &str,
@@ -70,7 +70,7 @@ fn repack(
     let bits = match tensor.kind {
         Kind::Q4_1 => 4,
         Kind::Q8_0 => 8,
-        other => bail!("it is {other:?}, and Q4_1 and Q8_0 are affine weights of MLX"),
+        other => bail!("it is {other:?}, but only Q4_1 and Q8_0 can be affine weights of MLX"),
     };
     let (elements, block_bytes) = tensor.kind.block();
     let row_bytes = shape[1] / elements * block_bytes;
@@ -116,22 +116,22 @@ fn q8_0(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| byte ^ 0x80).collect()
 }
 
-/// Where a row of queries or keys is in the file.
+/// The position of a row of queries or keys in the file.
 ///
-/// llama.cpp rotates neighbours against each other, so its files have the two halves of a head interleaved. MLX, like
-/// the model's authors, rotates the halves against each other.
+/// llama.cpp rotates adjacent values against each other, so its files have the two halves of a head interleaved. MLX,
+/// like the model's authors, rotates the halves against each other.
 pub fn interleaved(row: usize, head_dim: usize) -> usize {
     let (head, i) = (row / head_dim, row % head_dim);
     let (half, pair) = (i / (head_dim / 2), i % (head_dim / 2));
     head * head_dim + 2 * pair + half
 }
 
-/// A vector of norm weights, as float16: the weights are the model's bfloat16, kept as float32.
+/// A vector of norm weights as float16. The model's weights are bfloat16, stored as float32.
 pub fn vector(file: &Gguf, name: &str, length: usize) -> Result<Vec<f16>> {
     let tensor = shaped(file, name, &[length])?;
     ensure!(
         tensor.kind == Kind::F32,
-        "{}: `{name}` is {:?}, and norms are F32",
+        "{}: `{name}` is {:?}, but norms must be F32",
         file.path().display(),
         tensor.kind
     );
@@ -141,7 +141,7 @@ pub fn vector(file: &Gguf, name: &str, length: usize) -> Result<Vec<f16>> {
         let half = f16::from_f32(float);
         ensure!(
             half.to_f32() == float,
-            "{}: `{name}` has {float}, which is no float16",
+            "{}: `{name}` has {float}, not a float16",
             file.path().display()
         );
         vector.push(half);
@@ -153,7 +153,7 @@ fn shaped<'a>(file: &'a Gguf, name: &'a str, shape: &[usize]) -> Result<Tensor<'
     let tensor = file.tensor(name)?;
     ensure!(
         tensor.shape == shape,
-        "{}: `{name}` has the shape {:?}, and {shape:?} follows from the metadata",
+        "{}: `{name}` has the shape {:?}, but the metadata requires {shape:?}",
         file.path().display(),
         tensor.shape
     );

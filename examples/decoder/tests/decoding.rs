@@ -1,5 +1,5 @@
-//! The decoder as people run it: on a small random model, and with DECODER_MODEL (`ci/decoder.sh`) on the real one.
-//! Without kernels for policies the comparison is listed as ignored, but fails where DECODER_MODEL asks for the real one.
+//! Runs the decoder on a small random model, and with DECODER_MODEL (`ci/decoder.sh`) on the real one. Without kernels
+//! for policies the comparison is listed as ignored, but fails if DECODER_MODEL is set.
 
 mod support;
 
@@ -10,7 +10,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{Backend, build_info, has_policies};
 use support::{Shape, model};
 
-/// The answer to the question that the decoder asks unless told otherwise, as in README.md.
+/// The answer to the decoder's default question, as in README.md.
 const ANSWER: &str = "The days of the week are: Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, \
     Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, Monday, Wednesday, Friday, Saturday, Sunday, \
     Monday, Tuesday";
@@ -34,19 +34,19 @@ fn main() {
         })
         .with_ignored_flag(real.is_none()),
     ];
-    // What cannot run here stays ignored when the long tests are asked for.
+    // Tests that cannot run here stay ignored even when the long tests are requested.
     arguments.include_ignored &= policies && real.is_some();
     libtest_mimic::run(&arguments, tests).exit();
 }
 
 fn decoder(model: &Path, arguments: &[&str]) -> Result<Output, Failed> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_decoder"));
-    // One where blocks take other kernels than single rows do.
+    // A device on which blocks take other kernels than single rows.
     command.env("MTL_SIM_ARCH", "applegpu_g15d");
     Ok(command.arg(model).args(arguments).output()?)
 }
 
-/// What it printed, if it ended well.
+/// The output, if it succeeded.
 fn printed(output: Output) -> Result<String, Failed> {
     let text = String::from_utf8(output.stdout)?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -57,7 +57,7 @@ fn printed(output: Output) -> Result<String, Failed> {
     }
 }
 
-/// The parts of what was printed: token by token, in blocks under `exact`, in blocks under `default`.
+/// The parts of the output: token by token, in blocks under `exact`, in blocks under `default`.
 fn parts(text: &str) -> Result<[&str; 3], Failed> {
     let (_, rest) = text.split_once("token by token, default:\n").ok_or(text)?;
     let (plain, rest) = rest.split_once("guesses by look-up").ok_or(text)?;
@@ -77,7 +77,7 @@ const SAME: [&str; 2] = [
     "tokens: the same",
 ];
 
-/// What any build can do.
+/// Works with any build.
 fn plainly() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("random.gguf");
@@ -118,7 +118,7 @@ fn random() -> Result<(), Failed> {
     let [plain, exact, default] = parts(&text)?;
     expect(plain, &["32 tokens in 32 passes"])?;
     expect(exact, &SAME)?;
-    // Blocks were guessed, and some guesses were right and some wrong; else nothing was compared.
+    // Blocks were guessed, some guesses right and some wrong; otherwise nothing was compared.
     let (passes, guesses) = figures(exact)?;
     assert!(
         passes < 32 && 0 < guesses[0] && guesses[0] < guesses[1],
@@ -135,8 +135,8 @@ fn random() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The control: stock MLX's blocks have other bits, or the comparison shows nothing. A Mac's GPU may be one whose blocks
-/// do not.
+/// The control: stock MLX's blocks have other bits, or the comparison shows nothing. On a Mac the GPU may be one whose
+/// blocks have the same.
 fn differs(default: &str) -> Result<(), Failed> {
     if build_info()?.backend == Backend::Sim {
         expect(default, &["is the first whose logits differ"])?;
@@ -144,7 +144,7 @@ fn differs(default: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Passes, and right guesses of all.
+/// The number of passes; the numbers of right guesses and of all.
 fn figures(part: &str) -> Result<(usize, [usize; 2]), Failed> {
     let numbers: Vec<usize> = part
         .lines()
@@ -161,7 +161,7 @@ fn figures(part: &str) -> Result<(usize, [usize; 2]), Failed> {
 }
 
 fn smollm2(model: &Path) -> Result<(), Failed> {
-    // Who asks for it is not to see it pass unrun.
+    // If it is requested explicitly, it must not pass without running.
     if !has_policies() {
         return Err("the linked MLX has no kernels for policies: run ci/decoder.sh after `cargo xtask build`".into());
     }

@@ -1,6 +1,6 @@
-//! Reading GGUF files, damaged ones too, and what their blocks are to MLX.
+//! Reads GGUF files, including damaged ones, and converts their blocks to MLX's layout.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -20,7 +20,7 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Gguf> {
     Gguf::parse(Path::new(PATH), bytes.to_vec())
 }
 
-/// The error's whole text, which must name the file.
+/// The complete text of the error, which must name the file.
 fn refused<T>(result: anyhow::Result<T>) -> String {
     let Err(error) = result else {
         panic!("a damaged file is read");
@@ -41,7 +41,7 @@ fn smallest() -> Writer {
     })
 }
 
-/// What the decoder does with a file before it computes anything.
+/// The decoder's steps before it computes anything.
 fn read_all(bytes: &[u8]) -> anyhow::Result<()> {
     let file = parse(bytes)?;
     Weights::read(&file)?;
@@ -113,7 +113,7 @@ fn a_file_that_is_cut_short_anywhere_is_refused() {
     read_all(&bytes).unwrap();
     // The last tensor ends before the padding does.
     let end = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
-    // Densest where lengths and counts are.
+    // Densest at lengths and counts.
     let lengths = (0..2000).chain((2000..end).step_by(13));
     for length in lengths {
         refused(parse(&bytes[..length]));
@@ -125,7 +125,7 @@ fn damage_anywhere_is_an_error_or_other_weights_and_never_a_panic() {
     let bytes = smallest().bytes();
     let mut refusals = 0;
     let mut damaged = bytes.clone();
-    // Most of it in the header, whose lengths and names matter.
+    // Mostly in the header, whose lengths and names matter.
     let places = (0..9000).step_by(5).chain((9000..bytes.len()).step_by(97));
     for (at, mask) in places.zip([0x01, 0x80, 0xff].into_iter().cycle()) {
         damaged[at] ^= mask;
@@ -156,7 +156,7 @@ fn each_kind_of_damage_has_its_own_words() {
     says(b"version https://git-lfs.github.com/spec/v1\n", "Git LFS");
     says(&header(1, 0, 0), "version is 1");
     says(&header(0x0300_0000, 0, 0), "version is 50331648");
-    // Counts without end take neither memory nor time.
+    // Huge counts take neither memory nor time.
     says(
         &header(3, u64::MAX, 0),
         "ends inside of the name of a tensor",
@@ -210,14 +210,14 @@ fn each_kind_of_damage_has_its_own_words() {
     );
 }
 
-/// Else a small file could name the same bytes again and again, and each time weights would be made of them.
+/// Otherwise a small file could name the same bytes repeatedly, and each time weights would be made from them.
 #[test]
 fn tensors_that_share_bytes_are_refused() {
     let mut file = Writer::default();
     for name in ["first", "second"] {
         file.tensor(name, &[8], F32, vec![0; 32]);
     }
-    // What is not read has no known size.
+    // Tensors that are not read have no known size.
     file.tensor("third", &[8], 12, Vec::new());
     let mut bytes = file.bytes();
     parse(&bytes).unwrap();
@@ -235,7 +235,7 @@ fn tensors_that_share_bytes_are_refused() {
     }
 }
 
-/// A list of bytes, of empty texts or of empty lists is much longer as values of their own than in the file.
+/// A list of bytes, of empty texts or of empty lists takes far more memory as separate values than in the file.
 #[test]
 fn lists_take_no_room_beside_the_file() {
     let empty_list = [LIST.to_le_bytes().as_slice(), &[0; 8]].concat();
@@ -248,7 +248,7 @@ fn lists_take_no_room_beside_the_file() {
         let mut file = Writer::default();
         file.list("list", kind, &vec![item; 100_000]);
         let read = parse(&file.bytes()).unwrap();
-        // All that there is of it: what it is a list of, and where it is.
+        // Only the type and the position are kept.
         let held = format!("{:?}", read.value("list").unwrap());
         assert!(held.contains("count: 100000"), "{held:.200}");
         assert!(held.len() < 200, "{held:.200}");
@@ -273,7 +273,7 @@ fn what_is_not_computed_is_refused_by_name() {
     );
     says(
         &|file| file.tensor("rope_freqs.weight", &[16], F32, vec![0; 64]),
-        "`rope_freqs.weight`, which this example does not compute",
+        "`rope_freqs.weight`, which this example does not support",
     );
     says(
         &|file| file.tensor("token_embd.weight", &[32, 263], 12, vec![]),
@@ -299,7 +299,7 @@ fn what_is_not_computed_is_refused_by_name() {
         &|file| file.integer("llama.attention.head_count_kv", 0),
         "heads",
     );
-    // A product that no 64 bits hold, of heads that there are not.
+    // A product that does not fit into 64 bits, of heads that do not exist.
     let no_heads = |file: &mut Writer| {
         for key in ["embedding_length", "attention.head_count"] {
             file.integer(&format!("llama.{key}"), 0);
@@ -308,13 +308,13 @@ fn what_is_not_computed_is_refused_by_name() {
             file.long(&format!("llama.{key}"), 1 << 40);
         }
     };
-    says(&no_heads, "heads do not fit");
+    says(&no_heads, "heads do not match");
     let narrow_heads = |file: &mut Writer| {
         for key in ["embedding_length", "rope.dimension_count"] {
             file.integer(&format!("llama.{key}"), 0);
         }
     };
-    says(&narrow_heads, "heads do not fit");
+    says(&narrow_heads, "heads do not match");
     says(
         &|file| file.integer("llama.feed_forward_length", 64),
         "shape [32, 32]",
@@ -365,7 +365,7 @@ fn what_is_not_computed_is_refused_by_name() {
     );
     says(
         &|file| file.list("tokenizer.ggml.merges", TEXT, &[text("q zz")]),
-        "merges do not fit",
+        "merges do not match",
     );
     says(
         &|file| file.integer("tokenizer.ggml.eos_token_id", 263),
@@ -377,12 +377,12 @@ fn what_is_not_computed_is_refused_by_name() {
 fn what_is_no_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{:#}", Gguf::read(folder.path()).unwrap_err());
-    assert!(text.contains("no regular file"), "{text}");
+    assert!(text.contains("not a regular file"), "{text}");
     let text = format!("{:#}", Gguf::read(&folder.path().join("none")).unwrap_err());
     assert!(text.contains("none"), "{text}");
     // It would never end.
     let text = format!("{:#}", Gguf::read(Path::new("/dev/zero")).unwrap_err());
-    assert!(text.contains("no regular file"), "{text}");
+    assert!(text.contains("not a regular file"), "{text}");
 }
 
 /// One matrix of a file.
@@ -454,7 +454,7 @@ fn blocks_are_mlx_groups_bit_for_bit() {
                 _ => assert_eq!(found, expected, "weight {i}"),
             }
         }
-        // Every block's scale is its own, and the biases of 8 bits are exact.
+        // Every block has its own scale, and the 8-bit biases are exact.
         for (i, block) in bytes.chunks_exact(bytes.len() / 18).enumerate() {
             assert_eq!(packed.scales[i].to_f32(), half(block));
             let bias = if kind == Q4_1 {
@@ -470,7 +470,7 @@ fn blocks_are_mlx_groups_bit_for_bit() {
 #[test]
 fn mlx_unpacks_the_same_weights() {
     let mut noise = Noise(5);
-    // Weights that float16 holds: MLX's own unpacking rounds to the scales' type.
+    // Weights that float16 can represent: MLX's own unpacking rounds to the scales' type.
     let mut q4_1 = noise.q4_1(4, 1.0);
     for block in q4_1.chunks_exact_mut(20) {
         block[..2].copy_from_slice(&f16::from_f32(0.25).to_le_bytes());
@@ -483,7 +483,7 @@ fn mlx_unpacks_the_same_weights() {
     for (kind, bytes) in [(Q4_1, q4_1), (Q8_0, q8_0)] {
         let packed = packed(kind, [2, 64], bytes.clone(), |row| row);
         let matrix = packed.matrix().unwrap();
-        // On the device that the build has: the weights are such that each of them makes the same bits.
+        // On the build's device: each of the weights has the same bits.
         let found = dequantize(&matrix).unwrap().to_vec::<f16>().unwrap();
         let found: Vec<f32> = found.into_iter().map(f32::from).collect();
         assert_eq!(found, by_gguf(kind, &bytes));
@@ -521,7 +521,7 @@ fn text_becomes_tokens_and_text_again() {
     let file = parse(&smallest().bytes()).unwrap();
     let words = Text::read(&file).unwrap();
     assert_eq!(words.end(), 2);
-    // Merged, split at digits, and by bytes beyond ASCII.
+    // Merges, splits at digits, and bytes beyond ASCII.
     let name = |id: u32| words.name(id).unwrap();
     let tokens = words.tokens("in the year 2026, ü").unwrap();
     let names: Vec<String> = tokens.iter().map(|&id| name(id)).collect();
@@ -545,7 +545,7 @@ fn text_becomes_tokens_and_text_again() {
         "system\nBe brief.\nuser\nWhy?\nassistant\n"
     );
 
-    // A vocabulary need not have all bytes.
+    // A vocabulary may lack some bytes.
     let mut file = smallest();
     let mut tokens = parse(&file.bytes()).unwrap();
     let mut names: Vec<_> = tokens
@@ -592,9 +592,9 @@ fn the_folder_holds_every_tensor_once() {
 
     let before = std::fs::read_dir(parent.path()).unwrap().count();
     let error = folder::write(&to, &weights, &words).unwrap_err();
-    assert!(error.to_string().contains("is there already"), "{error}");
+    assert!(error.to_string().contains("already exists"), "{error}");
     folder::write(&parent.path().join("none/model"), &weights, &words).unwrap_err();
-    // What a killed run left is not taken for another folder's.
+    // The remains of a killed run are not confused with another folder's.
     let left = parent.path().join("other.partial");
     std::fs::create_dir(&left).unwrap();
     let error = folder::write(&parent.path().join("other"), &weights, &words).unwrap_err();

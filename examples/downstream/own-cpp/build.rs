@@ -1,5 +1,5 @@
-//! Compiles this package's C++ against the headers that mlx-overlay-sys found. Linking needs nothing more: the
-//! libraries come with that package.
+//! Compiles this package's C++ against the headers that mlx-overlay-sys found. The libraries are linked through that
+//! package.
 
 use std::env;
 

@@ -1,5 +1,5 @@
-//! Two threads that use mlx-rs, one on a stream with the policy `exact` and one without a policy: how many rows of a
-//! quantized product have the bits that the row has alone.
+//! Two threads that use mlx-rs, one on a stream with the policy `exact` and one without a policy. Counts how many rows
+//! of a quantized product have the same bits as the row alone.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use mlx_rs::{Array, Device, Stream, ops, with_stream};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Rows of x, outputs, values a row.
+/// Rows of x, outputs, values per row.
 const M: usize = 6;
 const N: usize = 64;
 const K: usize = 512;
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the rows keep their bits where they should and nowhere else.
+/// Whether the rows keep their bits exactly where they should.
 fn run() -> Result<bool> {
     let exact = thread::spawn(|| on_stream_of_mlx_rs(Some(Policy::EXACT)));
     let plain = thread::spawn(|| on_stream_of_mlx_rs(None));
@@ -40,7 +40,7 @@ fn run() -> Result<bool> {
     println!("without a policy: {plain} of {M} rows have the bits of the one-row product");
     println!("exact: {exact} of {M} rows have the bits of the one-row product");
 
-    // A stream of the crate's own: mlx-rs has no constructor for it, and takes MLX's default stream.
+    // A stream of this crate: mlx-rs has no constructor for it, and uses MLX's default stream.
     let narrow = mlx_row_policy::Stream::with_policy(Policy::NARROW)?;
     let scoped = narrow.scope(rows_like_alone)??;
     println!("narrow, by the scope alone: {scoped} of {M} rows");
@@ -61,12 +61,12 @@ fn on_stream_of_mlx_rs(policy: Option<Policy>) -> Result<usize> {
     let plan = DispatchPlan::of([M, N, K], format, FloatType::F32, Some(&rows))?;
     let equal = with_stream(&stream, || rows.scope(rows_like_alone))??;
     if plan.identical && equal != M {
-        return Err(format!("{} was to keep every row, and kept {equal}", plan.path).into());
+        return Err(format!("{} should keep every row, but kept {equal}", plan.path).into());
     }
     Ok(equal)
 }
 
-/// How many rows of a product equal, bit for bit, the product of that row alone.
+/// How many rows of a product are equal, bit for bit, to the product of that row alone.
 fn rows_like_alone() -> Result<usize> {
     let weights = Array::from_slice(&values(N * K, 2), &[N as i32, K as i32]);
     let (weights, scales, biases) = ops::quantize(&weights, GROUP_SIZE, BITS)?;

@@ -1,8 +1,8 @@
 //! The one place that runs CMake.
 //!
-//! The cmake crate is made for build scripts: it panics where a command fails and prints lines for
-//! cargo. So it runs in a child, this program's own hidden subcommand `run-cmake`, whose whole output
-//! becomes the build's log; the parent shows progress from it and turns a failure into one error.
+//! The cmake crate is made for build scripts: it panics if a command fails, and it prints lines for cargo. So it runs
+//! in a child process, the hidden subcommand `run-cmake`. The child's output is the build's log; the parent shows
+//! progress from it and turns a failure into one error.
 
 use std::fs::File;
 use std::panic;
@@ -19,37 +19,39 @@ use crate::progress::Line;
 /// One run of CMake: configure, build, install.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// The folder with the top `CMakeLists.txt`.
+    /// The folder of the top-level `CMakeLists.txt`.
     pub source: Utf8PathBuf,
-    /// The folder that gets `build` below it.
+    /// The folder that will contain `build`.
     pub out: Utf8PathBuf,
-    /// The folder that stands for `/` in the install (`DESTDIR`).
+    /// The root of the install (`DESTDIR`).
     pub stage: Utf8PathBuf,
-    /// The workspace whose `vendor/` is not to be changed meanwhile.
+    /// The workspace whose `vendor/` must not change during the build.
     pub workspace: Utf8PathBuf,
-    /// The target triple.
     pub target: String,
-    /// `-D` options.
     pub defines: Vec<(String, String)>,
 }
 
 /// Arguments of the hidden subcommand.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A file with the run as JSON.
+    /// A file that describes the run as JSON.
     request: Utf8PathBuf,
 }
 
-/// The child's side: runs the cmake crate and nothing else.
+/// The child process: runs only the cmake crate.
 pub fn run(args: Args) -> Result<()> {
     let text = fs_err::read_to_string(&args.request)?;
-    let run: Run = serde_json::from_str(&text)
-        .with_context(|| format!("{} is not a CMake run of this program", args.request))?;
-    // As the parent does: where that one is killed, no other run may swap the tree under CMake.
+    let run: Run = serde_json::from_str(&text).with_context(|| {
+        format!(
+            "{} is not a description of a CMake run that this program wrote",
+            args.request
+        )
+    })?;
+    // The parent holds this lock too. If it is killed, still no other run may swap the tree while CMake runs.
     let line = Line::new();
     let _held = project::hold(&Workspace::at(&run.workspace), &|event| line.show(event))?;
     drop(line);
-    // The panic's text goes into the error below; a backtrace of the crate's inside helps nobody.
+    // The panic's text is part of the error below; a backtrace inside the crate is of no use.
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(|| {
         let mut config = cmake::Config::new(&run.source);
@@ -63,7 +65,7 @@ pub fn run(args: Args) -> Result<()> {
             .host(&run.target)
             .profile("Release")
             .generator("Ninja")
-            // The crate's own flags (-w, -march=…) would make this another library than upstream's.
+            // The crate's own flags (-w, -march=…) would make a different library from upstream's.
             .no_default_flags(true)
             .build();
     });
@@ -82,8 +84,8 @@ pub fn run(args: Args) -> Result<()> {
     })
 }
 
-/// The parent's side: starts the child `xtask run-cmake` on `host`, whose output goes to `log_path`.
-/// The child, CMake and Ninja hold `lock` to their end, also where this process is killed.
+/// The parent process: starts the child `xtask run-cmake` on `host` and writes its output to `log_path`. The child,
+/// CMake and Ninja hold `lock` until they end, even if this process is killed.
 pub fn drive(
     host: &Host,
     xtask: &Utf8Path,
@@ -105,7 +107,7 @@ pub fn drive(
     }
     let text = fs_err::read_to_string(log_path)?;
     bail!(
-        "building MLX failed; the whole log is {log_path}\n{}",
+        "building MLX failed; the complete log is {log_path}\n{}",
         log::diagnose(&text)
     );
 }

@@ -1,5 +1,5 @@
-//! What reaches the compilers from outside: flags with which the claims about bits do not hold, the files that flags come
-//! from, and what cannot be looked into.
+//! Compiler flags from outside that break the claims about bits: where they are set, in which files, and what cannot be
+//! inspected.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::host::Host;
 
-/// They let the compiler change sums: then not even one build agrees with the next.
+/// Flags that let the compiler reorder sums. With them, not even one build agrees with the next.
 const UNSAFE: [&str; 8] = [
     "-ffast-math",
     "-Ofast",
@@ -19,17 +19,17 @@ const UNSAFE: [&str; 8] = [
     "-ffp-model=aggressive",
 ];
 
-/// What compilers define if such a flag reaches them, by whatever way.
+/// Macros that compilers define if such a flag reaches them in any way.
 const DEFINED: [&str; 3] = [
     "__FAST_MATH__",
     "__ASSOCIATIVE_MATH__",
     "__RECIPROCAL_MATH__",
 ];
 
-/// Files that name one another are followed so often.
+/// How deep files that include others are followed.
 const DEEPEST: usize = 8;
 
-/// A place that has such a flag.
+/// A place that sets such a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnsafeFlag {
     place: String,
@@ -37,7 +37,7 @@ pub(crate) struct UnsafeFlag {
 }
 
 impl UnsafeFlag {
-    /// The first that a build on `host` would take.
+    /// The first such flag that a build on `host` would use.
     pub(crate) fn find(host: &Host) -> Option<Self> {
         let named = variables(host).find_map(|variable| Self::find_in(host, &variable));
         named
@@ -53,19 +53,17 @@ impl UnsafeFlag {
             .or_else(|| by_the_compiler(host))
     }
 
-    /// The first in one variable.
+    /// The first such flag in one variable.
     pub(crate) fn find_in(host: &Host, variable: &str) -> Option<Self> {
         in_text(variable, host.var(variable)?, 0)
     }
 
-    /// Where it stands.
     pub(crate) fn place(&self) -> String {
         format!("{} has {}", self.place, self.flag)
     }
 
-    /// What to do about it.
     pub(crate) fn remedy(&self) -> String {
-        format!("take it out of {}", self.place)
+        format!("remove it from {}", self.place)
     }
 }
 
@@ -73,7 +71,7 @@ impl fmt::Display for UnsafeFlag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: host code may add in any order, and the claims about bits do not hold",
+            "{}: the compiler may reorder sums, so the claims about bits do not hold",
             self.place()
         )
     }
@@ -81,7 +79,7 @@ impl fmt::Display for UnsafeFlag {
 
 const TOOLCHAIN: &str = "CMAKE_TOOLCHAIN_FILE";
 
-/// Where the cc crate looks for flags, and clang for more.
+/// The variables from which the cc crate and clang read flags.
 fn variables(host: &Host) -> impl Iterator<Item = String> {
     let of_cc = ["CXXFLAGS", "CFLAGS"]
         .into_iter()
@@ -89,7 +87,7 @@ fn variables(host: &Host) -> impl Iterator<Item = String> {
     of_cc.chain(["CCC_OVERRIDE_OPTIONS", "CCC_ADD_ARGS"].map(str::to_owned))
 }
 
-/// A setting in every form that has it.
+/// A setting in every form in which it is set.
 fn set<'a>(host: &'a Host, name: &str) -> Vec<(String, &'a str)> {
     let forms = host.forms(name).into_iter();
     forms
@@ -97,7 +95,7 @@ fn set<'a>(host: &'a Host, name: &str) -> Vec<(String, &'a str)> {
         .collect()
 }
 
-/// The programs of a setting, or the usual one.
+/// The programs that a setting names, else the default one.
 fn programs<'a>(host: &'a Host, name: &str, usual: &'a str) -> Vec<(String, &'a str)> {
     let set = set(host, name);
     match set[..] {
@@ -106,7 +104,7 @@ fn programs<'a>(host: &'a Host, name: &str, usual: &'a str) -> Vec<(String, &'a 
     }
 }
 
-/// The words that reach the compiler: a shell takes quotes and backslashes away, whatever they enclose.
+/// The words that reach the compiler, without the quotes and backslashes that a shell removes.
 fn words(text: &str) -> impl Iterator<Item = String> {
     let plain: String = text
         .chars()
@@ -116,7 +114,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
     words.into_iter()
 }
 
-/// The file in `@file`, from which a compiler reads more flags.
+/// The file of `@file`, from which a compiler reads more flags.
 fn named_file(word: &str) -> Option<&Utf8Path> {
     word.strip_prefix('@').map(Utf8Path::new)
 }
@@ -138,7 +136,8 @@ fn in_text(place: &str, text: &str, depth: usize) -> Option<UnsafeFlag> {
     })
 }
 
-/// Asks the compilers what they define with the flags of the environment: it sees through wrappers too.
+/// Asks the compilers which macros they define with the flags of the environment. This also sees flags that a wrapper
+/// adds.
 fn by_the_compiler(host: &Host) -> Option<UnsafeFlag> {
     let asked = |program: &str, flags: &str, language: &str| {
         host.find(program)?;
@@ -175,7 +174,7 @@ fn scripts(host: &Host) -> Vec<(String, Utf8PathBuf)> {
     ] {
         named.extend(host.var(launcher).map(|value| (launcher.to_owned(), value)));
     }
-    // Launchers if one is on PATH.
+    // Launchers count if they are on PATH.
     named.extend(["ccache", "sccache"].map(|name| (name.to_owned(), name)));
     let found = named.into_iter().filter_map(|(variable, program)| {
         let path = host.find(program)?;
@@ -185,7 +184,7 @@ fn scripts(host: &Host) -> Vec<(String, Utf8PathBuf)> {
     found.collect()
 }
 
-/// The files that say how things are compiled, with their texts: part of the build's key.
+/// The files that affect how code is compiled, with their contents: part of the build's key.
 pub(super) fn files(host: &Host) -> Vec<(String, String)> {
     let mut paths: Vec<_> = scripts(host).into_iter().map(|(_, path)| path).collect();
     let toolchains = set(host, TOOLCHAIN).into_iter();
@@ -211,19 +210,19 @@ fn add_named(text: &str, paths: &mut Vec<Utf8PathBuf>, depth: usize) {
     }
 }
 
-/// What may change objects and is not looked into.
+/// Files that may change objects but are not inspected.
 pub(super) fn unseen(host: &Host) -> Vec<String> {
     let mut unseen: Vec<_> = scripts(host)
         .into_iter()
         .map(|(variable, path)| {
             format!(
-                "{variable}: {path} is a script; it is part of the build's key, what it runs and reads is not"
+                "{variable}: {path} is a script; it is part of the build's key, but the files that it runs and reads are not"
             )
         })
         .collect();
     for (variable, file) in set(host, TOOLCHAIN) {
         unseen.push(format!(
-            "{variable}: {file} is part of the build's key, what it includes is not"
+            "{variable}: {file} is part of the build's key, but the files that it includes are not"
         ));
     }
     let files = files(host);
@@ -236,7 +235,7 @@ pub(super) fn unseen(host: &Host) -> Vec<String> {
                 unseen.push(format!("{variable}: {word} cannot be read from here"));
             } else if word.contains('$') || word.contains('`') {
                 unseen.push(format!(
-                    "{variable}: a shell decides what {word} stands for"
+                    "{variable}: a shell expands {word}, so its value is not known here"
                 ));
             }
         }
@@ -281,7 +280,7 @@ mod tests {
         fs_err::write(&two, "-O1 '-Ofast'").unwrap();
         let place = found("CFLAGS", &format!("\"@{one}\""));
         assert_eq!(place, Some(format!("{two} has -Ofast")));
-        // Around and around.
+        // A cycle.
         fs_err::write(&two, format!("@{one}")).unwrap();
         assert_eq!(found("CFLAGS", &format!("@{one}")), None);
 
@@ -345,6 +344,6 @@ mod tests {
         let of = |value: &str| unseen(&Host::new(Os::Linux, "x86_64", []).with("CFLAGS", value));
         assert_eq!(of("-O2 -g"), [""; 0]);
         assert!(of("@not-there")[0].contains("cannot be read"));
-        assert!(of("$(cat flags)")[0].contains("a shell decides"));
+        assert!(of("$(cat flags)")[0].contains("a shell expands"));
     }
 }

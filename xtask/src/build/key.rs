@@ -1,4 +1,4 @@
-//! The name of a build folder: everything that makes its objects unusable for another build.
+//! The name of a build folder, made from everything that makes its objects unusable for another build.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,10 +9,11 @@ use super::backend::{Configuration, Options};
 use super::flags;
 use crate::host::Host;
 
-/// Variables that the cc crate takes as they are, with the target's name after them, or with `HOST_` or `TARGET_` before.
+/// Variables that the cc crate reads as they are, with the target's name after them, or with `HOST_` or `TARGET_`
+/// before.
 const FLAGS: [&str; 4] = ["CC", "CXX", "CFLAGS", "CXXFLAGS"];
 
-/// Variables that compilers, what they start, a launcher, and the CMake files of MLX read.
+/// Variables that compilers, their child processes, a launcher and MLX's CMake files read.
 const OTHERS: [&str; 31] = [
     "LDFLAGS",
     "CPATH",
@@ -47,7 +48,7 @@ const OTHERS: [&str; 31] = [
     "PKG_CONFIG_LIBDIR",
 ];
 
-/// Variables of CMake that change how a build runs and not what comes out; all others matter.
+/// Variables of CMake that change how a build runs but not its result. All others count.
 const OF_CMAKE_ALONE: [&str; 5] = [
     "CMAKE_BUILD_PARALLEL_LEVEL",
     "CMAKE_COLOR_DIAGNOSTICS",
@@ -66,7 +67,7 @@ pub(super) fn key(
 ) -> String {
     let mut hash = Sha256::new();
     let mut feed = |kind: &str, name: &str, value: &str| {
-        // Lengths keep neighbours apart.
+        // The lengths keep adjacent values apart.
         for part in [kind, name, value] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);

@@ -1,7 +1,7 @@
-//! What a program must link beside `libmlx.a`, read from the package file that CMake itself wrote.
+//! What a program must link besides `libmlx.a`, read from the package file that CMake wrote.
 //!
-//! `MLXTargets.cmake` is upstream's own word on it: the list follows what its CMake files found on
-//! this machine (which BLAS, which frameworks, whether jaccl), so none of it is guessed here.
+//! The list in `MLXTargets.cmake` follows what upstream's CMake files found on this machine (which BLAS, which
+//! frameworks, whether jaccl), so nothing is guessed here.
 
 use anyhow::{Context, Result};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -11,15 +11,13 @@ use camino::{Utf8Path, Utf8PathBuf};
 pub(super) struct Link {
     /// Include folders, relative to the prefix.
     pub include: Vec<String>,
-    /// Static libraries of the prefix, in link order.
+    /// Static libraries in the prefix, in link order.
     pub static_libs: Vec<String>,
-    /// Libraries of the system, in link order, each once.
+    /// System libraries without duplicates, in link order.
     pub system_libs: Vec<String>,
-    /// Folders of those that CMake gave with a path.
+    /// Folders of the libraries that CMake gave with a path.
     pub search: Vec<String>,
-    /// Apple frameworks.
     pub frameworks: Vec<String>,
-    /// Preprocessor definitions.
     pub defines: Vec<String>,
 }
 
@@ -48,7 +46,7 @@ impl Link {
         let libraries = property(text, "INTERFACE_LINK_LIBRARIES")
             .context("it has no INTERFACE_LINK_LIBRARIES")?;
         for item in libraries.split(';') {
-            // A static library that is installed beside MLX and exported with it.
+            // A static library that is installed next to MLX and exported with it.
             if text.contains(&format!("add_library({item} STATIC IMPORTED)")) {
                 push_once(&mut link.static_libs, item);
             } else {

@@ -7,20 +7,19 @@ use camino::Utf8Path;
 use cli::Progress;
 use fs_err::File;
 
-/// `NINJA_STATUS` for the child, whatever the user's own is: [`ninja_step`] reads it.
+/// `NINJA_STATUS` for the child, in place of the user's own: [`ninja_step`] reads it.
 pub(super) const NINJA_STATUS: &str = "[%f/%t] ";
 
-/// Lines shown from a failing log.
+/// How many lines of a failing log are shown.
 const SHOWN: usize = 16;
 
-/// A log being written.
 pub(super) struct Log {
     file: File,
     progress: Progress,
 }
 
 impl Log {
-    /// Starts a log at `path`. The bar is drawn on standard error, and only on a terminal.
+    /// Starts a log at `path`. The bar is drawn on standard error, only on a terminal.
     pub(super) fn create(path: &Utf8Path) -> Result<Self> {
         let file = File::create(path)?;
         let progress = Progress::counted("MLX");
@@ -28,7 +27,7 @@ impl Log {
         Ok(Self { file, progress })
     }
 
-    /// Takes one line of output; unbuffered, so that the log can be followed and survives a kill.
+    /// Writes one line of output. It is not buffered, so that the log can be followed and survives a kill.
     pub(super) fn line(&mut self, line: &str) -> Result<()> {
         writeln!(self.file, "{line}")?;
         if let Some((done, total, text)) = ninja_step(line) {
@@ -40,14 +39,14 @@ impl Log {
     }
 }
 
-/// `[12/345] Building x.o` as numbers and text.
+/// Splits `[12/345] Building x.o` into numbers and text.
 fn ninja_step(line: &str) -> Option<(usize, usize, &str)> {
     let (numbers, text) = line.strip_prefix('[')?.split_once("] ")?;
     let (done, total) = numbers.split_once('/')?;
     Some((done.parse().ok()?, total.parse().ok()?, text))
 }
 
-/// The telling part of a failing log, and what to do where the cause is a known one.
+/// The relevant part of a failing log, and what to do if the cause is a known one.
 pub(super) fn diagnose(text: &str) -> String {
     const KNOWN: [(&[&str], &str); 3] = [
         (
@@ -69,7 +68,7 @@ pub(super) fn diagnose(text: &str) -> String {
         ),
         (
             &["No space left on device"],
-            "the disk is full: a build needs about 1 GB",
+            "the disk is full: a build needs about 1 GB; free some space and build again",
         ),
     ];
     let lines: Vec<&str> = text.lines().collect();

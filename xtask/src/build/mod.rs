@@ -33,21 +33,21 @@ use crate::progress::Line;
 #[command(after_long_help = "\
 Examples:
   cargo xtask build                         this system's back-end: metal, or sim on Linux
-  cargo xtask build --cpu                   the simulated device and the CPU back-end (needs BLAS)
-  cargo xtask build --backend cpu           the CPU back-end alone
-  cargo xtask build --jit                   kernels from source text, at run time
-  cargo xtask build --pristine              upstream's MLX, into a prefix of its own")]
+  cargo xtask build --cpu                   with the CPU back-end (needs BLAS)
+  cargo xtask build --backend cpu           the CPU back-end only
+  cargo xtask build --jit                   kernels compiled from source at run time
+  cargo xtask build --pristine              MLX without the overlay, in its own prefix")]
 pub struct Args {
     /// The back-end [default: metal on macOS, sim on Linux]
     #[arg(long, value_parser = backend::parser())]
     backend: Option<Backend>,
-    /// Include the CPU back-end where a back-end leaves the choice
+    /// Include the CPU back-end if the back-end makes it optional
     #[arg(long)]
     cpu: bool,
     /// Compile Metal kernels from their source at run time
     #[arg(long)]
     jit: bool,
-    /// Build the pinned MLX without the overlay, as a reference, into a prefix of its own
+    /// Build the pinned MLX without the overlay, as a reference, in its own prefix
     #[arg(long)]
     pristine: bool,
     /// Parallel jobs [default: Ninja's own choice]
@@ -55,7 +55,7 @@ pub struct Args {
     jobs: Option<usize>,
 }
 
-/// Builds what is asked for, or finds that it is there.
+/// Builds what was asked for, or reports that it is up to date.
 pub fn run(args: Args) -> Result<()> {
     let start = Instant::now();
     let host = Host::current();
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> Result<()> {
     options.check()?;
     let workspace = Workspace::discover()?;
     let line = Line::new();
-    // Open until the end: a tree that another run swaps while it compiles would get the stamp of this one.
+    // Held until the end: if another run swapped the tree during compilation, the result would get this tree's stamp.
     let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
     let source = source(&project, args.pristine)?;
@@ -99,8 +99,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The tree to build. What is built is exactly the lock's final tree, or its base tree: a program may
-/// link nothing else.
+/// The tree to build: exactly the lock's final tree, or its base tree. Programs may link nothing else.
 pub(crate) fn source(project: &Project, pristine: bool) -> Result<Source> {
     let (workspace, lock) = (&project.workspace, project.lock()?);
     let base_tree = lock.base_tree.to_string();
@@ -114,15 +113,15 @@ pub(crate) fn source(project: &Project, pristine: bool) -> Result<Source> {
         let found = state::inspect(workspace, lock, &project.series)?;
         match found.state {
             State::Applied => {}
-            State::Absent => bail!("{path} is missing; `cargo xtask apply-overlay` makes it"),
+            State::Absent => bail!("{path} is missing; run `cargo xtask apply-overlay` to make it"),
             State::Tampered(_) => bail!(
-                "{path}: {}, and mlx.lock says tree {}; `cargo xtask apply-overlay --discard-edits` takes the edits \
-                 out and keeps a copy, `cargo xtask status` names them",
+                "{path}: {}, but mlx.lock has tree {}; `cargo xtask apply-overlay --discard-edits` removes the edits \
+                 and keeps a copy, `cargo xtask status` lists them",
                 found.state,
                 lock.final_tree
             ),
             state => bail!(
-                "{path} is {state}, and mlx.lock says tree {}; `cargo xtask apply-overlay` makes it right",
+                "{path} is {state}, but mlx.lock has tree {}; run `cargo xtask apply-overlay`",
                 lock.final_tree
             ),
         }
@@ -137,7 +136,7 @@ pub(crate) fn source(project: &Project, pristine: bool) -> Result<Source> {
     })
 }
 
-/// The tree ids of the lock that decide what may be linked.
+/// The tree ids in the lock that decide what may be linked.
 pub(crate) fn ids(lock: &Lock) -> Ids {
     Ids {
         base_tree: lock.base_tree.to_string(),
@@ -145,7 +144,7 @@ pub(crate) fn ids(lock: &Lock) -> Ids {
     }
 }
 
-/// The command that builds what this stamp says, on `host`.
+/// The command that makes the build this stamp describes, on `host`.
 pub(crate) fn command(stamp: &Stamp, host: &Host) -> String {
     let mut command = "cargo xtask build".to_owned();
     if stamp.backend != backend::default_for(host) {
@@ -164,7 +163,7 @@ pub(crate) fn command(stamp: &Stamp, host: &Host) -> String {
     command
 }
 
-/// The unpacked folder of a pinned input, fetched and checked by the engine.
+/// The unpacked folder of a pinned input, fetched and verified by the engine.
 pub(crate) fn input(project: &Project, name: &str) -> Result<Utf8PathBuf> {
     let wanted: Vec<_> = project
         .manifest
@@ -182,7 +181,7 @@ pub(crate) fn input(project: &Project, name: &str) -> Result<Utf8PathBuf> {
         .with_context(|| format!("mlx.toml has no input named {name}"))
 }
 
-/// Makes `link` a relative symbolic link to `target`, whose folder lies beside it, in one step.
+/// Makes `link` a relative symbolic link to `target` in one step. `target`'s folder is next to it.
 fn point(link: &Utf8Path, target: &Utf8Path) -> Result<()> {
     let relative = link
         .parent()
@@ -192,7 +191,7 @@ fn point(link: &Utf8Path, target: &Utf8Path) -> Result<()> {
         return Ok(());
     }
     let new = link.with_extension("new");
-    // Left by a run that was killed.
+    // Left by a killed run.
     match fs_err::remove_file(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}

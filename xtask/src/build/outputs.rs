@@ -1,5 +1,5 @@
-//! What a build folder holds, by its sums. Ninja goes by times: it takes a damaged object for a good one, and an install
-//! would certify what was made of it.
+//! The checksums of a build folder's files. Ninja compares only times: it would treat a damaged object as a good one,
+//! and an install would certify what is linked from it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,17 +11,17 @@ use fs_err::File;
 use mlx_prefix::sums;
 use walkdir::WalkDir;
 
-/// The list, in the build folder, and beside it what stands there while CMake or Ninja run.
+/// The list in the build folder; while CMake or Ninja run, a file next to it replaces it.
 const LIST: &str = ".outputs.sha256";
 const RUNNING: &str = ".running";
 
-/// Files that Ninja makes again if they are gone. The rest is CMake's, and the folder is made anew.
+/// Endings of files that Ninja makes again if they are gone. For the others, which CMake makes, the folder is cleared.
 const MADE_BY_NINJA: [&str; 4] = ["o", "a", "air", "metallib"];
 
-/// What Ninja knows of an earlier run. Without it, it builds everything again.
+/// Ninja's record of earlier runs. Without it, Ninja builds everything.
 const OF_NINJA: [&str; 2] = [".ninja_log", ".ninja_deps"];
 
-/// The files of a build folder as the last run left them.
+/// The files of a build folder after the last run.
 pub(super) struct Outputs {
     folder: Utf8PathBuf,
     known: BTreeMap<String, Known>,
@@ -33,10 +33,11 @@ struct Known {
 }
 
 impl Outputs {
-    /// Compares a build folder with its list, and removes what was damaged since: it is built again. Gives its names.
+    /// Compares a build folder with its list and removes files that were damaged since, so that they are built again.
+    /// Returns their names.
     ///
-    /// What a killed run wrote is in no list, nor is anything in a folder of an earlier version: objects count as they
-    /// are, and what is made of them in seconds is made again.
+    /// Files that a killed run wrote, and those in a folder of an earlier version, are in no list. Their objects are
+    /// trusted; what is linked from them takes seconds and is made again.
     pub(super) fn check(folder: &Utf8Path) -> Result<(Self, Vec<String>)> {
         let mut outputs = Self {
             folder: folder.to_owned(),
@@ -47,10 +48,10 @@ impl Outputs {
         let killed = fs_err::metadata(&running).and_then(|marker| marker.modified());
         let killed = killed.ok();
         let mut damaged = Vec::new();
-        // A list that does not parse lists nothing.
+        // A list that cannot be parsed counts as empty.
         for (name, wanted) in sums::parse(&listed).unwrap_or_default() {
             let name = name.to_string_lossy().into_owned();
-            // What is gone, Ninja or CMake makes again.
+            // Ninja or CMake makes missing files again.
             let Ok(metadata) = fs_err::metadata(folder.join(&name)) else {
                 continue;
             };
@@ -90,9 +91,9 @@ impl Outputs {
         Ok(())
     }
 
-    /// Removes the libraries that no list vouches for.
+    /// Removes the libraries that are in no list.
     fn remove_linked(&self) -> Result<()> {
-        // A folder that is not there has none.
+        // The folder may be missing.
         for entry in WalkDir::new(&self.folder).into_iter().flatten() {
             let Some(path) = Utf8Path::from_path(entry.path()) else {
                 continue;
@@ -106,7 +107,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Lists the files as they are now, after a run that ended, well or not.
+    /// Lists the current files after a run, whether it succeeded or not.
     pub(super) fn record(self) -> Result<()> {
         let Self { folder, known } = self;
         if !folder.exists() {
@@ -123,7 +124,7 @@ impl Outputs {
             }
             let modified = entry.metadata()?.modified()?;
             let sum = match known.get(name) {
-                // It was read a moment ago.
+                // It was just read.
                 Some(known) if known.modified == modified => known.sum.clone(),
                 _ => sums::sum_of(File::open(path)?)?,
             };
@@ -163,7 +164,7 @@ mod tests {
         let (outputs, damaged) = check();
         assert!(damaged.is_empty());
         outputs.record().unwrap();
-        // Also with its old time.
+        // With the old time, too.
         let time = fs_err::metadata(folder.join("a.o")).unwrap().modified();
         fs_err::write(folder.join("a.o"), "b.o").unwrap();
         let file = File::options().write(true).open(folder.join("a.o"));
@@ -173,7 +174,7 @@ mod tests {
         assert!(!folder.join("a.o").exists() && folder.join("sub/b.o").exists());
         outputs.record().unwrap();
 
-        // A run that is killed leaves its mark, and objects that it wrote.
+        // A killed run leaves its mark, and the objects that it wrote.
         drop(check());
         let later = SystemTime::now() + Duration::from_secs(2);
         fs_err::write(folder.join("sub/b.o"), "new").unwrap();
@@ -192,7 +193,7 @@ mod tests {
         assert!(folder.join("sub/b.o").exists());
         outputs.record().unwrap();
 
-        // A list that is cut, within a sum, a name or between two lines, vouches for no library that it does not name.
+        // A list cut within a sum, within a name or between lines covers no library that it does not name.
         let (outputs, _) = check();
         fs_err::write(folder.join("libmlx.a"), "whole").unwrap();
         outputs.record().unwrap();
@@ -208,7 +209,7 @@ mod tests {
             outputs.record().unwrap();
         }
 
-        // Ninja's own log: it builds again, and CMake need not.
+        // Ninja's own log is damaged: Ninja builds again, and CMake need not.
         fs_err::write(folder.join(".ninja_log"), "whole").unwrap();
         check().0.record().unwrap();
         fs_err::write(folder.join(".ninja_log"), "cut").unwrap();

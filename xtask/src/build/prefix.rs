@@ -1,4 +1,4 @@
-//! From a source tree to an installed prefix with its stamp.
+//! Builds a source tree into an installed prefix with a stamp.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -23,55 +23,47 @@ use crate::requirements::{self, Missing};
 /// A source tree whose content is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Where it lies.
     pub path: Utf8PathBuf,
-    /// MLX's version.
     pub version: String,
     /// Tree id of the pin.
     pub base_tree: String,
     /// Tree id of the files in `path`.
     pub final_tree: String,
-    /// The tree carries no overlay.
+    /// Whether the tree is without the overlay.
     pub pristine: bool,
 }
 
 /// Everything one build needs.
 pub struct Job<'a> {
-    /// The machine.
     pub host: &'a Host,
-    /// This program, which runs CMake in a child.
+    /// This program: it runs CMake in a child process.
     pub xtask: &'a Utf8Path,
-    /// The workspace's root: ccache takes paths relative to it, so that clones share its entries.
+    /// The workspace's root. ccache stores paths relative to it, so that clones share its entries.
     pub root: &'a Utf8Path,
-    /// What is built.
     pub source: &'a Source,
-    /// Finds the unpacked folder of a pinned input by its name.
+    /// Finds the unpacked folder of a pinned input by name.
     pub input: &'a dyn Fn(&str) -> Result<Utf8PathBuf>,
-    /// The choices.
     pub options: Options,
-    /// Parallel jobs; Ninja's own choice where none is given.
+    /// Parallel jobs; `None` means Ninja's default.
     pub jobs: Option<usize>,
 }
 
 /// A finished build.
 #[derive(Debug)]
 pub struct Built {
-    /// The installed prefix.
     pub prefix: Utf8PathBuf,
-    /// The log of the CMake run.
     pub log: Utf8PathBuf,
-    /// The stamp in the prefix.
     pub stamp: Stamp,
 }
 
-/// The file that is locked, in a build folder.
+/// The lock file in a build folder.
 const LOCK: &str = "lock";
 
 /// The compiled Metal kernels, in a prefix.
 const METALLIB: &str = "lib/mlx.metallib";
 
-/// Builds, installs, stamps and lists the sums of all files. A second call with nothing changed
-/// compiles nothing and leaves the prefix as it is; one that fails does so too.
+/// Builds, installs and stamps MLX, and lists the checksums of all files. If nothing has changed, it compiles nothing
+/// and leaves the prefix as it is; a failed build leaves the prefix too.
 pub fn build(job: &Job) -> Result<Built> {
     if let Some(found) = UnsafeFlag::find(job.host) {
         bail!("{found}; {}", found.remedy());
@@ -109,24 +101,24 @@ pub fn build(job: &Job) -> Result<Built> {
     let (outputs, damaged) = Outputs::check(&build)?;
     if !damaged.is_empty() {
         eprintln!(
-            "{build}: built again, since it is not as the last build left it: {}",
+            "{build}: files changed since the last build and are built again: {}",
             damaged.join(", ")
         );
     }
     let driven = cmake::drive(&host, job.xtask, &run, &log, lock.file());
-    // What a failed build made counts for the next one. Its own error comes first.
+    // The next build can use what a failed one made. The build's own error is reported first.
     let recorded = outputs.record();
     driven?;
     recorded?;
     let stamp = new_stamp(job, &configuration, &staging.prefix(), tools)?;
     stamp.write(staging.prefix())?;
-    // At the end: it lists the stamp too.
+    // Last, since the list includes the stamp.
     sums::write(staging.prefix())?;
     staging.put()?;
     Ok(Built { prefix, log, stamp })
 }
 
-/// The tools of every back-end with their versions. All that is missing is named at once.
+/// The tools of every back-end with their versions. The error names everything that is missing.
 fn find_tools(host: &Host) -> Result<BTreeMap<String, String>> {
     let (found, missing): (Vec<_>, Vec<_>) = [
         ("cmake", requirements::cmake(host)),
@@ -148,7 +140,7 @@ fn find_tools(host: &Host) -> Result<BTreeMap<String, String>> {
         .collect())
 }
 
-/// What every back-end asks for: a static library alone, nothing downloaded.
+/// Common to all back-ends: a static library, and no downloads.
 fn add_common(configuration: &mut Configuration, host: &Host) {
     let switches = [
         ("BUILD_SHARED_LIBS", "OFF"),
@@ -158,14 +150,14 @@ fn add_common(configuration: &mut Configuration, host: &Host) {
         ("MLX_BUILD_PYTHON_BINDINGS", "OFF"),
         ("MLX_BUILD_GGUF", "OFF"),
         ("MLX_BUILD_SAFETENSORS", "ON"),
-        // The launcher is set below, so that sccache serves too.
+        // The launcher is set below, so that sccache works too.
         ("MLX_USE_CCACHE", "OFF"),
         ("FETCHCONTENT_FULLY_DISCONNECTED", "ON"),
-        // Some systems say lib64; the stamp, and who reads it, say lib.
+        // Some systems use lib64; the stamp and its readers expect lib.
         ("CMAKE_INSTALL_LIBDIR", "lib"),
     ];
     let common = switches.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    // In front: a back-end's own word comes later and wins.
+    // First, so that a back-end can override it.
     configuration.defines.splice(0..0, common);
     if let Some(launcher) = ["ccache", "sccache"]
         .into_iter()
@@ -178,7 +170,7 @@ fn add_common(configuration: &mut Configuration, host: &Host) {
     }
 }
 
-/// The defines with those that name this workspace's folders (they are not part of the key).
+/// The defines including those that name this workspace's folders, which are not part of the key.
 fn with_paths(
     configuration: &Configuration,
     job: &Job,
@@ -192,7 +184,7 @@ fn with_paths(
     defines.push(("CMAKE_INSTALL_PREFIX".to_owned(), prefix.to_string()));
     defines.extend(backend::input_folders(job.options.backend, job.input)?);
     if configuration.metallib {
-        // Where Ninja writes the kernels, and where the library looks for them: metallib.cmake.
+        // Where Ninja writes the kernels and where the library searches for them: metallib.cmake.
         let include = concat!(env!("CARGO_MANIFEST_DIR"), "/cmake/metallib.cmake");
         let built = dir.join("build/metallib");
         for (name, path) in [
@@ -203,7 +195,7 @@ fn with_paths(
             defines.push((name.to_owned(), path.to_string()));
         }
         if !job.source.pristine {
-            // Into the library and its kernels, which are held against each other at the first product.
+            // Goes into the library and its kernels; the first product compares the two.
             let tree = job.source.final_tree.clone();
             defines.push(("MLX_OVERLAY_TREE".to_owned(), tree));
         }
@@ -211,11 +203,11 @@ fn with_paths(
     Ok(defines)
 }
 
-/// The machine as CMake and all that it starts see it.
+/// The machine as CMake and its child processes see it.
 fn child_host(job: &Job, configuration: &Configuration) -> Result<Host> {
     let mut host = job.host.clone().with("NINJA_STATUS", log::NINJA_STATUS);
     if let Some(cmake) = host.find("cmake") {
-        // The program whose version was checked, whatever the cmake crate would have looked for.
+        // Use the program whose version was checked, not the one that the cmake crate would find.
         host = host.with("CMAKE", cmake.into_os_string());
     }
     if host.var("CCACHE_BASEDIR").is_none() {
@@ -271,7 +263,7 @@ fn new_stamp(
     };
     match installed.check_parts() {
         Err(Error::Incomplete(path)) => bail!(
-            "the build ended well, but what it installed as {} is missing or empty",
+            "the build succeeded, but its {} is missing or empty",
             path.strip_prefix(prefix).unwrap_or(&path).display()
         ),
         checked => checked?,
@@ -279,10 +271,10 @@ fn new_stamp(
     Ok(installed.stamp)
 }
 
-/// One build at a time in a folder; the lock ends with the process, also when it is killed.
+/// Allows one build at a time in a folder. The lock ends with the process, even if it is killed.
 pub(crate) fn lock(dir: &Utf8Path) -> Result<Held> {
     let path = dir.join(LOCK);
-    // To be read as well: it is the standard input of the build's child.
+    // Readable as well: it is the standard input of the build's child process.
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -292,8 +284,8 @@ pub(crate) fn lock(dir: &Utf8Path) -> Result<Held> {
     take(file, &path, Kind::Alone)
 }
 
-/// Keeps builds from changing a prefix until the lock is dropped. A prefix that was copied elsewhere is nobody's to
-/// build, and has no lock; whoever may read one may hold it.
+/// Keeps builds from changing a prefix until the lock is dropped. A prefix that was copied elsewhere is never built, so
+/// it has no lock. Read access to the prefix is enough.
 pub(crate) fn hold(root: &Utf8Path, prefix: &Utf8Path) -> Result<Option<Held>> {
     let dir = prefix.parent().unwrap_or(prefix);
     let builds = root.join(BUILDS).canonicalize_utf8().ok();
@@ -308,7 +300,7 @@ pub(crate) fn hold(root: &Utf8Path, prefix: &Utf8Path) -> Result<Option<Held>> {
     take(file, &path, Kind::Shared).map(Some)
 }
 
-/// Prints for whom it waits, if it does.
+/// Takes the lock; prints what it waits for if it is taken.
 fn take(file: File, path: &Utf8Path, kind: Kind) -> Result<Held> {
     let held = Held::take(file.into_parts().0, path, kind, |waits| {
         eprintln!("{waits}")

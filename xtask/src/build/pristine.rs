@@ -1,4 +1,4 @@
-//! The pinned tree without the overlay, written out of the engine's store for a reference build.
+//! The pinned tree without the overlay, written from the engine's store for a reference build.
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -9,29 +9,31 @@ use patchset::{Oid, Workspace};
 
 use super::prefix::lock;
 
-/// The folder with the files of `tree`; written on first use, verified on each.
+/// The folder with the files of `tree`: written on first use, verified on every use.
 pub(crate) fn tree(workspace: &Workspace, tree: Oid) -> Result<Utf8PathBuf> {
     let all = workspace.root().join(BUILDS).join("pristine");
     fs_err::create_dir_all(&all)?;
     let dir = all.join(tree.to_string());
-    // Until it is looked at: another run may be writing it.
+    // Locked while it is checked: another run may be writing it.
     let _lock = lock(&all)?;
     if !dir.exists() {
         write(workspace, tree, &dir)?;
     }
     let found = Listing::of_dir(&dir)?.tree_id()?;
     if found != tree {
-        bail!("{dir} holds tree {found}: it was edited; remove the folder and build again");
+        bail!("{dir} has tree {found}: it was edited; remove the folder and build again");
     }
     Ok(dir)
 }
 
 fn write(workspace: &Workspace, tree: Oid, dir: &Utf8Path) -> Result<()> {
-    let store = Store::open_existing(workspace)
-        .with_context(|| format!("tree {tree} is not here; `cargo xtask fetch` brings it"))?;
-    let files = Snapshot::of_tree(store.repo(), tree)
-        .with_context(|| format!("tree {tree} is not here; `cargo xtask fetch` brings it"))?;
-    // Written beside and renamed, so that a killed run leaves nothing that looks whole.
+    let store = Store::open_existing(workspace).with_context(|| {
+        format!("tree {tree} is not in the local store; run `cargo xtask fetch`")
+    })?;
+    let files = Snapshot::of_tree(store.repo(), tree).with_context(|| {
+        format!("tree {tree} is not in the local store; run `cargo xtask fetch`")
+    })?;
+    // Written next to its place and renamed, so that a killed run leaves nothing that looks complete.
     let new = dir.with_extension("new");
     if new.exists() {
         fs_err::remove_dir_all(&new)?;
@@ -88,7 +90,7 @@ mod tests {
         for _ in 0..8 {
             let scratch = tempfile::tempdir().unwrap();
             let (workspace, snapshot, id) = stored(&scratch);
-            // What a killed run leaves behind is in nobody's way.
+            // The remains of a killed run do no harm.
             let left = workspace
                 .root()
                 .join(BUILDS)

@@ -1,21 +1,20 @@
-//! The prefix in the making, and how it takes its place.
+//! A new prefix before it replaces the old one.
 //!
-//! CMake installs below a folder that stands for `/` (`DESTDIR`): what it writes names the place where
-//! the prefix will lie, and the prefix that lies there stays whole until then.
+//! CMake installs below a staging root (`DESTDIR`), so the installed files name the final place of the prefix, and the
+//! prefix there stays complete until it is replaced.
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use mlx_prefix::sums;
 
-/// A prefix that nobody uses yet.
+/// A prefix that is not in use yet.
 pub(super) struct Staging {
     root: Utf8PathBuf,
     place: Utf8PathBuf,
 }
 
 impl Staging {
-    /// Makes room for a prefix that belongs at `place`, an absolute path, and clears what a killed
-    /// build left behind.
+    /// Prepares a prefix for `place`, an absolute path, and removes what a killed build left.
     pub(super) fn new(place: &Utf8Path) -> Result<Self> {
         let staging = Self {
             root: place.with_extension("new"),
@@ -26,25 +25,25 @@ impl Staging {
         Ok(staging)
     }
 
-    /// What stands for `/`.
+    /// The staging root.
     pub(super) fn root(&self) -> &Utf8Path {
         &self.root
     }
 
-    /// Where the prefix is made.
+    /// The folder of the new prefix.
     pub(super) fn prefix(&self) -> Utf8PathBuf {
         Utf8PathBuf::from(format!("{}{}", self.root, self.place))
     }
 
-    /// Puts the prefix in its place, in one step. One that is the same stays there: build scripts that
-    /// watch its times stay quiet.
+    /// Puts the prefix in its place in one step. If the old one is identical it stays, so that build scripts that watch
+    /// file times do not run again.
     pub(super) fn put(self) -> Result<()> {
         let prefix = self.prefix();
-        // One that cannot be read is to be replaced.
+        // A prefix that cannot be read is replaced.
         if !same(&prefix, &self.place).unwrap_or(false) {
             patchset::place::put(&prefix, &self.place, &self.aside())?;
         }
-        // If the rest cannot be removed now, the next build says why.
+        // If the rest cannot be removed now, the next build reports why.
         let _ = self.remove();
         Ok(())
     }
@@ -61,9 +60,9 @@ impl Staging {
     }
 }
 
-/// Whether the prefix in its place holds the same files as the new one, with the same permissions.
+/// Whether the current prefix has the same files as the new one, with the same permissions.
 ///
-/// Content decides, not times: an install keeps them to the second, and they tell nothing about a disk's fault.
+/// Content decides, not times: an install keeps times to the second, and times do not reveal corruption.
 fn same(new: &Utf8Path, place: &Utf8Path) -> Result<bool> {
     let listed = sums::read(new)?;
     if listed != sums::read(place)? || sums::check(place)?.is_some() {

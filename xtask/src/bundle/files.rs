@@ -1,4 +1,4 @@
-//! The bundle's files: copied, listed with their sums, packed, put in place.
+//! The bundle's files: copied, listed with their checksums, packed, put in place.
 
 use std::fs::TryLockError;
 use std::io::{self, Read as _};
@@ -17,25 +17,25 @@ use crate::files::{copy_tree, walk};
 
 const ARCHIVE: &str = ".tar.zst";
 
-/// What people may take for an archive that is made here, in small letters.
+/// Endings of other archive formats that people may expect, in lower case.
 const OTHER_ARCHIVES: [&str; 10] = [
     ".tar", ".gz", ".tgz", ".xz", ".txz", ".bz2", ".tbz2", ".zst", ".zip", ".7z",
 ];
 
-/// zstd's own default is 3; the libraries come to half a percent less above 9.
+/// zstd's default is 3; above 9 the libraries shrink by only half a percent.
 const LEVEL: i32 = 9;
 
 pub(super) fn is_archive(output: &Utf8Path) -> bool {
     output.as_str().to_lowercase().ends_with(ARCHIVE)
 }
 
-/// The place that an argument names.
+/// Parses the output path.
 pub(super) fn parse_output(text: &str) -> Result<Utf8PathBuf, String> {
     let path = Utf8PathBuf::from(text);
     let small = text.to_lowercase();
     if text.is_empty() {
         return Err(format!(
-            "name a folder, or an archive that ends in {ARCHIVE}"
+            "expected a folder, or an archive whose name ends in {ARCHIVE}"
         ));
     }
     match OTHER_ARCHIVES
@@ -43,17 +43,17 @@ pub(super) fn parse_output(text: &str) -> Result<Utf8PathBuf, String> {
         .find(|ending| small.ends_with(*ending))
     {
         Some(ending) if !is_archive(&path) => Err(format!(
-            "archives end in {ARCHIVE}; a folder's name may not end in {ending}"
+            "the name of an archive must end in {ARCHIVE}; the name of a folder must not end in {ending}"
         )),
         _ => Ok(path),
     }
 }
 
-/// Refuses a place below a folder that others fill, and may empty.
+/// Refuses a path below a folder that other commands fill and may empty.
 pub(super) fn check_place(output: &Utf8Path, taken: &Utf8Path) -> Result<()> {
     let there = output.ancestors().find(|path| path.exists());
     let there = there.unwrap_or(output);
-    // Also by way of a link; what is not there yet can be none.
+    // Also through a link. A path that does not exist yet cannot be a link.
     let place = match there.canonicalize_utf8() {
         Ok(place) => place.join(output.strip_prefix(there)?),
         Err(_) => output.to_owned(),
@@ -62,19 +62,19 @@ pub(super) fn check_place(output: &Utf8Path, taken: &Utf8Path) -> Result<()> {
         .canonicalize_utf8()
         .unwrap_or_else(|_| taken.to_owned());
     if place.starts_with(&taken) {
-        bail!("{output} lies in {taken}, where other commands write; name another place");
+        bail!("{output} is in {taken}, where other commands write; choose another path");
     }
     Ok(())
 }
 
-/// Refuses to replace anything but an earlier bundle or an empty folder. Says whether a bundle is there.
+/// Refuses to replace anything but an earlier bundle or an empty folder. Returns whether a bundle is there.
 pub(super) fn check_output(output: &Utf8Path) -> Result<bool> {
     let kind = match fs_err::symlink_metadata(output) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         found => found?.file_type(),
     };
     if kind.is_symlink() {
-        bail!("{output} is a link; name another place, or the one that it leads to");
+        bail!("{output} is a link; choose another path, or the target of the link");
     }
     if kind.is_dir() {
         return check_folder(output);
@@ -86,17 +86,17 @@ pub(super) fn check_output(output: &Utf8Path) -> Result<bool> {
             Archive::Other => {}
         }
     }
-    bail!("{output} is there and is no bundle (it has no {MANIFEST}); name another place");
+    bail!("{output} exists and is not a bundle (it has no {MANIFEST}); choose another path");
 }
 
-/// A bundle is replaced only with what it brought: the rest, and every change of it, is somebody's.
+/// Accepts a bundle for replacement only if it has no files or changes of someone else.
 fn check_folder(output: &Utf8Path) -> Result<bool> {
     if fs_err::read_dir(output)?.next().is_none() {
         return Ok(false);
     }
     for name in [MANIFEST, Stamp::FILE_NAME, GUIDE] {
         if !output.join(name).is_file() {
-            bail!("{output} is there and is no bundle (it has no {name}); name another place");
+            bail!("{output} exists and is not a bundle (it has no {name}); choose another path");
         }
     }
     match difference(output)? {
@@ -106,7 +106,7 @@ fn check_folder(output: &Utf8Path) -> Result<bool> {
 }
 
 fn refuse(output: &Utf8Path, difference: &str) -> Result<bool> {
-    bail!("{output} is there and {difference}; move that away, or name another place")
+    bail!("{output} exists and {difference}; move that away, or choose another path")
 }
 
 fn was_changed(name: &Path) -> String {
@@ -117,8 +117,8 @@ fn was_added(name: &Path) -> String {
     format!("has {}, which its {MANIFEST} does not list", name.display())
 }
 
-/// The first thing in the bundle, other than a folder, that it did not bring. What it brought may be gone: nothing is
-/// lost with it.
+/// The first file in the bundle that does not belong to it or was changed. Missing files do not matter: nothing is lost
+/// with them.
 fn difference(bundle: &Utf8Path) -> Result<Option<String>> {
     let listed = sums::read(bundle)?.unwrap_or_default();
     for entry in WalkDir::new(bundle).sort_by_file_name() {
@@ -140,13 +140,12 @@ fn difference(bundle: &Utf8Path) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// What a file is that lies where an archive goes.
+/// What the file at an archive's path is.
 enum Archive {
-    /// One that [`archive`] wrote.
+    /// An archive that [`archive`] wrote.
     Bundle,
-    /// One that somebody packed anew with other files.
+    /// A bundle that was packed again with other files.
     Changed(String),
-    /// Something else.
     Other,
 }
 
@@ -181,7 +180,7 @@ fn look_into(path: &Utf8Path) -> Result<Archive> {
     Ok(Archive::Bundle)
 }
 
-/// Copies what an install put into the prefix.
+/// Copies the installed files of the prefix.
 pub(super) fn copy_prefix(prefix: &Utf8Path, bundle: &Utf8Path) -> Result<()> {
     for name in ["include", "lib", "bin", "share"] {
         let from = prefix.join(name);
@@ -202,20 +201,20 @@ pub(super) fn size(folder: &Utf8Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// Refuses a text file that names the folder the prefix was built in: it would be read from there, or not at all. The
-/// library itself knows that path as the last place where it looks for its kernels.
+/// Refuses a text file that names the folder the prefix was built in: a moved bundle would read from there, or fail.
+/// The library itself may contain that path: it is the last place where it searches for its kernels.
 pub(super) fn refuse_traces(bundle: &Utf8Path, prefix: &Utf8Path) -> Result<()> {
     for path in walk(bundle)? {
         let text = matches!(path.extension(), Some("cmake" | "pc" | "toml" | "h" | "md"));
         if text && fs_err::read_to_string(&path)?.contains(prefix.as_str()) {
-            bail!("{path} names {prefix}: it cannot be moved");
+            bail!("{path} contains the path {prefix}, so the bundle could not be moved");
         }
     }
     Ok(())
 }
 
-/// Packs the bundle, below a folder of its name: [`MANIFEST`] comes first, by its capitals. The bytes depend on the files
-/// alone, not on when or by whom it is run.
+/// Packs the bundle below a folder of its name. [`MANIFEST`] comes first, because it is in capitals. The bytes depend
+/// only on the files, not on the time or the user.
 pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Result<()> {
     let encoder = zstd::Encoder::new(File::create(archive)?, LEVEL)?;
     let mut tar = tar::Builder::new(encoder);
@@ -226,7 +225,7 @@ pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Resu
         header.set_size(metadata.len());
         let executable = metadata.permissions().mode() & 0o111 != 0;
         header.set_mode(if executable { 0o755 } else { 0o644 });
-        // Not 0, the tar format's "unknown": some programs warn of it.
+        // Not 0, which tar reads as "unknown": some programs warn about it.
         header.set_mtime(1);
         let inside = Utf8Path::new(name).join(path.strip_prefix(bundle)?);
         tar.append_data(&mut header, inside, &mut file)
@@ -236,35 +235,35 @@ pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Resu
     Ok(())
 }
 
-/// Where an earlier bundle lies for an instant, on a file system that cannot exchange it with the new one.
+/// Where an earlier bundle is kept for an instant, on a file system that cannot exchange two folders.
 fn aside(output: &Utf8Path) -> Utf8PathBuf {
     let name = output.file_name().unwrap_or_default();
     output.with_file_name(format!(".mlx-overlay-earlier-{name}"))
 }
 
-/// Holds off other runs that put something into the same folder; not on file systems without locks. The folder itself
-/// is locked: a file for it would stay in a folder that is not ours.
+/// Blocks other runs that write to the same folder; not on file systems without locks. The folder itself is locked: a
+/// lock file would stay in a folder that is not ours.
 fn hold(output: &Utf8Path) -> Option<File> {
     let parent = output.parent()?;
     let folder = File::open(parent).ok()?;
     if let Err(TryLockError::WouldBlock) = folder.file().try_lock() {
-        eprintln!("waiting for another program that has locked {parent}, such as another `bundle`");
+        eprintln!("waiting: another program, such as another `bundle`, has locked {parent}");
         folder.file().lock().ok()?;
     }
     Some(folder)
 }
 
-/// Puts back what a run left aside that was killed in that instant.
+/// Puts back the earlier bundle, if a run was killed in that instant.
 pub(super) fn recover(output: &Utf8Path) -> Result<()> {
     let _held = hold(output);
     Ok(patchset::place::recover(output, &aside(output))?)
 }
 
-/// Puts what was made where it belongs, in one step, and says whether a bundle was replaced. An earlier bundle is at
-/// `made` afterwards.
+/// Puts the new bundle in its place in one step, and returns whether one was replaced. An earlier bundle is at `made`
+/// afterwards.
 pub(super) fn put(made: &Utf8Path, output: &Utf8Path) -> Result<bool> {
     let _held = hold(output);
-    // Again: it took a while to make.
+    // Checked again: making the bundle took a while.
     let replaces = check_output(output)?;
     patchset::place::put(made, output, &aside(output))?;
     Ok(replaces)
@@ -275,7 +274,7 @@ mod tests {
     use super::*;
     use mlx_prefix::sums::write as write_manifest;
 
-    /// A folder with a text and a program.
+    /// A folder with a text file and a program.
     fn folder() -> (tempfile::TempDir, Utf8PathBuf) {
         let scratch = tempfile::tempdir().unwrap();
         let path = Utf8Path::from_path(scratch.path()).unwrap().to_owned();
@@ -294,7 +293,7 @@ mod tests {
         let bundle = path.join("bundle");
         assert_eq!(write_manifest(&bundle).unwrap(), 2);
         archive(&bundle, "name", &path.join("one")).unwrap();
-        // Times are no part of it.
+        // Times do not count.
         fs_err::write(bundle.join("a.cmake"), "set(x /home/one/prefix)").unwrap();
         archive(&bundle, "name", &path.join("two")).unwrap();
         let one = fs_err::read(path.join("one")).unwrap();
@@ -317,7 +316,11 @@ mod tests {
         let bundle = path.join("bundle");
         refuse_traces(&bundle, Utf8Path::new("/home/two/prefix")).unwrap();
         let error = refuse_traces(&bundle, Utf8Path::new("/home/one/prefix")).unwrap_err();
-        assert!(error.to_string().contains("a.cmake names /home/one/prefix"));
+        assert!(
+            error
+                .to_string()
+                .contains("a.cmake contains the path /home/one/prefix")
+        );
         fs_err::os::unix::fs::symlink("/etc/hosts", bundle.join("link")).unwrap();
         let error = write_manifest(&bundle).unwrap_err();
         assert!(error.to_string().contains("neither a file nor a folder"));
@@ -335,14 +338,14 @@ mod tests {
     fn refused(output: &Utf8Path, part: &str) {
         let error = check_output(output).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
-        assert!(error.contains("name another place"), "{error}");
+        assert!(error.contains("choose another path"), "{error}");
     }
 
     #[test]
     fn only_a_bundle_is_replaced() {
         let (_scratch, path) = folder();
         let output = path.join("bundle");
-        refused(&output, "is no bundle");
+        refused(&output, "is not a bundle");
         finish(&output);
         assert!(check_output(&output).unwrap());
         assert!(!check_output(&path.join("not-there")).unwrap());
@@ -359,12 +362,12 @@ mod tests {
         let (_scratch, path) = folder();
         let other = path.join("other.tar.zst");
         archive(&path.join("bundle"), "name", &other).unwrap();
-        refused(&other, "is no bundle");
+        refused(&other, "is not a bundle");
         write_manifest(path.join("bundle")).unwrap();
         let own = path.join("own.tar.zst");
         archive(&path.join("bundle"), "name", &own).unwrap();
         check_output(&own).unwrap();
-        // Packed anew by somebody.
+        // Packed again by someone.
         let changed = path.join("changed.tar.zst");
         fs_err::write(path.join("bundle/a.cmake"), "mine").unwrap();
         archive(&path.join("bundle"), "name", &changed).unwrap();
@@ -377,17 +380,17 @@ mod tests {
 
         for (name, bytes) in [("notes.txt", "my notes"), ("empty.tar.zst", "")] {
             fs_err::write(path.join(name), bytes).unwrap();
-            refused(&path.join(name), "is no bundle");
+            refused(&path.join(name), "is not a bundle");
         }
         let plain = zstd::encode_all(&b"no archive"[..], 1).unwrap();
         fs_err::write(path.join("text.tar.zst"), plain).unwrap();
-        refused(&path.join("text.tar.zst"), "is no bundle");
+        refused(&path.join("text.tar.zst"), "is not a bundle");
         for target in ["own.tar.zst", "nowhere"] {
             let link = path.join(format!("link-to-{target}"));
             fs_err::os::unix::fs::symlink(target, &link).unwrap();
             refused(&link, "is a link");
         }
-        refused(Utf8Path::new("/dev/null"), "is no bundle");
+        refused(Utf8Path::new("/dev/null"), "is not a bundle");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The licence texts of everything that a bundle holds.
+//! The licence texts for everything in a bundle.
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::build;
 use crate::host::Host;
 
-/// Copies the texts into `folder`. One that is missing is an error.
+/// Copies the texts into `folder`. A missing text is an error.
 pub(super) fn collect(
     host: &Host,
     project: &Project,
@@ -21,12 +21,12 @@ pub(super) fn collect(
         copy(&root.join(name), &folder.join("mlx-overlay"))?;
     }
     let mlx = build::source(project, stamp.pristine)?.path;
-    // MLX's list of acknowledgments has the licences of the code that it took in.
+    // MLX's acknowledgments list the licences of code that it includes.
     for name in ["LICENSE", "ACKNOWLEDGMENTS.md"] {
         copy(&mlx.join(name), &folder.join("mlx"))?;
     }
     for input in &project.manifest.inputs {
-        // The simulated device has headers of its own in place of metal-cpp, and the CPU back-end needs none.
+        // The simulated device has its own headers instead of metal-cpp; the CPU back-end needs none.
         if input.name == "metal-cpp" && stamp.backend != Backend::Metal {
             continue;
         }
@@ -38,7 +38,7 @@ pub(super) fn collect(
             let name = format!("{}-{}", package.name, package.version);
             copy_all(&package.folder()?, &folder.join("metal-simc").join(name))?;
         }
-        // Rust's own libraries, where this installation came with their texts.
+        // The texts for Rust's standard library, if this installation has them.
         let sysroot = host.cmd("rustc").args(["--print", "sysroot"]).read()?;
         let rust = Utf8Path::new(&sysroot).join("share/doc/rust");
         if rust.is_dir() {
@@ -55,7 +55,7 @@ fn copy(file: &Utf8Path, folder: &Utf8Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies every licence text at the top of a source folder.
+/// Copies all licence texts at the top of a source folder.
 fn copy_all(from: &Utf8Path, folder: &Utf8Path) -> Result<()> {
     let mut found = false;
     for entry in fs_err::read_dir(from)? {
@@ -75,7 +75,7 @@ fn copy_all(from: &Utf8Path, folder: &Utf8Path) -> Result<()> {
         }
     }
     if !found {
-        bail!("{from} has no licence text, and its code is in the bundle");
+        bail!("{from} has no licence text, but its code is in the bundle");
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ impl Package {
     }
 }
 
-/// The packages from a registry that metal-simc is linked with. Cargo may name a few more than the linker took.
+/// The registry packages linked into metal-simc. Cargo may list a few more than the linker used.
 fn compiled_into_metal_simc(host: &Host, root: &Utf8Path) -> Result<Vec<Package>> {
     let cargo = host.var("CARGO").unwrap_or("cargo");
     let text = host
@@ -136,7 +136,7 @@ fn compiled_into_metal_simc(host: &Host, root: &Utf8Path) -> Result<Vec<Package>
         .dir(root)
         .read()?;
     let metadata: Metadata =
-        serde_json::from_str(&text).context("`cargo metadata` prints another format")?;
+        serde_json::from_str(&text).context("`cargo metadata` printed an unknown format")?;
     let first = metadata
         .packages
         .iter()

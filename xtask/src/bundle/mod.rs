@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: an installed prefix that can be moved, with all that is needed to pass it on.
+//! `cargo xtask bundle`: an installed prefix that can be moved, with everything needed to redistribute it.
 
 mod files;
 mod licences;
@@ -15,14 +15,14 @@ use crate::build::{self, prefix};
 use crate::host::Host;
 use crate::progress::Line;
 
-/// Make a built MLX a folder or archive that can be moved to another place or machine
+/// Pack a built MLX into a folder or archive that can be moved to another place or machine
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask bundle                                    a folder below target/bundle
-  cargo xtask bundle --output /opt/mlx-overlay          a folder at that place
-  cargo xtask bundle --output mlx-overlay.tar.zst       an archive
-  cargo xtask bundle --prefix target/mlx/KEY/prefix     of another build than the last
+  cargo xtask bundle                                    into a folder below target/bundle
+  cargo xtask bundle --output /opt/mlx-overlay          into that folder
+  cargo xtask bundle --output mlx-overlay.tar.zst       into an archive
+  cargo xtask bundle --prefix target/mlx/KEY/prefix     from another build than the last
 
 Use it from Rust with MLX_OVERLAY_PREFIX=<folder>, from CMake with -DMLX_DIR=<folder>/share/cmake/MLX,
 with pkg-config from <folder>/lib/pkgconfig. docs/guide/rust.md shows each.")]
@@ -30,22 +30,21 @@ pub struct Args {
     /// The installed prefix [default: that of the last patched build]
     #[arg(long, value_name = "FOLDER", value_parser = parse_prefix)]
     prefix: Option<Utf8PathBuf>,
-    /// Where it goes: a folder, or an archive whose name ends in .tar.zst [default: a folder below target/bundle]
+    /// Output path: a folder, or an archive whose name ends in .tar.zst [default: a folder below target/bundle]
     ///
-    /// An earlier bundle there is replaced, unless its files were changed or others added.
+    /// An earlier bundle there is replaced, unless its files were changed or others were added.
     #[arg(long, short, value_name = "PATH", value_parser = files::parse_output)]
     output: Option<Utf8PathBuf>,
 }
 
-/// The folder that an argument names.
+/// Parses the prefix's path.
 fn parse_prefix(text: &str) -> Result<Utf8PathBuf, String> {
     if text.is_empty() {
-        return Err("name a folder that `cargo xtask build` made".to_owned());
+        return Err("expected a prefix that `cargo xtask build` made".to_owned());
     }
     Ok(text.into())
 }
 
-/// Bundles the prefix.
 pub fn run(args: Args) -> Result<()> {
     let host = Host::current();
     let workspace = Workspace::discover()?;
@@ -54,16 +53,16 @@ pub fn run(args: Args) -> Result<()> {
         .unwrap_or_else(|| workspace.root().join(CURRENT));
     open(&wanted)?;
     let prefix = wanted.canonicalize_utf8()?;
-    // Until the end: a build in the same folder would change what is copied.
+    // Held until the end: a build in the same folder would change what is copied.
     let _lock = prefix::hold(workspace.root(), &prefix)?;
-    // Again: a build may have ended while this run waited.
+    // Checked again: a build may have finished while this run waited.
     let found = open(&prefix)?;
     let line = Line::new();
     let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
     check_tree(&host, &project, &found)?;
     let stamp = found.stamp;
-    let mend = format!("`{}` makes it anew", build::command(&stamp, &host));
+    let mend = format!("`{}` makes it again", build::command(&stamp, &host));
     if let Some(fault) = sums::check(&prefix).with_context(|| mend.clone())? {
         bail!("{prefix}: {fault}; {mend}");
     }
@@ -72,7 +71,7 @@ pub fn run(args: Args) -> Result<()> {
     let output = match args.output {
         Some(output) => std::path::absolute(&output)
             .map(Utf8PathBuf::try_from)
-            .with_context(|| format!("{output} is no path"))??,
+            .with_context(|| format!("{output} is not a valid path"))??,
         None => workspace.root().join("target/bundle").join(&name),
     };
     for taken in [&prefix, &workspace.root().join(BUILDS), &workspace.vendor()] {
@@ -82,8 +81,8 @@ pub fn run(args: Args) -> Result<()> {
     files::recover(&output)?;
     files::check_output(&output)?;
     fs_err::create_dir_all(parent)?;
-    // Made beside its place and exchanged with what is there: a killed run leaves no bundle that looks whole, and the
-    // next one clears what it left.
+    // Made next to its place and exchanged with what is there: a killed run leaves no bundle that looks complete, and
+    // the next run clears its remains.
     let scratch = Scratch::new(parent, ".mlx-overlay-bundle-unfinished-")?;
     let scratch = scratch.path();
     let bundle = scratch.join(&name);
@@ -119,10 +118,10 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 fn open(prefix: &Utf8Path) -> Result<Prefix> {
-    Prefix::open(prefix).map_err(|error| anyhow!("{error}; `cargo xtask build` makes one"))
+    Prefix::open(prefix).map_err(|error| anyhow!("{error}; run `cargo xtask build` to make one"))
 }
 
-/// What goes to other people is what the lock names, or the pin itself.
+/// Only a build of the lock's tree, or of the pin itself, is redistributed.
 fn check_tree(host: &Host, project: &Project, prefix: &Prefix) -> Result<()> {
     let stamp = &prefix.stamp;
     prefix

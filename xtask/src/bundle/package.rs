@@ -1,18 +1,18 @@
-//! What other build systems read: the CMake package, made movable, and a file for pkg-config.
+//! What other build systems read: the CMake package, made relocatable, and a pkg-config file.
 
 use anyhow::{Context, Result};
 use camino::Utf8Path;
 use mlx_prefix::{Backend, Stamp, sums};
 
-/// CMake's own package file of MLX.
+/// The package file that CMake wrote for MLX.
 const TARGETS: &str = "share/cmake/MLX/MLXTargets.cmake";
 const CONFIG: &str = "share/cmake/MLX/MLXConfig.cmake";
 
-/// The bundle's guide, which no prefix has.
+/// The bundle's guide; a prefix has none.
 pub(super) const GUIDE: &str = "README.md";
 
-/// A CMake function that puts the kernels where a program looks first.
-const PLACE_KERNELS: &str = r#"# mlx_overlay_place_kernels(<target>): puts MLX's compiled kernels beside the program, the first place where MLX looks
+/// A CMake function that puts the kernels where a program searches first.
+const PLACE_KERNELS: &str = r#"# mlx_overlay_place_kernels(<target>): puts MLX's compiled kernels next to the program, the first place where MLX looks
 # for them. The program can then be moved and passed on without this folder.
 get_filename_component(MLX_OVERLAY_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 function(mlx_overlay_place_kernels target)
@@ -26,11 +26,12 @@ function(mlx_overlay_place_kernels target)
 endfunction()
 "#;
 
-/// Takes the builder's paths out of the CMake package, and adds what a moved prefix needs.
+/// Removes the builder's paths from the CMake package and adds what a moved prefix needs.
 pub(super) fn relocate(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
     let targets = bundle.join(TARGETS);
     let text = fs_err::read_to_string(&targets)?;
-    let text = by_name(&text).with_context(|| format!("{targets} is not what CMake writes"))?;
+    let text = by_name(&text)
+        .with_context(|| format!("{targets} does not have the format that CMake writes"))?;
     fs_err::write(&targets, text)?;
 
     if stamp.metallib.is_some() {
@@ -53,8 +54,7 @@ pub(super) fn relocate(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
     Ok(())
 }
 
-/// The package with each library of the system by its name: where it lies on the builder's machine says nothing about
-/// another.
+/// The package with each system library by name instead of its path on the builder's machine.
 fn by_name(text: &str) -> Option<String> {
     const PROPERTY: &str = "INTERFACE_LINK_LIBRARIES \"";
     let mut result = String::new();
@@ -117,25 +117,25 @@ fn pkg_config(stamp: &Stamp) -> String {
     text
 }
 
-/// What a reader of the bundle needs to know.
+/// Writes the guide for the bundle's users.
 pub(super) fn write_guide(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
     let kernels = match (&stamp.metallib, stamp.backend) {
         (None, _) => "It has no Metal kernels.\n".to_owned(),
         (Some(metallib), backend) => {
             let compiler = if backend == Backend::Sim {
-                "\nThe simulated device compiles kernels when they are first used, with `bin/metal-simc` and clang 16 or \
-                 newer. It looks for metal-simc where MTL_SIM_COMPILER says, beside the metallib, and in `../bin` from \
+                "\nThe simulated device compiles each kernel on first use, with `bin/metal-simc` and clang 16 or \
+                 newer. It searches for metal-simc at MTL_SIM_COMPILER, next to the metallib, and in `../bin` from \
                  there.\n"
             } else {
                 ""
             };
             format!(
-                "A program needs the kernels in `{metallib}` when it runs. They are looked for\n\n\
-                 1. (programs that use the Rust crates) in the file that MLX_OVERLAY_METALLIB names;\n\
-                 2. beside the program: `mlx.metallib`, then `Resources/mlx.metallib`;\n\
+                "A program needs the kernels in `{metallib}` when it runs. It searches for them\n\n\
+                 1. (programs that use the Rust crates) in the file given by MLX_OVERLAY_METALLIB;\n\
+                 2. next to the program: `mlx.metallib`, then `Resources/mlx.metallib`;\n\
                  3. (programs that use the Rust crates) in the prefix that the program was linked with;\n\
                  4. at the path that MLX was built with, on the builder's machine.\n\n\
-                 CMake's `mlx_overlay_place_kernels(<target>)` puts them beside a program; C++ may also call \
+                 CMake's `mlx_overlay_place_kernels(<target>)` puts them next to a program; C++ may also call \
                  `mlx::core::metal::set_metallib_path` before anything else.\n{compiler}"
             )
         }
@@ -143,8 +143,8 @@ pub(super) fn write_guide(bundle: &Utf8Path, stamp: &Stamp) -> Result<()> {
     let text = format!(
         "# MLX {version} with the overlay, {backend} back-end\n\n\
          Source tree {tree} (upstream's: {base}). `{manifest}` lists all files: `sha256sum -c {manifest}` checks them. \
-         `licences/` has the texts for all that is inside.\n\n\
-         This folder may be moved. It is used\n\n\
+         `licences/` has the licence texts for everything in the bundle.\n\n\
+         This folder can be moved. Use it\n\n\
          - from Rust: `MLX_OVERLAY_PREFIX=<this folder> cargo build`, or that variable in `.cargo/config.toml`;\n\
          - from CMake: `find_package(MLX CONFIG REQUIRED)` with `-DMLX_DIR=<this folder>/share/cmake/MLX`;\n\
          - with pkg-config: `PKG_CONFIG_PATH=<this folder>/lib/pkgconfig pkg-config --cflags --libs mlx`.\n\n\

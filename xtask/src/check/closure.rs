@@ -1,4 +1,4 @@
-//! Whatever the dispatch of products and attention can ask for is there, in both ways to build MLX.
+//! Checks that every kernel that the dispatch can ask for exists, in both ways to build MLX.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::kernels::{is_nax, thousands};
 
 const METAL: &str = "mlx/backend/metal";
 
-/// Every name that a dispatch can ask for is instantiated, without matrix units also where their sources are left out.
+/// Checks that every name that the dispatch can ask for is instantiated, also in a build without matrix units.
 pub(super) fn ahead_of_time(library: &Library) -> Result<String> {
     let plain = dispatch_plan::kernels(false)?;
     let mut asked: BTreeSet<String> = dispatch_plan::kernels(true)?.into_keys().collect();
@@ -23,7 +23,7 @@ pub(super) fn ahead_of_time(library: &Library) -> Result<String> {
     let missing: Vec<_> = asked.iter().filter(lacks).collect();
     if let Some(first) = missing.first() {
         bail!(
-            "{} of {} names that the dispatch can ask for are not instantiated, as {first}; `cargo xtask kernels` lists \
+            "{} of {} names that the dispatch can ask for are not instantiated, such as {first}; `cargo xtask kernels` lists \
              them",
             thousands(missing.len() as u64),
             thousands(asked.len() as u64)
@@ -35,15 +35,15 @@ pub(super) fn ahead_of_time(library: &Library) -> Result<String> {
     ))
 }
 
-/// The function behind every such name is in a header that a JIT build compiles into the host library. Attention is
-/// compiled ahead in a JIT build as well: there its source is.
+/// Checks that the function behind each such name is in a header that a JIT build compiles into the host library.
+/// Attention is compiled ahead of time in a JIT build too, so its source must be compiled there.
 pub(super) fn at_run_time(tree: &Utf8Path, library: &Library) -> Result<String> {
     let compiled_in = jit_sources(tree)?;
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let products = dispatch_plan::kernels(true)?.into_keys();
     let names: Vec<_> = products.chain(dispatch_plan::dense_kernels()?).collect();
     for name in &names {
-        // What has no source at all is the other check's to tell.
+        // Names without any source are reported by the other check.
         if let (Some(source), Some(entry)) = (source(library, name), library.entry(name)) {
             let function = entry.expression.split('<').next().unwrap_or_default();
             wanted.entry(source).or_default().insert(function);
@@ -94,7 +94,7 @@ fn source<'a>(library: &'a Library, name: &str) -> Option<&'a str> {
     Some(library.sources().get(entry.source)?.file.as_str())
 }
 
-/// The headers that the CMake files turn into text of the host library.
+/// The headers that the CMake files embed as text in the host library.
 fn jit_sources(tree: &Utf8Path) -> Result<BTreeSet<String>> {
     const CALL: &str = "make_jit_source(";
     let mut sources = BTreeSet::new();
@@ -112,10 +112,10 @@ fn jit_sources(tree: &Utf8Path) -> Result<BTreeSet<String>> {
     Ok(sources)
 }
 
-/// The sources that the CMake files compile ahead whatever the build.
+/// The sources that the CMake files compile ahead of time in every build.
 fn ahead_in_every_build(tree: &Utf8Path) -> Result<BTreeSet<String>> {
     let mut sources = BTreeSet::new();
-    // Whether each open `if` leaves JIT builds out.
+    // For each open `if`: whether it excludes JIT builds.
     let mut open: Vec<bool> = Vec::new();
     for file in ["CMakeLists.txt", "rows.cmake"] {
         let path = tree.join(METAL).join("kernels").join(file);
@@ -147,7 +147,10 @@ mod tests {
     #[test]
     fn a_name_that_nothing_instantiates_is_told() {
         let text = format!("{:#}", ahead_of_time(&Library::default()).unwrap_err());
-        assert!(text.contains("are not instantiated, as affine_"), "{text}");
+        assert!(
+            text.contains("are not instantiated, such as affine_"),
+            "{text}"
+        );
     }
 
     #[test]

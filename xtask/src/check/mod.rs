@@ -1,4 +1,4 @@
-//! `cargo xtask check`: whether the project is in order.
+//! `cargo xtask check`: checks whether the project is in order.
 
 mod closure;
 mod spaces;
@@ -19,7 +19,7 @@ use crate::{Reported, Usage, remedy};
 
 /// Check that the pin, the patches, the lock and the patched sources are in order
 ///
-/// Without names, all checks. Every failure is reported; the exit code is 1 if there is any.
+/// Runs all checks if no names are given. Every failure is reported; the exit code is 1 if there is any.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,25 +28,25 @@ Examples:
   cargo xtask check --json | jq '.checks[] | select(.faults != [])'
   cargo xtask check address-spaces --kernel affine_qmv")]
 pub struct Args {
-    /// What to check; all of it without names
+    /// What to check; everything if no names are given
     #[arg(value_name = "CHECK", value_enum)]
     names: Vec<Name>,
     /// The MLX tree whose kernels `closure` and `address-spaces` check
     #[arg(long, value_name = "FOLDER", default_value = "vendor/mlx")]
     tree: Utf8PathBuf,
-    /// Kernels for `address-spaces`, by a part of their host name; one of every kernel function without it
+    /// Kernels for `address-spaces`, by a part of their host name [default: one of every kernel function]
     #[arg(long, value_name = "TEXT")]
     kernel: Option<String>,
-    /// The clang-format for `lint`; the one on PATH without this
+    /// The clang-format for `lint` [default: the one on PATH]
     #[arg(long, value_name = "PROGRAM")]
     clang_format: Option<Utf8PathBuf>,
-    /// Accept the watched definitions as they are: the patches were checked against them (only with `watch`)
+    /// Accept the watched definitions in their current form: the patches were checked against them (only with `watch`)
     #[arg(long, conflicts_with = "json")]
     accept: bool,
     /// Print one JSON object with stable fields: format, checks (each with check, found, faults, notes)
     #[arg(long)]
     json: bool,
-    // The flags of `verify`, as this command was called before.
+    // The flags of `verify`, an earlier name of this command.
     #[arg(long, hide = true)]
     lock: bool,
     #[arg(long, hide = true)]
@@ -57,31 +57,30 @@ pub struct Args {
     msl: bool,
 }
 
-/// A check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Name {
-    /// The series, the patches with their headers and the added files belong together
+    /// The series, the patches, their headers and the added files are consistent
     Series,
-    /// mlx.lock is that of mlx.toml and patches/, and names the trees that they come to
+    /// mlx.lock matches mlx.toml and patches/, and has the ids of the trees that they produce
     Lock,
     /// The patches change no more upstream lines than mlx.toml allows
     Budget,
-    /// The patches apply, are in canonical form, and added lines are formatted as MLX's
+    /// The patches apply and are in canonical form, and added lines are formatted like MLX's
     Lint,
-    /// The upstream definitions that mlx.toml watches are those that the patches were checked against
+    /// The upstream definitions that mlx.toml watches have not changed since the patches were checked against them
     Watch,
     /// vendor/mlx is the lock's final tree
     Tree,
-    /// Every kernel that the dispatch can ask for is instantiated, and has its function in the sources of a JIT build
+    /// Every kernel that the dispatch can ask for is instantiated, and its function is in the sources of a JIT build
     Closure,
-    /// The kernels are Metal, and compile with their address spaces as types of their own
+    /// The kernels are valid Metal, and compile with address spaces as types of their own
     ///
-    /// A `device`, `constant`, `thread` or `threadgroup` that is missing or wrong is an error here as on a Mac, where the
-    /// simulated device, having one address space, would not notice; so is what the Metal specification excludes.
+    /// A missing or wrong `device`, `constant`, `thread` or `threadgroup` is an error here, as on a Mac. The simulated
+    /// device has one address space and would not notice. Code that the Metal specification excludes is an error too.
     AddressSpaces,
 }
 
-/// The names of all checks of vendor/mlx, or of all that need none.
+/// The names of all checks of vendor/mlx, or of all other checks.
 pub(crate) fn names(of_the_tree: bool) -> Vec<String> {
     let needs_tree = |name: &Name| matches!(name, Name::Tree | Name::Closure | Name::AddressSpaces);
     let names = Name::value_variants().iter();
@@ -91,7 +90,6 @@ pub(crate) fn names(of_the_tree: bool) -> Vec<String> {
         .collect()
 }
 
-/// Version of the JSON output.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize)]
@@ -100,13 +98,12 @@ struct Report {
     checks: Vec<Outcome>,
 }
 
-/// What one check found.
 #[derive(Serialize)]
 struct Outcome {
     check: &'static str,
-    /// What is so; empty if there are faults.
+    /// What was checked and is right; empty if there are faults.
     found: String,
-    /// What is wrong, each with what to do.
+    /// What is wrong, each with a remedy.
     faults: Vec<String>,
     notes: Vec<String>,
 }
@@ -147,7 +144,7 @@ impl Outcome {
     }
 }
 
-/// Makes the checks that were asked for, reports every failure, and fails once.
+/// Runs the selected checks, reports every failure, and fails once.
 pub fn run(args: Args) -> Result<()> {
     let names = args.names();
     let workspace = Workspace::discover()?;
@@ -194,7 +191,7 @@ fn check_kernels(
     kernel: Option<&str>,
     add: &mut dyn FnMut(Outcome),
 ) {
-    // All read the same library, and it takes seconds to make.
+    // All of them read the same library, which takes seconds to make.
     let library = instantiations(tree);
     let library = || {
         library
@@ -215,7 +212,7 @@ fn check_kernels(
 
 fn accept(names: &BTreeSet<Name>, workspace: &Workspace) -> Result<()> {
     if *names != BTreeSet::from([Name::Watch]) {
-        let message = "--accept belongs to `watch`: run `cargo xtask check watch --accept`";
+        let message = "--accept works only with `watch`: run `cargo xtask check watch --accept`";
         return Err(Usage(message.to_owned()).into());
     }
     let line = Line::new();
@@ -226,7 +223,7 @@ fn accept(names: &BTreeSet<Name>, workspace: &Workspace) -> Result<()> {
 }
 
 impl Args {
-    /// What is to be checked, each once, in the order of the checks.
+    /// The selected checks, each once, in a fixed order.
     fn names(&self) -> BTreeSet<Name> {
         let mut names: BTreeSet<_> = self.names.iter().copied().collect();
         for (asked, these) in [
@@ -247,7 +244,7 @@ impl Args {
 }
 
 impl Name {
-    /// The engine's check, and what it is called.
+    /// The engine's check and its name.
     fn of_the_project(self) -> Option<(&'static str, Check)> {
         match self {
             Self::Series => Some(("series", Check::Series)),

@@ -1,4 +1,4 @@
-//! The language of the kernels: what is not Metal, and address spaces.
+//! Checks the language of the kernels: code that is not Metal, and address spaces.
 
 use anyhow::{Context, Result, bail};
 use camino::Utf8Path;
@@ -6,7 +6,7 @@ use metal_sim::{
     Compiler, Library, Options, Toolchain, Verdict, default_cache_folder, library_of_tree,
 };
 
-/// Examines one of every kernel function, or the kernels with `part` in their host name, with address spaces as types.
+/// Checks one kernel of every kernel function, or those with `part` in their host name, with address spaces as types.
 pub(super) fn check(tree: &Utf8Path, part: Option<&str>) -> Result<String> {
     let toolchain = Toolchain::find(default_cache_folder())?;
     let path =
@@ -14,7 +14,7 @@ pub(super) fn check(tree: &Utf8Path, part: Option<&str>) -> Result<String> {
     let names = chosen(&Library::read(&path)?, part);
     if names.is_empty() {
         bail!(
-            "no kernel of {tree} has {:?} in its name",
+            "no kernel in {tree} has {:?} in its name",
             part.unwrap_or_default()
         );
     }
@@ -23,21 +23,21 @@ pub(super) fn check(tree: &Utf8Path, part: Option<&str>) -> Result<String> {
     for finding in &verdict.new {
         eprintln!("{finding} [{}]", finding.kernel);
     }
-    // A part of the kernels cannot show all that the baseline knows.
+    // A part of the kernels cannot show everything in the baseline.
     let stale: &[String] = if part.is_none() { &verdict.stale } else { &[] };
     for line in stale {
-        eprintln!("no longer found, take it out of msl/check-baseline.txt: {line}");
+        eprintln!("msl/check-baseline.txt has a line that no longer matches; remove it: {line}");
     }
     if !verdict.new.is_empty() || !stale.is_empty() {
         bail!(
-            "{} errors in {} kernels, {} stale lines in the baseline",
+            "{} errors in {} kernels, {} stale lines in msl/check-baseline.txt",
             verdict.new.len(),
             names.len(),
             stale.len()
         );
     }
     Ok(format!(
-        "no errors in {} kernels ({} of stock MLX that Metal accepts)",
+        "no errors in {} kernels (except {} in stock MLX, which Metal accepts)",
         names.len(),
         verdict.known
     ))

@@ -1,4 +1,4 @@
-//! What can be wrong with Xcode, the SDK and the systems that a build is for.
+//! Problems with Xcode, the SDK and the macOS versions that a build targets.
 
 use camino::Utf8Path;
 use metallib::Version;
@@ -31,10 +31,10 @@ fn processor(host: &Host) -> Finding {
     Finding::error(
         "processor",
         format!(
-            "this toolchain is for {}, MLX's Metal back-end for arm64",
+            "this Rust toolchain is for {}, but MLX's Metal back-end needs arm64",
             host.target
         ),
-        "`rustup default stable-aarch64-apple-darwin`; a terminal under Rosetta picks the other one",
+        "`rustup default stable-aarch64-apple-darwin`; a terminal under Rosetta selects the x86-64 one",
     )
 }
 
@@ -63,8 +63,8 @@ fn metal_toolchain(host: &Host) -> Finding {
         return Finding::error(
             id,
             found,
-            "this Xcode's Metal toolchain does not install on a system older than macOS 26: update macOS, or select an \
-             Xcode 16 (`sudo xcode-select -s /Applications/Xcode_16.app`), which has it built in",
+            "this Xcode's Metal toolchain cannot be installed on a system older than macOS 26: update macOS, or select an \
+             Xcode 16 (`sudo xcode-select -s /Applications/Xcode_16.app`), which includes it",
         );
     }
     Finding::error(id, found, super::tools::install(host, &missing))
@@ -82,27 +82,35 @@ fn sdk(host: &Host) -> Finding {
         }
         Ok(_) => Finding::error(
             id,
-            format!("the macOS SDK is {text}, and MLX needs 14.0 or newer"),
+            format!("the macOS SDK is {text}, but MLX needs 14.0 or newer"),
             "update Xcode",
         ),
         Err(error) => Finding::error(id, format!("{error:#}"), "check `xcode-select -p`"),
     }
 }
 
-/// `SDKROOT`, which conda, Nix and shells of other platforms leave behind.
+/// `SDKROOT`, which conda, Nix and shells for other platforms may leave set.
 fn sdkroot(host: &Host) -> Finding {
     let id = "sdkroot";
     let Some(path) = host.var("SDKROOT") else {
-        return Finding::ok(id, "SDKROOT is not set; Xcode's own SDK is taken");
+        return Finding::ok(id, "SDKROOT is not set; Xcode's own SDK is used");
     };
     let remedy = "unset SDKROOT";
     let folder = Utf8Path::new(path);
     let name = folder.file_name().unwrap_or_default();
     if path != "macosx" && !folder.join("System/Library/Frameworks").is_dir() {
-        return Finding::error(id, format!("SDKROOT names {path}, which is no SDK"), remedy);
+        return Finding::error(
+            id,
+            format!("SDKROOT names {path}, which is not an SDK"),
+            remedy,
+        );
     }
     if path != "macosx" && !name.starts_with("MacOSX") {
-        return Finding::error(id, format!("SDKROOT names {path}, not a macOS SDK"), remedy);
+        return Finding::error(
+            id,
+            format!("SDKROOT names {path}, which is not a macOS SDK"),
+            remedy,
+        );
     }
     let own = host
         .cmd("xcrun")
@@ -111,7 +119,7 @@ fn sdkroot(host: &Host) -> Finding {
     match own {
         Ok(own) if path != "macosx" && own != path => Finding::warning(
             id,
-            format!("SDKROOT names {path}, the selected Xcode has {own}"),
+            format!("SDKROOT names {path}, but the selected Xcode has {own}"),
             format!("`{remedy}`, unless this is what you want"),
         ),
         _ => Finding::ok(id, path),
@@ -133,7 +141,7 @@ fn deployment_target(host: &Host) -> Finding {
     match (metal::version(&target).ok(), system(host)) {
         (Some(wanted), Some(running)) if wanted > running => Finding::error(
             id,
-            format!("programs are built for macOS {target}, and this is {running}"),
+            format!("programs are built for macOS {target}, but this system is macOS {running}"),
             format!("`export MACOSX_DEPLOYMENT_TARGET={running}`, or unset it"),
         ),
         _ => Finding::ok(id, format!("macOS {target}")),
@@ -157,7 +165,10 @@ fn nax(host: &Host) -> Finding {
         .filter_map(|(what, version)| Some(format!("{what} is {}", version.as_ref()?)))
         .collect();
     if lost.is_empty() {
-        return Finding::ok(id, "SDK and deployment target have the NAX kernels");
+        return Finding::ok(
+            id,
+            "the SDK and the deployment target allow the NAX kernels",
+        );
     }
     Finding::warning(
         id,
@@ -165,7 +176,7 @@ fn nax(host: &Host) -> Finding {
             "MLX leaves out its NAX kernels (the matrix units from generation 17 on): {}",
             lost.join(", ")
         ),
-        "build with Xcode 26.2 or newer and MACOSX_DEPLOYMENT_TARGET=26.2 or newer where programs need no older system",
+        "build with Xcode 26.2 or newer and MACOSX_DEPLOYMENT_TARGET=26.2 or newer, unless programs must run on an older system",
     )
 }
 
@@ -184,7 +195,7 @@ fn sdk_version(host: &Host) -> anyhow::Result<String> {
     metal::sdk(host, "--show-sdk-version")
 }
 
-/// The running system, `None` where it does not tell.
+/// The version of this system; `None` if it is not known.
 pub(super) fn system(host: &Host) -> Option<Version> {
     let text = host.cmd("sw_vers").arg("-productVersion").read().ok()?;
     metal::version(&text).ok()

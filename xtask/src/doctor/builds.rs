@@ -1,4 +1,4 @@
-//! What was built: prefixes of another tree or place, and kernels that do not belong.
+//! Problems with builds: prefixes of another tree or place, and kernels that do not belong to them.
 
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -18,20 +18,20 @@ use crate::host::{Host, Os};
 use crate::kernels::File;
 use crate::proc::quote;
 
-/// What makes a build anew.
+/// The command that makes a build again.
 const BUILD: &str = "cargo xtask build";
 
-/// Names kernels that programs load in place of the prefix's.
+/// Names kernels that programs load instead of the prefix's.
 pub(super) const METALLIB_VARIABLE: &str = "MLX_OVERLAY_METALLIB";
 
-/// `lock` is what builds are held against, if it can be trusted.
+/// `lock` is what builds are compared with; `None` if it cannot be trusted.
 pub(super) fn examine(host: &Host, root: &Utf8Path, lock: Option<&Lock>) -> Vec<Finding> {
     let search = Search {
-        // Empty is not unset: build scripts refuse it.
+        // Set but empty is not the same as unset: build scripts reject it.
         named: host.set(PREFIX_VARIABLE).map(Into::into),
         pristine: host.set(PRISTINE_VARIABLE) == Some("1"),
         workspace: root.into(),
-        // Build scripts start in their package's folder.
+        // A build script starts in its package's folder.
         base: root.join("crates/mlx-overlay-sys").into(),
     };
     let linked = Linked { host, root, search };
@@ -65,7 +65,7 @@ impl Linked<'_> {
         let named = self.search.named.as_deref().and_then(Utf8Path::from_path);
         if let Some(named) = named.filter(|named| named.is_relative()) {
             let found = format!(
-                "{PREFIX_VARIABLE}={named} is relative, and every package's build starts in its own folder"
+                "{PREFIX_VARIABLE}={named} is a relative path, but each package's build starts in its own folder"
             );
             let remedy = match named.canonicalize_utf8() {
                 Ok(whole) => format!("export {PREFIX_VARIABLE}={}", quote(whole)),
@@ -83,21 +83,21 @@ impl Linked<'_> {
         let finding = if let Some(Err(other)) = checked {
             let remedy = match pristine == prefix.stamp.pristine {
                 true if self.search.named.is_some() => self.again(None),
-                // A build takes the lock's tree alone.
+                // A build accepts only the lock's tree.
                 true => format!(
                     "cargo xtask apply-overlay && {}",
                     self.again(Some(&prefix.stamp))
                 ),
-                // Upstream's MLX is linked by name, and only if that is asked for.
+                // Upstream's MLX is linked only if it is asked for by name.
                 false if pristine => format!("unset {PRISTINE_VARIABLE}"),
                 false => format!(
-                    "`export {PRISTINE_VARIABLE}=1` links upstream's MLX; `unset {PREFIX_VARIABLE}` the overlay's"
+                    "`export {PRISTINE_VARIABLE}=1` links upstream's MLX; `unset {PREFIX_VARIABLE}` links the overlay's"
                 ),
             };
             error(other.to_string(), remedy)
         } else if let Some(runtime) = runtime.filter(|file| !file.is_file()) {
             let (root, runtime) = (prefix.root.display(), runtime.display());
-            let found = format!("{root} was built with {runtime}, which is gone");
+            let found = format!("{root} was built with {runtime}, which no longer exists");
             error(found, self.again(Some(&prefix.stamp)))
         } else {
             self.content(&prefix.stamp)
@@ -105,11 +105,11 @@ impl Linked<'_> {
         (finding, Some(prefix))
     }
 
-    /// What gives another prefix, or mends this one: a build writes the checkout's own and no other.
+    /// The command that makes another prefix or repairs this one. A build writes only the checkout's own prefix.
     fn again(&self, stamp: Option<&Stamp>) -> String {
         if self.search.named.is_some() {
             return format!(
-                "`unset {PREFIX_VARIABLE}` links the build of this checkout; else make or unpack the bundle again"
+                "`unset {PREFIX_VARIABLE}` links the build of this checkout; otherwise make or unpack the bundle again"
             );
         }
         let build = stamp.map_or_else(
@@ -117,14 +117,14 @@ impl Linked<'_> {
             |stamp| build::command(stamp, self.host),
         );
         let link = self.root.join(CURRENT);
-        // As `cp -L` leaves it: a build puts a link there.
+        // `cp -L` leaves a folder; a build puts a link there.
         match link.is_dir() && !link.is_symlink() {
             true => format!("rm -r {} && {build}", quote(link)),
             false => build,
         }
     }
 
-    /// What is no prefix that can be linked. A build that was not made yet, or was removed, is no error.
+    /// Reports a prefix that cannot be linked. A build that was not made yet, or was removed, is not an error.
     fn unusable(&self, error: &Error) -> Finding {
         let id = "prefix";
         let remedy = self.again(None);
@@ -141,7 +141,7 @@ impl Linked<'_> {
         }
     }
 
-    /// Whether the prefix, or the bundle that takes its place, has the files that it was made with.
+    /// Whether the prefix, or the bundle that replaces it, still has the files that it was made with.
     fn content(&self, stamp: &Stamp) -> Finding {
         let id = "prefix";
         let folder = self.search.root();
@@ -149,31 +149,27 @@ impl Linked<'_> {
         let remedy = self.again(Some(stamp));
         match sums::check(self.search.root()) {
             Ok(None) if remedy.starts_with("rm ") => {
-                let found = format!("{folder} is a folder, and the next build has a link there");
+                let found = format!("{folder} is a folder, but the next build puts a link there");
                 Finding::warning(id, found, remedy)
             }
             Ok(None) => {
                 let (version, backend) = (&stamp.version, stamp.backend);
                 Finding::ok(id, format!("{folder}: MLX {version}, {backend} back-end"))
             }
-            // What is built and linked is there.
+            // What is built and linked exists.
             Ok(Some(fault @ Fault::Added(_))) => {
                 let found = format!("{folder}: {fault}");
-                Finding::warning(
-                    id,
-                    found,
-                    format!("move it away, else it is lost: {remedy}"),
-                )
+                Finding::warning(id, found, format!("move it away, or it is lost: {remedy}"))
             }
             Ok(Some(fault)) => Finding::error(id, format!("{folder}: {fault}"), remedy),
             Err(error) => Finding::error(id, error.to_string(), remedy),
         }
     }
 
-    /// A compiler that was updated makes another build folder; the prefix that is linked stays the old one until then.
+    /// After a compiler update, the next build uses another folder; until then the old prefix is linked.
     fn tools_changed(&self, stamp: &Stamp) -> Option<Finding> {
         if crate::requirements::conda_compiler(self.host).is_some() {
-            // It is told on its own, and without it the compiler may be the old one.
+            // It is reported separately; without it the compiler may be the old one.
             return None;
         }
         let now = crate::requirements::cxx_compiler(self.host)
@@ -183,7 +179,7 @@ impl Linked<'_> {
         (now != *then).then(|| {
             Finding::warning(
                 "toolchain",
-                format!("MLX was built with {then}, the compiler is now {now}"),
+                format!("MLX was built with {then}, but the compiler is now {now}"),
                 self.again(Some(stamp)),
             )
         })
@@ -197,7 +193,7 @@ impl Linked<'_> {
         let Some(own) = own else {
             return Vec::new();
         };
-        // What does not read is told with the variables.
+        // A file that cannot be read is reported with the variables.
         let named = self.host.var(METALLIB_VARIABLE).map(Utf8PathBuf::from);
         let named = named.filter(|path| path.is_file() && File::read(path).is_ok());
         let remedy = match named {
@@ -214,7 +210,7 @@ impl Linked<'_> {
     }
 }
 
-/// Build folders that were moved or copied with the checkout: the next build starts them anew.
+/// Build folders that were moved or copied with the checkout: the next build clears them.
 fn build_folders(root: &Utf8Path) -> Finding {
     let dir = root.join(BUILDS);
     let (mut count, mut moved) = (0, 0);
@@ -236,8 +232,9 @@ fn build_folders(root: &Utf8Path) -> Finding {
     }
     let mut found = format!("{count} build folders in {dir}");
     if moved > 0 {
-        found +=
-            &format!(", {moved} made at another place: the next build of each compiles all anew");
+        found += &format!(
+            ", {moved} made at another place: the next build of each compiles everything again"
+        );
     }
     Finding::ok("builds", found)
 }
@@ -246,19 +243,18 @@ fn library(host: &Host, path: &Utf8Path, stamp: &Stamp, remedy: &str) -> Result<
     let id = "metallib";
     let file = File::read(path)?;
     if file.container.is_none() != (stamp.backend == Backend::Sim) {
-        let found = format!(
-            "{path} is not for the {} back-end, which the prefix is for",
-            stamp.backend
-        );
+        let found = format!("{path} is not for the prefix's back-end, {}", stamp.backend);
         return Ok(Finding::error(id, found, remedy));
     }
     if !stamp.pristine && file.tree() != Some(&stamp.final_tree) {
         let found = match file.tree() {
             Some(tree) => format!(
-                "{path} is of tree {tree}, its prefix of {}",
+                "{path} is from tree {tree}, but its prefix is from {}",
                 stamp.final_tree
             ),
-            None => format!("{path} does not have the overlay's kernels: it is another MLX's"),
+            None => {
+                format!("{path} does not have the overlay's kernels: it belongs to another MLX")
+            }
         };
         return Ok(Finding::error(id, found, remedy));
     }
@@ -282,10 +278,10 @@ fn library(host: &Host, path: &Utf8Path, stamp: &Stamp, remedy: &str) -> Result<
         let target = metal::deployment_target(host).and_then(|text| metal::version(&text));
         if target.is_ok_and(|target| target < built_for) {
             let found = format!(
-                "programs are built for an older macOS than {path}, which is for {built_for}: there they start, and \
+                "programs are built for an older macOS than {path}, which is for {built_for}: on that macOS they start, but \
                  fail when they use the GPU"
             );
-            let remedy = "run `cargo xtask build` with the MACOSX_DEPLOYMENT_TARGET that programs are built with";
+            let remedy = "run `cargo xtask build` with the MACOSX_DEPLOYMENT_TARGET that you use for programs";
             return Ok(Finding::warning(id, found, remedy));
         }
     }
@@ -299,13 +295,13 @@ fn whole(file: &File) -> Finding {
     )
 }
 
-/// Kernels beside the programs that cargo builds: they are looked for there first.
+/// Kernels next to the programs that cargo builds; programs search there first.
 fn shadows(host: &Host, root: &Utf8Path, own: &Utf8Path) -> Finding {
     let id = "shadowing-kernels";
     let target = host
         .var("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), Utf8PathBuf::from);
-    // A profile, or a target triple with profiles.
+    // A profile's folder, or a target triple's folder with profiles.
     let mut places = folders(&target);
     places.extend(places.clone().iter().flat_map(|place| folders(place)));
     let kept = root.join(BUILDS);
@@ -321,12 +317,12 @@ fn shadows(host: &Host, root: &Utf8Path, own: &Utf8Path) -> Finding {
     if others.is_empty() {
         return Finding::ok(
             id,
-            format!("no other kernels beside the programs in {target}"),
+            format!("no other kernels next to the programs in {target}"),
         );
     }
     let listed = |names: Vec<String>| names.join(" ");
     let found = format!(
-        "{}: not this build's, and programs beside them load them first",
+        "{}: not from this build, but programs next to them load them first",
         listed(others.iter().map(ToString::to_string).collect())
     );
     let remedy = format!("rm {}", listed(others.iter().map(quote).collect()));

@@ -1,4 +1,4 @@
-//! The checkout: its sources, its disk, its way to the network, and what the environment says about it.
+//! The checkout: its sources, disk space, network access, and the settings in the environment.
 
 use std::fmt::Display;
 use std::io;
@@ -24,7 +24,7 @@ use crate::remedy::{PATCHES, told};
 use crate::requirements;
 use crate::status::waiting;
 
-/// MiB that a build takes, with its prefix and the tests that link it; and what it should find.
+/// MiB that a build needs with its prefix and the tests that link it; and how much should be free.
 const DISK_NEEDED: u64 = 1024;
 const DISK_WISHED: u64 = 4096;
 
@@ -38,18 +38,18 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         writable(
             "target",
             build_places(&workspace),
-            "target/mlx and target/overlay can be written",
+            "target/mlx and target/overlay are writable",
         ),
-        writable("vendor", vec![workspace.vendor()], "vendor can be written"),
+        writable("vendor", vec![workspace.vendor()], "vendor is writable"),
         policy(host),
     ];
     if host.os == Os::Linux {
         findings.push(kernel_cache(host, &workspace));
     }
-    // A run that changes the project may take long, and what it has not finished is no fault.
+    // A run that changes the project may take long; unfinished work is not a fault.
     if let Ok(Some(run)) = patchset::project::changed_by(&workspace) {
         let found = format!("the project is being changed by {run}");
-        let remedy = "wait until it ends, or end it; then run this again";
+        let remedy = "wait until it ends, or stop it; then run this again";
         findings.push(Finding::warning("lock-held", found, remedy));
         return findings;
     }
@@ -57,7 +57,7 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         findings.push(finding);
         return findings;
     }
-    // A change that a killed run decided is finished first; what keeps it from that, the tree's check tells.
+    // First finishes a change that a killed run had decided. If that fails, the tree's check reports why.
     drop(patchset::project::hold(&workspace, QUIET));
     let Parts {
         manifest,
@@ -68,7 +68,7 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
         Ok(manifest) => manifest,
         Err(error) => {
             let remedy =
-                "mend that line, or take the committed file back: `git checkout HEAD -- mlx.toml`";
+                "fix that line, or restore the committed file: `git checkout HEAD -- mlx.toml`";
             findings.push(Finding::error("pin", error.to_string(), remedy));
             return findings;
         }
@@ -76,7 +76,7 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let broken = match (&lock, &series) {
         (Err(error), _) => Some(error.to_string()),
         (Ok(None), _) => Some("mlx.lock is missing".to_owned()),
-        // What is wrong with the patches is not the lock's fault.
+        // Faults of the patches are not the lock's.
         (_, Err(_)) => None,
         _ => {
             let faults = check(&workspace, Check::Lock, None, QUIET).faults;
@@ -87,11 +87,11 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     findings.extend(bump(&workspace));
     findings.extend(sources(host, &workspace, &manifest, lock.as_ref()));
     findings.push(match broken {
-        // Whether the tree is the right one, only a sound lock can say.
+        // Only a valid lock shows whether the tree is right.
         Some(message) => Finding::error(
             "lock",
             message,
-            "`git checkout HEAD -- mlx.lock`; then, if mlx.toml or the patches were changed on purpose, \
+            "`git checkout HEAD -- mlx.lock`; then, if you changed mlx.toml or the patches on purpose, \
              `cargo xtask apply-overlay --update-lock`",
         ),
         None => tree(&workspace, series.is_ok()),
@@ -99,7 +99,7 @@ pub(super) fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     findings
 }
 
-/// A bump that waits for a person; nothing if none does.
+/// A bump that waits for a person; `None` if there is none.
 fn bump(workspace: &Workspace) -> Option<Finding> {
     let id = "bump";
     let abort = "`cargo xtask bump-pin --abort`";
@@ -107,7 +107,7 @@ fn bump(workspace: &Workspace) -> Option<Finding> {
         Ok(None) => None,
         Ok(Some(bump)) => {
             let remedy = match bump.stale {
-                true => format!("{abort}, and begin anew"),
+                true => format!("{abort}, and start again"),
                 false => format!("`cargo xtask bump-pin --continue`, or {abort}"),
             };
             Some(Finding::warning(id, waiting(&bump), remedy))
@@ -124,7 +124,7 @@ fn disk(host: &Host, workspace: &Workspace) -> Finding {
         .ancestors()
         .find(|path| path.exists())
         .unwrap_or(root);
-    // -P: one line a file system, whatever its name's length.
+    // -P: one line for each file system, however long its name is.
     let free = host
         .cmd("df")
         .args(["-Pk", folder.as_str()])
@@ -135,29 +135,29 @@ fn disk(host: &Host, workspace: &Workspace) -> Finding {
             line.split_whitespace().nth(3)?.parse::<u64>().ok()
         });
     let remedy = format!(
-        "free some, {root}/target/mlx and {root}/target are made again; CARGO_TARGET_DIR can lie elsewhere"
+        "free some space: {root}/target/mlx and {root}/target can be deleted and built again; CARGO_TARGET_DIR can point elsewhere"
     );
     match free.map(|kib| kib / 1024) {
         None => Finding::warning(
             id,
-            "`df -Pk` does not tell how much is free",
-            "look yourself: a build takes 1 GB",
+            "`df -Pk` does not show how much is free",
+            "check it yourself: a build needs 1 GB",
         ),
         Some(mib) if mib < DISK_NEEDED => Finding::error(
             id,
-            format!("{mib} MiB free, a build takes about {DISK_NEEDED}"),
+            format!("{mib} MiB free, but a build needs about {DISK_NEEDED}"),
             remedy,
         ),
         Some(mib) if mib < DISK_WISHED => Finding::warning(
             id,
-            format!("{mib} MiB free, a build with all tests takes about {DISK_WISHED}"),
+            format!("{mib} MiB free, but a build with all tests needs about {DISK_WISHED}"),
             remedy,
         ),
         Some(mib) => Finding::ok(id, format!("{mib} MiB free")),
     }
 }
 
-/// Files that two branches changed, with git's marks in them. What else is wrong with them follows from that.
+/// Files with git's conflict markers, because two branches changed them. Other faults in them follow from that.
 fn merge(workspace: &Workspace) -> Option<Finding> {
     let mut files = vec![workspace.manifest_path(), workspace.lock_path()];
     files.extend(walk(&workspace.patches()).unwrap_or_default());
@@ -176,7 +176,7 @@ fn merge(workspace: &Workspace) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    // The lock follows from the others: nobody need resolve it.
+    // The lock follows from the others, so nobody has to resolve it.
     let locks = ["mlx.lock", Workspace::LOCK_COPY];
     let locks: Vec<_> = locks
         .into_iter()
@@ -192,61 +192,62 @@ fn merge(workspace: &Workspace) -> Option<Finding> {
         true => lock,
         false => format!("resolve {}; then {lock}", others.join(" ")),
     };
-    let found = format!("a merge left its conflict in {}", names.join(" "));
+    let found = format!("a merge left conflicts in {}", names.join(" "));
     Some(Finding::error("merge", found, remedy))
 }
 
-/// What no path may have on the way through CMake, Ninja and the shell that starts the simulated device's compiler.
+/// Characters that a path must not have for CMake, Ninja and the shell that starts the simulated device's compiler.
 const TAKEN_APART: &str = "#();:$'\"&|<>[]`";
 
-/// Whether a build can be handed the checkout's path.
+/// Whether the checkout's path works for a build.
 fn place(host: &Host, workspace: &Workspace) -> Finding {
     let id = "path";
     let root = workspace.root();
     let bad = |c: &char| c.is_whitespace() || c.is_control() || TAKEN_APART.contains(*c);
     let Some(bad) = root.as_str().chars().find(bad) else {
-        let found = "the checkout's path has no character that CMake or a shell takes apart";
+        let found = "the checkout's path has no character that CMake or a shell treats specially";
         return Finding::ok(id, found);
     };
-    let found = format!("the checkout's path has {bad:?}, and builds fail on it: {root}");
+    let found = format!("the checkout's path contains {bad:?}, which makes builds fail: {root}");
     let remedy = format!("`mv {} ~/mlx-overlay`, or to another place", quote(root));
     match host.os {
         Os::Linux => Finding::error(id, found, remedy),
-        // Nothing of ours starts a shell there; MLX's own files were not tried.
+        // Our own build starts no shell there; MLX's was not tried.
         Os::MacOs => Finding::warning(id, found, remedy),
     }
 }
 
-/// Where the simulated device keeps its kernels.
+/// Where the simulated device caches its kernels.
 fn kernel_cache(host: &Host, workspace: &Workspace) -> Finding {
     let id = "kernel-cache";
     let set = |name: &str| host.var(name).map(Into::into);
     let Ok(folder) = Utf8PathBuf::try_from(metal_sim::cache_folder(set)) else {
-        return Finding::warning(id, "its path is not UTF-8", "set MTL_SIM_CACHE");
+        return Finding::warning(id, "the cache's path is not UTF-8", "set MTL_SIM_CACHE");
     };
     let Some((_, why)) = unwritable(&folder) else {
-        return Finding::ok(id, format!("{folder} can be written"));
+        return Finding::ok(id, format!("{folder} is writable"));
     };
     let other = workspace.root().join("target/metal-sim");
     let remedy = format!("export MTL_SIM_CACHE={}", quote(other));
-    // Only a folder that was asked for by name has no second choice.
+    // Only a folder that was named explicitly has no fallback.
     if host.var("MTL_SIM_CACHE").is_none_or(str::is_empty)
         && let Ok(second) = Utf8PathBuf::try_from(metal_sim::cache_folder(|_| None))
         && unwritable(&second).is_none()
     {
-        let found =
-            format!("kernels are kept in {second}, which may be cleared: not in {folder}: {why}");
+        let found = format!(
+            "kernels are cached in {second}, which may be cleared, because {folder} cannot be used: {why}"
+        );
         return Finding::warning(id, found, remedy);
     }
-    let found = format!("kernels cannot be kept in {folder}: {why}");
+    let found = format!("kernels cannot be cached in {folder}: {why}");
     Finding::error(id, found, remedy)
 }
 
-/// What a build and a download write into.
+/// The folders that a build and a download write to.
 fn build_places(workspace: &Workspace) -> Vec<Utf8PathBuf> {
     let builds = workspace.root().join(BUILDS);
     let mut places = vec![builds.clone(), workspace.cache()];
-    // A build that another user made (by sudo, say) stays in the way below a folder that can be written.
+    // A folder that another user made (with sudo, for example) blocks a build, even if its parent is writable.
     let below = WalkDir::new(builds)
         .min_depth(1)
         .max_depth(2)
@@ -257,7 +258,7 @@ fn build_places(workspace: &Workspace) -> Vec<Utf8PathBuf> {
     places
 }
 
-/// Whether these can be written, as far as they are there.
+/// Whether these folders are writable, as far as they exist.
 fn writable(id: &'static str, places: Vec<Utf8PathBuf>, ok: &str) -> Finding {
     let fault = places
         .iter()
@@ -266,18 +267,18 @@ fn writable(id: &'static str, places: Vec<Utf8PathBuf>, ok: &str) -> Finding {
         return Finding::ok(id, ok);
     };
     let place = nearest(place);
-    let found = format!("{place} cannot be written: {why}");
+    let found = format!("{place} is not writable: {why}");
     Finding::error(id, found, make_writable(&place, error))
 }
 
-/// What keeps a folder, or the one that it would be made in, from being written.
+/// Why a folder, or the folder in which it would be made, is not writable.
 fn unwritable(folder: &Utf8Path) -> Option<(io::ErrorKind, String)> {
     let folder = nearest(folder);
-    // A file without a name: nothing is left, nothing is seen.
+    // A file without a name: it leaves no trace.
     let error = tempfile::tempfile_in(&folder).err()?.kind();
     let why = match folder.exists() {
         true => error.to_string(),
-        false => "it leads nowhere".to_owned(),
+        false => "its target does not exist".to_owned(),
     };
     Some((error, why))
 }
@@ -292,13 +293,13 @@ fn make_writable(folder: &Utf8Path, error: io::ErrorKind) -> String {
             format!("have the file system of {folder} mounted for writing, or move the checkout")
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::NotFound => {
-            format!("`rm {folder}`; a folder is made in its place")
+            format!("`rm {folder}`; a folder is created there")
         }
-        _ => format!("`ls -ld {folder}` and `df {folder}` may tell more"),
+        _ => format!("`ls -ld {folder}` and `df {folder}` may show more"),
     }
 }
 
-/// The folder, or the closest one above it that is there. A link that leads nowhere is in the way too.
+/// The folder, or the closest existing one above it. A link without a target counts too.
 fn nearest(folder: &Utf8Path) -> Utf8PathBuf {
     let there = |path: &&Utf8Path| fs_err::symlink_metadata(*path).is_ok();
     let nearest = folder.ancestors().find(there);
@@ -310,11 +311,11 @@ fn policy(host: &Host) -> Finding {
         return Finding::error(
             "policy",
             format!("MLX_QMV_POLICY={value} is no longer read: operations on a GPU will fail"),
-            "`unset MLX_QMV_POLICY`; MLX_ROW_POLICY takes its place, where streamed is now exact and the former exact is exact:all",
+            "`unset MLX_QMV_POLICY`; use MLX_ROW_POLICY, in which streamed is now called exact, and the former exact is exact:all",
         );
     }
     match host.var("MLX_ROW_POLICY") {
-        None => Finding::ok("policy", "MLX_ROW_POLICY is not set: MLX's own choice"),
+        None => Finding::ok("policy", "MLX_ROW_POLICY is not set: default policy"),
         Some(value) => match value.parse::<Policy>() {
             Ok(policy) => Finding::ok(
                 "policy",
@@ -329,7 +330,7 @@ fn policy(host: &Host) -> Finding {
     }
 }
 
-/// Whether MLX and its inputs are here; if not, whether they can be had.
+/// Whether MLX and its inputs are here; if not, whether they can be fetched.
 fn sources(
     host: &Host,
     workspace: &Workspace,
@@ -341,7 +342,7 @@ fn sources(
     let here = Store::open_existing(workspace).and_then(|store| store.source_of(base));
     if let Some(source) = here {
         let found = format!(
-            "MLX {} is here, from {}; no network is needed for it",
+            "MLX {} is here, from {}; it needs no network",
             manifest.mlx.title(),
             source.trim()
         );
@@ -351,19 +352,19 @@ fn sources(
     let version = &manifest.mlx.title();
     let mut findings = vec![if offline {
         let found = format!(
-            "MLX {version} is not fetched yet; with CARGO_NET_OFFLINE=true a network is not asked"
+            "MLX {version} has not been fetched yet, and CARGO_NET_OFFLINE=true forbids the network"
         );
-        let remedy = "docs/guide/offline.md tells the ways without a network; `cargo xtask fetch` with CARGO_NET_OFFLINE unset";
+        let remedy = "run `cargo xtask fetch` with CARGO_NET_OFFLINE unset; docs/offline.md has the ways without a network";
         Finding::warning(id, found, remedy)
     } else {
         Finding::warning(
             id,
-            format!("MLX {version} is not fetched yet"),
-            "`cargo xtask fetch`; docs/guide/offline.md tells the ways without a network",
+            format!("MLX {version} has not been fetched yet"),
+            "`cargo xtask fetch`; docs/offline.md has the ways without a network",
         )
     }];
     for source in &manifest.mlx.sources {
-        // Cargo keeps to the variable itself, and answers from what it has.
+        // Cargo follows the variable itself and answers from its cache.
         if !(offline && matches!(source, Source::Git(_))) {
             findings.extend(reach(host, manifest, source));
         }
@@ -386,7 +387,7 @@ fn reach(host: &Host, manifest: &Manifest, source: &Source) -> Option<Finding> {
             let tag = manifest.mlx.tag.as_deref().unwrap_or("HEAD");
             let answer = host
                 .cmd("git")
-                // A dead connection must not hang the doctor.
+                // The doctor must not hang on a dead connection.
                 .args(["-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=10"])
                 .args(["ls-remote", "--exit-code", &git.url, tag])
                 .env("GIT_TERMINAL_PROMPT", "0")
@@ -413,12 +414,12 @@ fn reach(host: &Host, manifest: &Manifest, source: &Source) -> Option<Finding> {
                 "check cargo's `[source]`, `http.proxy` and `net.offline`; `cargo xtask fetch --source PATH` needs no registry",
             ))
         }
-        // Whoever serves it is asked when it is fetched.
+        // The server behind it is contacted only when it is fetched.
         Source::Archive(_) => None,
     }
 }
 
-/// Outside every workspace, so that cargo reads the user's settings and no manifest.
+/// A folder outside every workspace, so that cargo reads the user's settings and no manifest.
 fn host_folder() -> std::path::PathBuf {
     std::env::temp_dir()
 }
@@ -432,7 +433,7 @@ fn reached(
     match answer {
         Ok(_) => Finding::ok(id, format!("{what} answers")),
         Err(error) => {
-            // Cargo tells its causes on lines of their own.
+            // Cargo prints its causes on separate lines.
             let why: Vec<_> = error
                 .to_string()
                 .split_whitespace()
@@ -452,8 +453,8 @@ fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
             "tampered" => Finding::error(
                 id,
                 format!("vendor/mlx: {state}"),
-                "`cargo xtask apply-overlay --discard-edits` takes the edits out and keeps the edited files in \
-                 vendor/mlx-edits-<n>/; docs/guide/write-a-patch.md tells how they become a patch",
+                "`cargo xtask apply-overlay --discard-edits` removes the edits and keeps the edited files in \
+                 vendor/mlx-edits-<n>/; docs/write-a-patch.md shows how to turn them into a patch",
             ),
             _ => Finding::warning(
                 id,
@@ -462,7 +463,7 @@ fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
             ),
         },
         Err(error) if !patches_can_be_read => Finding::error(id, error.to_string(), PATCHES),
-        // What is there is no folder, or one that does not read.
+        // What is there is not a folder, or cannot be read.
         Err(error) if fs_err::symlink_metadata(workspace.tree()).is_ok() => Finding::error(
             id,
             error.to_string(),

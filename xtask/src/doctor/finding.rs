@@ -1,31 +1,28 @@
-//! What a check of the doctor found.
+//! The result of a check of the doctor.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// As it should be.
+    /// All is well.
     Ok,
-    /// Something works less well, or may fail later.
+    /// Something is degraded, or may fail later.
     Warning,
     /// Building, linking or running fails.
     Error,
 }
 
-/// The outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The check's name; stable.
+    /// The check's name; it does not change between versions.
     pub id: &'static str,
-    /// How it ended.
     pub status: Status,
-    /// What is there.
+    /// What the check found.
     pub found: String,
-    /// What to do; none where nothing is amiss.
+    /// What to do; `None` if all is well.
     pub remedy: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What git's settings made of the checkout's files.
+//! Changes that git's settings made to the checkout's files.
 
 use camino::Utf8Path;
 use patchset::Workspace;
@@ -7,7 +7,7 @@ use super::finding::Finding;
 use crate::files::walk;
 use crate::host::Host;
 
-/// Whether git wrote files as they are committed.
+/// Whether git wrote the files as they were committed.
 pub(super) fn settings(host: &Host, workspace: &Workspace) -> Finding {
     let id = "git-settings";
     let root = workspace.root();
@@ -21,34 +21,34 @@ pub(super) fn settings(host: &Host, workspace: &Workspace) -> Finding {
         return Finding::error(
             id,
             format!(
-                "{file} has CRLF line ends, and sums are of LF; core.autocrlf is {}, core.eol {}",
+                "{file} has CRLF line ends, but checksums need LF; core.autocrlf is {}, core.eol {}",
                 setting("core.autocrlf"),
                 setting("core.eol")
             ),
-            // In place: to take the committed files back would lose what was changed in them.
+            // Converts the files in place: restoring the committed ones would lose local changes.
             r"git config core.autocrlf false && git config core.eol lf && find patches mlx.toml mlx.lock -type f -exec perl -pi -e 's/\r\n/\n/' {} +",
         );
     }
     let copy = Workspace::LOCK_COPY;
-    // A link in earlier versions.
+    // It was a link in earlier versions.
     let text = fs_err::read_to_string(root.join(copy)).unwrap_or_default();
     if text.trim_end() == "../../mlx.lock" {
         return Finding::error(
             id,
             format!(
-                "{copy} is the text of a link; core.symlinks is {}",
+                "{copy} is a text file instead of a link; core.symlinks is {}",
                 setting("core.symlinks")
             ),
             format!("cp mlx.lock {copy}"),
         );
     }
-    Finding::ok(id, "git's settings change no file of the checkout")
+    Finding::ok(id, "git's settings change no files of the checkout")
 }
 
-/// The first file that is compared byte by byte and has them.
+/// The first file with CRLF among those that are compared byte by byte.
 fn with_windows_line_ends(workspace: &Workspace) -> Option<String> {
     let mut files = vec![workspace.manifest_path(), workspace.lock_path()];
-    // Links and pipes among the patches are the lock's fault.
+    // Links and pipes among the patches are reported with the lock.
     files.extend(walk(&workspace.patches()).unwrap_or_default());
     let found = files.into_iter().find(|file| {
         let bytes = fs_err::read(file).unwrap_or_default();

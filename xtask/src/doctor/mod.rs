@@ -1,7 +1,7 @@
-//! `cargo xtask doctor`: looks for what goes wrong on people's machines, and says what to do about each.
+//! `cargo xtask doctor`: looks for common problems on this machine and names a remedy for each.
 //!
-//! Every check is a function of a [`Host`] and folders, so that tests describe a machine with fake programs; the checks
-//! of macOS run anywhere against programs that print what Apple's print.
+//! Every check is a function of a [`Host`] and folders, so that tests can describe a machine with fake programs. The
+//! checks for macOS run on any system against programs that print what Apple's print.
 
 mod apple;
 mod builds;
@@ -25,15 +25,14 @@ use crate::host::{Host, Os};
 
 pub use finding::{Finding, Status};
 
-/// Look for what keeps MLX from being built, linked or run here, and say what to do
+/// Look for problems that keep MLX from being built, linked or run here, and name remedies
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask doctor                  every check, with its remedy
+  cargo xtask doctor                  all checks, with remedies
   cargo xtask doctor --json | jq '.findings[] | select(.status != \"ok\")'
 
-Exits with 1 if there is an error; warnings exit with 0. Nothing is changed. The ids in --json keep their meaning; new\n\
-checks may be added.")]
+The exit code is 1 if there is an error, else 0, also with warnings. docs/doctor.md lists the checks.")]
 pub struct Args {
     /// Print one JSON object with stable fields: format, host, backend, findings (each with id, status, found, remedy)
     #[arg(long)]
@@ -51,7 +50,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-/// Runs every check and prints what was found.
+/// Runs every check and prints the findings.
 pub fn run(args: Args) -> Result<()> {
     let host = Host::current();
     let root = root()?;
@@ -74,12 +73,12 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The root of the checkout around the current folder, also where its `mlx.toml` is gone.
+/// The root of the checkout around the current folder, even if its `mlx.toml` is gone.
 fn root() -> Result<Utf8PathBuf> {
     crate::root().or_else(|error| {
         let lost = matches!(error.downcast_ref(), Some(patchset::Error::NoWorkspace(_)));
         let here = Utf8PathBuf::try_from(std::env::current_dir()?)?;
-        // The top of a repository, by what else lies there.
+        // The top of a repository, recognized by its other files.
         let top = here
             .ancestors()
             .find(|folder| folder.join(".git").exists())
@@ -91,7 +90,7 @@ fn root() -> Result<Utf8PathBuf> {
     })
 }
 
-/// All that can be said of `host` and of the checkout at `root`.
+/// All findings for `host` and the checkout at `root`.
 pub fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     let mut findings = tools::examine(host);
     if host.os == Os::MacOs {
@@ -99,7 +98,7 @@ pub fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
     }
     findings.push(variables::examine(host));
     findings.extend(checkout::examine(host, root));
-    // What was built is held against the lock only where that can be trusted.
+    // Builds are compared with the lock only if the lock can be trusted.
     let lock = if findings
         .iter()
         .any(|finding| ["lock", "lock-held", "merge"].contains(&finding.id))
@@ -115,7 +114,7 @@ pub fn examine(host: &Host, root: &Utf8Path) -> Vec<Finding> {
 fn summary(findings: &[Finding]) -> String {
     let count = |status| findings.iter().filter(|f| f.status == status).count();
     match (count(Status::Error), count(Status::Warning)) {
-        (0, 0) => "nothing is amiss".to_owned(),
+        (0, 0) => "no problems found".to_owned(),
         (errors, warnings) => format!(
             "{}, {}",
             counted(errors, "error"),
@@ -139,7 +138,7 @@ mod tests {
     fn one_is_no_plural() {
         let error = || Finding::error("a", "", "");
         let warning = || Finding::warning("b", "", "");
-        assert_eq!(summary(&[Finding::ok("a", "")]), "nothing is amiss");
+        assert_eq!(summary(&[Finding::ok("a", "")]), "no problems found");
         assert_eq!(summary(&[error(), warning()]), "1 error, 1 warning");
         let text = summary(&[error(), error()]);
         assert_eq!(text, "2 errors, 0 warnings");

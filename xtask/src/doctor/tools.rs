@@ -27,7 +27,7 @@ pub(super) fn examine(host: &Host) -> Vec<Finding> {
             "kernel-compiler",
             requirements::kernel_clang(host),
         ));
-        // Only a compiler can say what it finds.
+        // Only a compiler knows what it finds.
         if compiles {
             findings.push(blas(host));
         }
@@ -39,10 +39,10 @@ fn cmake(host: &Host) -> Finding {
     let mut finding = required(host, "cmake", requirements::cmake(host));
     let package = |remedy: &str| remedy.contains("apt-get");
     if let Some(remedy) = finding.remedy.as_mut().filter(|remedy| package(remedy)) {
-        // As Ubuntu 22.04's is.
+        // For example on Ubuntu 22.04.
         let (major, minor) = requirements::CMAKE_MINIMUM;
         *remedy = format!(
-            "`{remedy}`; if that package is too old: `pip install 'cmake>={major}.{minor}'`, with its folder first on PATH"
+            "`{remedy}`; if that package is too old: `pip install 'cmake>={major}.{minor}'`, and put its folder first on PATH"
         );
     }
     finding
@@ -51,7 +51,7 @@ fn cmake(host: &Host) -> Finding {
 fn blas(host: &Host) -> Finding {
     match requirements::blas(host) {
         Ok(()) => Finding::ok("blas", "cblas.h, lapacke.h and their libraries"),
-        // The default back-end does without.
+        // The default back-end does not need it.
         Err(missing) => Finding::warning(
             "blas",
             missing.to_string(),
@@ -74,7 +74,7 @@ pub(super) fn required(
     }
 }
 
-/// The commands that install it, else what a person can do, or why there are none.
+/// The commands that install it; otherwise what a person can do, or why there are none.
 pub(super) fn install(host: &Host, missing: &Missing) -> String {
     if let Remedy::Manual(text) = &missing.remedy {
         return text.clone();
@@ -89,30 +89,30 @@ pub(super) fn install(host: &Host, missing: &Missing) -> String {
     }
 }
 
-/// The build refuses them.
+/// Flags that the build rejects.
 fn flags(host: &Host) -> Finding {
     if let Some(found) = UnsafeFlag::find(host) {
         return Finding::error("compiler-flags", found.to_string(), found.remedy());
     }
-    // GCC links code with it that sets the processor; an archive is not linked, so the build takes it.
+    // GCC then links code that changes the processor's mode. An archive is not linked, so the build accepts it.
     if let Some(found) = UnsafeFlag::find_in(host, "LDFLAGS") {
         let text = format!(
-            "{}: programs may flush small numbers to zero",
+            "{}: programs may flush denormal numbers to zero",
             found.place()
         );
         return Finding::warning("compiler-flags", text, found.remedy());
     }
-    Finding::ok("compiler-flags", "none that changes sums")
+    Finding::ok("compiler-flags", "no flag that changes sums")
 }
 
 fn conda(host: &Host) -> Finding {
     match requirements::conda_compiler(host) {
-        None => Finding::ok("conda", "no compiler of a conda environment is in the way"),
+        None => Finding::ok("conda", "no compiler of a conda environment would be used"),
         Some(path) => {
             let found = format!("{path} comes from a conda environment");
             let remedy =
                 "run `conda deactivate`, or take that folder off PATH and unset CC and CXX";
-            // On macOS the build refuses it.
+            // On macOS the build rejects it.
             match backend::default_for(host) {
                 Backend::Metal => Finding::error("conda", found, remedy),
                 _ => Finding::warning("conda", found, remedy),

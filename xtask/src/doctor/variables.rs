@@ -1,4 +1,4 @@
-//! What variables name that programs look for when they run.
+//! Variables that name files which programs read when they run.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -10,7 +10,7 @@ use super::finding::Finding;
 use crate::host::{Host, Os};
 use crate::kernels::File;
 
-/// Why a value is of no use; `None` where nothing is amiss.
+/// Why a value is of no use; `None` if it is fine.
 type Check = fn(&Host, &str) -> Option<String>;
 
 pub(super) fn examine(host: &Host) -> Finding {
@@ -39,7 +39,7 @@ pub(super) fn examine(host: &Host) -> Finding {
         })
         .unzip();
     if found.is_empty() {
-        return Finding::ok("variables", "none names what is not there");
+        return Finding::ok("variables", "every variable names something that exists");
     }
     let remedy = format!("unset {}", names.join(" "));
     Finding::error("variables", found.join("; "), remedy)
@@ -47,30 +47,30 @@ pub(super) fn examine(host: &Host) -> Finding {
 
 /// Programs load these kernels and no others.
 fn kernels(host: &Host, path: &str) -> Option<String> {
-    // A pipe would be waited for.
+    // Reading a pipe would block.
     if let Some(why) = file(host, path) {
         return Some(why);
     }
     let error = File::read(Utf8Path::new(path)).err()?;
-    Some(format!("{error:#}, and programs look nowhere else"))
+    Some(format!("{error:#}; programs search nowhere else"))
 }
 
 fn file(_: &Host, path: &str) -> Option<String> {
     let there = fs_err::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    (!there).then(|| format!("{path} is not there"))
+    (!there).then(|| format!("{path} is not an existing file"))
 }
 
-/// A program with its arguments, as CMake and ccache take it.
+/// A program with its arguments, as CMake and ccache accept it.
 fn launcher(host: &Host, line: &str) -> Option<String> {
     let program = line.split([';', ' ']).next().unwrap_or(line);
     let missing = host.find(program).is_none();
-    missing.then(|| format!("{program} is no program, and nothing compiles"))
+    missing.then(|| format!("{program} is not a program, so nothing can be compiled"))
 }
 
 fn program(_: &Host, path: &str) -> Option<String> {
     let runs = fs_err::metadata(path)
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0);
-    (!runs).then(|| format!("{path} is no program, and kernels are compiled by no other"))
+    (!runs).then(|| format!("{path} is not a program, and nothing else compiles the kernels"))
 }
 
 fn architecture(_: &Host, name: &str) -> Option<String> {

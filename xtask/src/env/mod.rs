@@ -1,4 +1,4 @@
-//! `cargo xtask env`: the settings with which other people's bindings use the patched MLX, without forking them.
+//! `cargo xtask env`: the settings with which other projects' bindings use the patched MLX without a fork.
 
 mod pin;
 
@@ -25,19 +25,19 @@ use crate::progress::Line;
 Examples:
   eval \"$(cargo xtask env --consumer rust)\"                     crates that depend on mlx-overlay
   eval \"$(cargo xtask env --consumer cmake)\"                    find_package(MLX), or FetchContent
-  eval \"$(cargo xtask env --consumer python)\"                   a wheel over the built library
+  eval \"$(cargo xtask env --consumer python)\"                   a wheel that uses the built library
   eval \"$(cargo xtask env --consumer mlx-c --project ../mlx-c)\"
   eval \"$(cargo xtask env --consumer mlx-rs --project ../app)\"
 
-A consumer that is written for another MLX than the pinned one is refused. docs/guide/bindings.md has the recipes.")]
+A consumer written for another MLX than the pinned one is rejected. docs/consumers.md has the recipes.")]
 pub struct Args {
-    /// Whose build it is
+    /// The kind of project
     #[arg(long, value_enum)]
     consumer: Consumer,
-    /// The folder of mlx-c (a checkout) or of a package that depends on mlx-rs, for these two
+    /// The folder of mlx-c (a checkout), or of a package that depends on mlx-rs; required for these two
     #[arg(long, value_name = "FOLDER", required_if_eq_any = [("consumer", "mlx-c"), ("consumer", "mlx-rs")])]
     project: Option<Utf8PathBuf>,
-    /// Take an mlx-c or mlx-rs that is written for this other version of MLX: its own tests must say what works then
+    /// Accept an mlx-c or mlx-rs written for this other version of MLX; its own tests must show what works
     #[arg(long, value_name = "VERSION")]
     accept: Option<String>,
     /// The installed prefix [default: that of the last patched build]
@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Refuses what the consumer has no use for.
+    /// Rejects options that the consumer does not use.
     fn check(&self) -> Result<(), Usage> {
         let given = [
             ("--project", self.project.is_some()),
@@ -54,7 +54,7 @@ impl Args {
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) if !self.consumer.is_of_one_mlx() => Err(Usage(format!(
-                "`--consumer {}` takes no `{option}`",
+                "`--consumer {}` does not accept `{option}`",
                 self.consumer
             ))),
             _ => Ok(()),
@@ -78,7 +78,7 @@ pub enum Consumer {
 }
 
 impl Consumer {
-    /// Whether it is a project that is written for one version of MLX, and says for which.
+    /// Whether the project is written for one version of MLX and names that version.
     fn is_of_one_mlx(self) -> bool {
         matches!(self, Self::MlxC | Self::MlxRs)
     }
@@ -93,7 +93,7 @@ impl fmt::Display for Consumer {
     }
 }
 
-/// What is printed: comments and variables, as a shell reads them.
+/// The output: comments and variables in shell syntax.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     lines: Vec<String>,
@@ -116,45 +116,40 @@ impl fmt::Display for Settings {
     }
 }
 
-/// What the settings of every consumer are made from.
+/// The input for the settings of every consumer.
 pub struct Overlay<'a> {
-    /// The machine.
     pub host: &'a Host,
-    /// The root of this checkout.
     pub root: &'a Utf8Path,
     /// The pinned version of MLX.
     pub version: &'a str,
-    /// The installed prefix.
     pub prefix: &'a Utf8Path,
-    /// Its stamp.
     pub stamp: &'a Stamp,
-    /// Finds the patched tree, and fails unless it is the lock's.
+    /// Finds the patched tree; fails if it is not the lock's.
     pub tree: &'a dyn Fn() -> Result<Utf8PathBuf>,
-    /// Finds the unpacked folder of a pinned input by its name.
+    /// Finds the unpacked folder of a pinned input by name.
     pub input: &'a dyn Fn(&str) -> Result<Utf8PathBuf>,
-    /// Another version of MLX that a consumer may be written for.
+    /// Another version of MLX to accept.
     pub accept: Option<&'a str>,
 }
 
-/// Prints the settings.
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
     let host = Host::current();
     let workspace = Workspace::discover()?;
     let line = Line::new();
-    // While the tree is hashed and copied no other run may swap it.
+    // While the tree is hashed and copied, no other run may swap it.
     let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);
     let named = args.prefix.is_some();
     let folder = args
         .prefix
         .unwrap_or_else(|| workspace.root().join(CURRENT));
-    let found =
-        Prefix::open(&folder).map_err(|error| anyhow!("{error}; `cargo xtask build` makes one"))?;
+    let found = Prefix::open(&folder)
+        .map_err(|error| anyhow!("{error}; run `cargo xtask build` to make one"))?;
     let checked = found.check_tree(&build::ids(project.lock()?), false);
     checked.map_err(|error| match named {
-        // A build does not reach it.
-        true => anyhow!("{error}; without `--prefix` this checkout's own build is taken"),
+        // A build does not change it.
+        true => anyhow!("{error}; without `--prefix`, this checkout's own build is used"),
         false => anyhow!(
             "{error}; run `{}` first",
             build::command(&found.stamp, &host)
@@ -177,7 +172,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The settings of one consumer; an error where it is written for another MLX.
+/// The settings of one consumer; an error if it is written for another MLX.
 pub fn settings(
     overlay: &Overlay,
     consumer: Consumer,
@@ -186,7 +181,7 @@ pub fn settings(
     let project = || {
         let project = project.context("this consumer needs --project")?;
         if !project.is_dir() {
-            bail!("there is no folder {project}");
+            bail!("the folder {project} does not exist");
         }
         Ok(project)
     };
@@ -210,10 +205,10 @@ fn rust(overlay: &Overlay) -> Settings {
 
 fn cmake(overlay: &Overlay) -> Result<Settings> {
     let mut settings = Settings::default();
-    settings.comment("find_package(MLX CONFIG REQUIRED) finds the built MLX:");
+    settings.comment("find_package(MLX CONFIG REQUIRED) finds the built MLX with:");
     settings.set("MLX_DIR", package(overlay));
     let file = write_sources(overlay)?;
-    settings.comment("FetchContent_MakeAvailable(mlx) builds the patched source instead, with");
+    settings.comment("FetchContent_MakeAvailable(mlx) builds the patched source instead with:");
     let include = quote(format!("-DCMAKE_PROJECT_INCLUDE={file}"));
     settings.comment(&format!("  cmake {include} …"));
     Ok(settings)
@@ -240,15 +235,15 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
         Os::MacOs => {
             settings.comment("mlx-sys runs mlx-c's CMake; this file gives it the patched source:");
             settings.set("CMAKE_TOOLCHAIN_FILE", write_sources(overlay)?);
-            settings.comment("Its own folder for the kernels depends on mlx-c alone, and would mix them with stock ones:");
+            settings.comment("Its default folder for the kernels depends only on mlx-c and would mix them with stock ones:");
             let kernels = folder(overlay, "mlx-rs-kernels", &overlay.stamp.final_tree)?;
             settings.set("MLX_RS_METAL_PATH", kernels);
         }
         Os::Linux => {
             require_cpu(overlay, Consumer::MlxRs)?;
             settings.set(PREFIX_VARIABLE, overlay.prefix);
-            settings.comment("mlx-sys links Apple's frameworks, and so its build script does not serve here. This one");
-            settings.comment("builds mlx-c on that prefix and has cargo take it in place of the script's outcome:");
+            settings.comment("mlx-sys links Apple's frameworks, so its build script does not work here. This one");
+            settings.comment("builds mlx-c on that prefix and makes cargo use it instead of the script's output:");
             let accept = overlay.accept.map(|version| format!("ACCEPT={version} "));
             settings.comment(&format!(
                 "  {}{} {} test",
@@ -276,7 +271,7 @@ fn python(overlay: &Overlay) -> Result<Settings> {
         format!("{script} {prefix} {parent}")
     };
     let mut settings = Settings::default();
-    settings.comment("A wheel in seconds: PyPI's bindings over the library of this prefix. In a Python environment:");
+    settings.comment("A wheel in seconds: PyPI's bindings with the library of this prefix. In a Python environment:");
     settings.comment(&format!(
         "  python3 -m pip install \"$({})\"",
         script("python-wheel.sh")
@@ -287,14 +282,14 @@ fn python(overlay: &Overlay) -> Result<Settings> {
     Ok(settings)
 }
 
-/// The settings to compile a wheel: the library of a Metal build is static, and nobody has tried to make PyPI's bindings
-/// on a Mac take it.
+/// The settings to compile a wheel. The library of a Metal build is static, and PyPI's bindings on a Mac were never
+/// tried with it.
 fn python_of_source(overlay: &Overlay) -> Result<Settings> {
     let tree = (overlay.tree)()?;
     let final_tree = &overlay.stamp.final_tree;
     let mut arguments = vec![
         "-DMLX_BUILD_GGUF=OFF".to_owned(),
-        // Kernels and library are compared by it.
+        // Kernels and library are compared by this id.
         format!("-D{FINGERPRINT}={final_tree}"),
     ];
     if overlay.stamp.backend != Backend::Metal {
@@ -303,12 +298,14 @@ fn python_of_source(overlay: &Overlay) -> Result<Settings> {
     for (variable, folder) in input_folders(overlay.stamp.backend, overlay.input)? {
         arguments.push(format!("-D{variable}={folder}"));
     }
-    // MLX's setup.py takes the variable apart at its blanks.
+    // MLX's setup.py splits the variable at blanks.
     if let Some(bad) = arguments.iter().find(|argument| argument.contains(' ')) {
-        bail!("`{bad}` has a blank, and MLX's setup.py takes no path with one: move the checkout");
+        bail!(
+            "`{bad}` contains a blank, which MLX's setup.py does not accept in a path: move the checkout"
+        );
     }
     let arguments = arguments.join(" ");
-    // setup.py builds below its folder, where CMake remembers the arguments of its first run.
+    // setup.py builds below its own folder, where CMake remembers the arguments of its first run.
     let source = folder(overlay, "python", &format!("{final_tree} {arguments}"))?.join("mlx");
     crate::files::update_tree(&tree, &source)?;
     let mut settings = Settings::default();
@@ -316,13 +313,13 @@ fn python_of_source(overlay: &Overlay) -> Result<Settings> {
     settings.comment("  python3 -m pip wheel --no-deps --wheel-dir dist \"$MLX_PYTHON_SOURCE\"");
     settings.set("MLX_PYTHON_SOURCE", source);
     settings.set("CMAKE_ARGS", arguments);
-    settings.comment("The version of the pin itself: pip replaces an earlier one, such as a .dev, where a package asks for it.");
+    settings.comment("The version of the pin itself: pip replaces an earlier one, such as a .dev version, if a package requires it.");
     settings.set("PYPI_RELEASE", "1");
     settings.set("DEV_RELEASE", "0");
     Ok(settings)
 }
 
-/// Fails unless the prefix has the CPU back-end. Without it these consumers build, and fail when they run.
+/// Fails if the prefix lacks the CPU back-end. Without it these consumers build, but fail at run time.
 fn require_cpu(overlay: &Overlay, consumer: Consumer) -> Result<()> {
     if overlay.stamp.cpu {
         return Ok(());
@@ -332,13 +329,13 @@ fn require_cpu(overlay: &Overlay, consumer: Consumer) -> Result<()> {
         ..overlay.stamp.clone()
     };
     bail!(
-        "{} has no CPU back-end, and {consumer} needs one: run `{}`",
+        "{} has no CPU back-end, but {consumer} needs one: run `{}`",
         overlay.prefix,
         build::command(&with_cpu, overlay.host)
     )
 }
 
-/// The commands work in any folder.
+/// An absolute path: the commands work in any folder.
 fn absolute(path: &Utf8Path) -> Result<Utf8PathBuf> {
     Ok(camino::absolute_utf8(path)?)
 }
@@ -348,7 +345,7 @@ fn package(overlay: &Overlay) -> String {
     overlay.prefix.join("share/cmake/MLX").into_string()
 }
 
-/// Writes a file for CMake that puts the patched source and the pinned inputs in place of what FetchContent would bring.
+/// Writes a file for CMake that replaces FetchContent's downloads with the patched source and the pinned inputs.
 fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
     let mut text = String::from(
         "# Written by `cargo xtask env`: MLX and its inputs from this checkout, nothing from the network.\n",
@@ -358,7 +355,7 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
     for (variable, path) in std::iter::once(mlx).chain(inputs) {
         text += &format!("set({variable} [==[{path}]==] CACHE PATH \"\" FORCE)\n");
     }
-    // Kernels and library are compared by it.
+    // Kernels and library are compared by this id.
     let tree = &overlay.stamp.final_tree;
     text += &format!("set({FINGERPRINT} {tree} CACHE STRING \"\" FORCE)\n");
     // MLX's own tests, which are on by default, fetch doctest; GGUF needs one more input.
@@ -369,21 +366,21 @@ fn write_sources(overlay: &Overlay) -> Result<Utf8PathBuf> {
         text += &format!("{INCLUDE}{other}{INCLUDE_END}\n");
     }
     let file = folder(overlay, "cmake", &text)?.join("mlx-overlay-source.cmake");
-    // Its time makes CMake configure anew; in one step, as a build that runs may read it.
+    // A new file time makes CMake configure again. Written in one step, because a running build may read it.
     if fs_err::read(&file).ok().as_deref() != Some(text.as_bytes()) {
         cli::file::write(file.as_std_path(), text)?;
     }
     Ok(file)
 }
 
-/// CMake's name of the tree's id (`rows.cmake`).
+/// CMake's variable for the tree's id (`rows.cmake`).
 const FINGERPRINT: &str = "MLX_OVERLAY_TREE";
 
 const INCLUDE: &str = "include([==[";
 const INCLUDE_END: &str = "]==])";
 
-/// The toolchain file of the environment. If these settings are in force already, it is the one that theirs includes:
-/// a file of ours that includes itself, or the next, has no end.
+/// The toolchain file of the environment. If these settings are already in force, it is the file that ours includes: a
+/// file that includes itself would never end.
 fn toolchain(overlay: &Overlay) -> Option<String> {
     let named = overlay.host.var("CMAKE_TOOLCHAIN_FILE")?;
     if !Utf8Path::new(named).starts_with(overlay.root.join(BUILDS).join("env").join("cmake")) {
@@ -395,8 +392,8 @@ fn toolchain(overlay: &Overlay) -> Option<String> {
     Some(other.to_owned())
 }
 
-/// The folder of one consumer, for what is `made_from` this. Whatever was made from something else has another one: a
-/// build that runs keeps what it was told to use.
+/// The folder of one consumer, for content made from `made_from`. Other content gets another folder, so that a running
+/// build keeps the files it was given.
 fn folder(overlay: &Overlay, consumer: &str, made_from: &str) -> Result<Utf8PathBuf> {
     let hash = Sha256::digest(made_from);
     let name: String = hash[..6].iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Which MLX a consumer is written for.
+//! The MLX version that a consumer is written for.
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -9,21 +9,20 @@ use crate::host::Host;
 /// A consumer's own pin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pin {
-    /// The version of MLX.
     version: String,
-    /// The file that says so.
+    /// The file that names it.
     file: Utf8PathBuf,
 }
 
-/// Refuses a consumer that is written for another MLX: its functions may have other arguments there, and nothing would
-/// tell before a program goes wrong.
+/// Rejects a consumer written for another MLX: functions may have other arguments there, and the error would only show
+/// at run time.
 pub(super) fn check(pin: &Pin, ours: &str, accepted: Option<&str>) -> Result<()> {
     if pin.version != ours && accepted != Some(&pin.version) {
         bail!(
-            "{} is written for MLX {theirs}, and this checkout pins {ours}: take a release of it that is written for \
-             {ours}, or take it as it is with `--accept {theirs}`; docs/guide/bindings.md says what was tried. To move the \
-             pin may need work by hand, where patches do not fit: `cargo xtask bump-pin v{theirs} --dry-run` shows it \
-             (docs/guide/move-the-pin.md)",
+            "{} is written for MLX {theirs}, but this checkout pins {ours}: use a release of it written for \
+             {ours}, or accept it with `--accept {theirs}`; docs/consumers.md lists what was tried. Moving the \
+             pin may need manual work if patches do not fit: `cargo xtask bump-pin v{theirs} --dry-run` shows it \
+             (docs/move-the-pin.md)",
             pin.file,
             theirs = pin.version
         );
@@ -31,7 +30,7 @@ pub(super) fn check(pin: &Pin, ours: &str, accepted: Option<&str>) -> Result<()>
     Ok(())
 }
 
-/// The tag that mlx-c's CMake file asks for.
+/// The tag that mlx-c's CMake file fetches.
 pub(super) fn of_mlx_c(folder: &Utf8Path) -> Result<Pin> {
     let file = folder.join("CMakeLists.txt");
     let text = fs_err::read_to_string(&file)?;
@@ -42,7 +41,9 @@ pub(super) fn of_mlx_c(folder: &Utf8Path) -> Result<Pin> {
             let tag = rest.split([')', ' ', '\n']).find(|word| !word.is_empty())?;
             tag.strip_prefix('v')
         })
-        .with_context(|| format!("{file} names no release of MLX as GIT_TAG: is {folder} mlx-c?"))?
+        .with_context(|| {
+            format!("{file} has no MLX release as GIT_TAG: is {folder} a checkout of mlx-c?")
+        })?
         .to_owned();
     Ok(Pin { version, file })
 }
@@ -66,7 +67,7 @@ pub(super) fn mlx_c_of_mlx_rs(host: &Host, project: &Utf8Path) -> Result<Utf8Pat
         .dir(project)
         .read()?;
     let metadata: Metadata =
-        serde_json::from_str(&text).context("`cargo metadata` prints another format")?;
+        serde_json::from_str(&text).context("`cargo metadata` printed an unknown format")?;
     let package = metadata
         .packages
         .iter()

@@ -8,22 +8,20 @@ use camino::{Utf8Path, Utf8PathBuf};
 use metallib::{TargetOs, Version};
 use mlx_prefix::Stamp;
 
-/// The name of the kernel that carries a tree id is this and the id (`patches/files/mlx/backend/metal/rows.cmake`).
+/// The kernel that carries a tree id is named by this prefix and the id (`patches/files/mlx/backend/metal/rows.cmake`).
 pub(crate) const FINGERPRINT: &str = "mlx_overlay_tree_";
 
-/// Names of kernels.
 pub(crate) type Names = BTreeSet<String>;
 
-/// A library file, read.
+/// A library file after reading.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) path: Utf8PathBuf,
-    /// Size in bytes.
     pub(crate) size: u64,
     pub(crate) names: Names,
-    /// What Apple's container says of itself; nothing for the simulated device's.
+    /// The header of Apple's container; `None` for the simulated device's.
     pub(crate) container: Option<Container>,
-    /// The stamp of the prefix that the file is installed in.
+    /// The stamp of the prefix in which the file is installed.
     pub(crate) stamp: Option<Stamp>,
 }
 
@@ -34,14 +32,14 @@ pub(crate) struct Container {
     pub(crate) os: TargetOs,
     /// The oldest version of `os` that loads the file.
     pub(crate) minimum_os: Version,
-    /// The newest language version among the functions.
+    /// The newest language version of the functions.
     pub(crate) language: Option<Version>,
-    /// Functions whose code does not have its stored SHA-256.
+    /// Functions whose code does not match its stored SHA-256.
     pub(crate) damaged: Names,
 }
 
 impl File {
-    /// Reads the names and versions in `path` and checks its sums.
+    /// Reads the names and versions in `path` and verifies its checksums.
     pub(crate) fn read(path: &Utf8Path) -> Result<Self> {
         let mut start = Vec::new();
         let opened = fs_err::File::open(path)?;
@@ -56,15 +54,16 @@ impl File {
         };
         if start.starts_with(b"MTLB") {
             file.read_apple()
-                .with_context(|| format!("{path} is no whole metallib"))?;
+                .with_context(|| format!("{path} is not a complete metallib"))?;
         } else if start.starts_with(b"mtlsim-metallib") {
             let library = metal_sim::Library::read(path.as_std_path())?;
             file.names = library.names().map(str::to_owned).collect();
         } else {
-            // The reader's own words: it knows wheels, bitcode and other files that people take for one.
+            // The reader's own message: it recognizes wheels, bitcode and other files that people confuse with a
+            // metallib.
             match metallib::Library::parse(&start) {
-                Err(error) => bail!("{path} is no metallib: {error}"),
-                Ok(_) => bail!("{path} is no metallib"),
+                Err(error) => bail!("{path} is not a metallib: {error}"),
+                Ok(_) => bail!("{path} is not a metallib"),
             }
         }
         Ok(file)
@@ -100,7 +99,7 @@ impl File {
         Ok(())
     }
 
-    /// The id of the tree that the file says it was built from.
+    /// The id of the tree that the file was built from, as the file states it.
     pub(crate) fn tree(&self) -> Option<&str> {
         self.names
             .range(FINGERPRINT.to_owned()..)
@@ -109,13 +108,12 @@ impl File {
     }
 }
 
-/// `<prefix>/lib/mlx.metallib` has a stamp in `<prefix>`.
+/// The stamp in `<prefix>` for `<prefix>/lib/mlx.metallib`.
 fn stamp_beside(path: &Utf8Path) -> Option<Stamp> {
     Stamp::read(path.parent()?.parent()?).ok()
 }
 
-/// The first macOS that loads functions of a language version, where it is known (MLX's `get_metal_version`, in
-/// device.cpp).
+/// The first macOS that loads functions of a language version, if known (MLX's `get_metal_version`, in device.cpp).
 pub(super) fn first_macos(language: Version) -> Option<Version> {
     let (major, minor) = match (language.major, language.minor) {
         (3, 1) => (14, 0),

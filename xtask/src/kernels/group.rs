@@ -1,29 +1,28 @@
-//! Kernel names by family, so that a difference of a thousand names is a line.
+//! Groups kernel names by family, so that a difference of a thousand names is one line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 
-/// Names of one family.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Group {
-    /// What precedes the type in the names: `affine_qmv_wide`.
+    /// The part before the type in the names: `affine_qmv_wide`.
     pub family: String,
-    /// How many names.
+    /// The number of names.
     pub count: usize,
-    /// The parameters that set them apart from the family's other names, with their values; of a family without
-    /// others, all parameters that vary.
+    /// The parameters that distinguish these names from the family's other names, with their values. If there are no
+    /// others: all parameters that vary.
     pub parameters: BTreeMap<String, Vec<String>>,
 }
 
-/// A name such as `affine_qmv_wide_float_gs_64_b_4_nv_6_kl_8_batch_0`, taken apart.
+/// A name such as `affine_qmv_wide_float_gs_64_b_4_nv_6_kl_8_batch_0`, split into parts.
 struct Parts<'a> {
     family: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
 }
 
-/// Types in names, a longer word before its own beginning.
+/// Types in names; a longer name comes before its prefix.
 const TYPES: [&str; 16] = [
     "bfloat16",
     "bfloat",
@@ -43,7 +42,7 @@ const TYPES: [&str; 16] = [
     "bool",
 ];
 
-/// Groups `names`; `others` are the names that they are compared with.
+/// Groups `names`; `others` are the names to compare with.
 pub(super) fn groups<'a>(
     names: impl IntoIterator<Item = &'a String>,
     others: &BTreeSet<String>,
@@ -89,7 +88,7 @@ fn values<'a>(members: &[Parts<'a>]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     values
 }
 
-/// By number where they are numbers.
+/// Sorted as numbers if they are numbers.
 fn sorted(values: &BTreeSet<&str>) -> Vec<String> {
     let mut values: Vec<_> = values.iter().map(|&value| value.to_owned()).collect();
     values.sort_by_key(|value| value.parse::<u64>().ok());
@@ -101,7 +100,7 @@ fn parts(name: &str) -> Parts<'_> {
         name.get(at..)
             .is_some_and(|rest| TYPES.iter().any(|word| rest.starts_with(word)))
     });
-    // Without a type, numbers are what varies.
+    // Without a type, only numbers vary.
     let end = typed
         .or_else(|| name.find(|c: char| c.is_ascii_digit()))
         .filter(|&end| end > 0)
@@ -113,7 +112,7 @@ fn parts(name: &str) -> Parts<'_> {
     }
 }
 
-/// `gs_64`, `bm32` and `alN_true`; what is none of these says nothing here.
+/// `gs_64`, `bm32` and `alN_true`; anything else is skipped.
 fn parameters(rest: &str) -> Vec<(&str, &str)> {
     let is_value = |word: &str| {
         matches!(word, "true" | "false")
@@ -151,7 +150,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// Values with runs of three numbers and more as `2..5`.
+/// Values, with runs of three or more numbers as `2..5`.
 fn runs(values: &[String]) -> String {
     let number = |i: usize| {
         values
@@ -176,7 +175,7 @@ fn runs(values: &[String]) -> String {
     shown.join(" ")
 }
 
-/// `1260` as `1,260`.
+/// Formats `1260` as `1,260`.
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

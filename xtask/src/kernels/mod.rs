@@ -1,4 +1,4 @@
-//! `cargo xtask kernels`: which kernels the sources instantiate, a library holds, and the dispatch can ask for.
+//! `cargo xtask kernels`: the kernels that the sources instantiate, a library contains, and the dispatch can ask for.
 
 mod file;
 mod group;
@@ -25,12 +25,12 @@ use file::{Container, Names, first_macos};
 use group::{Group, groups};
 use sets::{Set, Sets, Target};
 
-/// Say which kernels the sources instantiate, a library holds, and the dispatch can ask for
+/// List the kernels that the sources instantiate, a library contains, and the dispatch can ask for
 ///
-/// A SET is `pristine` (what the pinned MLX instantiates), `patched` (what vendor/mlx does), `dispatch` (what products
-/// and attention can ask for, under any policy), a library file or a folder with an MLX tree. The exit code is 1 where the
-/// dispatch can ask for a kernel that the library (without one: vendor/mlx) lacks, where the library is damaged, and where
-/// it does not load on the deployment target.
+/// A SET is `pristine` (instantiated by the pinned MLX), `patched` (instantiated by vendor/mlx), `dispatch` (what
+/// products and attention can ask for, under any policy), a library file, or a folder with an MLX tree. The exit code
+/// is 1 if the library (by default: vendor/mlx) lacks a kernel that the dispatch can ask for, is damaged, or does not
+/// load on the deployment target.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -38,34 +38,33 @@ Examples:
   cargo xtask kernels --metallib target/mlx/current/lib/mlx.metallib
   cargo xtask kernels --metallib mlx.metallib --deployment-target 14.0 --json")]
 pub struct Args {
-    /// A library to hold against vendor/mlx: Apple's container, or one for the simulated device
+    /// A library to compare with vendor/mlx: Apple's container, or one for the simulated device
     #[arg(long, value_name = "FILE")]
     metallib: Option<Utf8PathBuf>,
-    /// What the second set has more (+) and less (-) than the first
+    /// Names that only the second set has (+), and names that only the first has (-)
     #[arg(long, num_args = 2, value_names = ["SET", "SET"])]
     diff: Option<Vec<Set>>,
-    /// Print the names of a set, one a line, and nothing else
+    /// Print only the names of a set, one per line
     #[arg(long, value_name = "SET", conflicts_with_all = ["metallib", "diff", "json"])]
     list: Option<Set>,
-    /// The macOS that the host library is built for, such as 14.0: which sources are compiled, and what a library may
-    /// need [default: that of the build whose library it is, else of target/mlx/current]
+    /// The macOS that the host library is built for, such as 14.0; it decides which sources are compiled and what a
+    /// library may need [default: that of the library's build, else of target/mlx/current]
     #[arg(long, value_name = "VERSION", value_parser = metal::version)]
     deployment_target: Option<Version>,
     /// Print one JSON object with stable fields
     ///
     /// tree, target, pristine, patched, dispatch (counts), metallib (path, bytes, kernels, tree, container, minimum_os,
-    /// language; null without --metallib), missing (names that the dispatch can ask for and the library, or vendor/mlx,
-    /// lacks), faults (what keeps the library from loading), diff (from, to, added, removed: names)
+    /// language; null without --metallib), missing (names that the dispatch can ask for but the library, or vendor/mlx,
+    /// lacks), faults (reasons why the library does not load), diff (from, to, added, removed: names)
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// The lock's final tree.
     tree: String,
-    /// The system that names were collected for.
+    /// The system for which names were collected.
     target: String,
     pristine: usize,
     patched: usize,
@@ -97,14 +96,13 @@ struct Difference {
     groups: Groups,
 }
 
-/// The same by family.
+/// The differences, grouped by family.
 #[derive(Debug, Default)]
 struct Groups {
     added: Vec<Group>,
     removed: Vec<Group>,
 }
 
-/// Prints the report.
 pub fn run(args: Args) -> Result<()> {
     let workspace = Workspace::discover()?;
     let line = Line::new();
@@ -143,7 +141,7 @@ pub fn run(args: Args) -> Result<()> {
     Err(Reported.into())
 }
 
-/// The deployment target of the build that the library belongs to, else of the current one.
+/// The deployment target of the library's build, else of the current one.
 fn built_for(workspace: &Workspace, file: Option<&File>) -> Result<Option<Version>> {
     let current = || Stamp::read(workspace.root().join(CURRENT)).ok();
     let stamp = match file {
@@ -156,8 +154,8 @@ fn built_for(workspace: &Workspace, file: Option<&File>) -> Result<Option<Versio
         .transpose()
 }
 
-/// The system whose kernels are looked at: the library's own, else the host library's; without either that of the
-/// simulated device, which has the kernels of macOS 15.
+/// The system whose kernels are listed: the library's own, else the host library's, else that of the simulated device,
+/// which has the kernels of macOS 15.
 fn target(file: Option<&File>, host: Option<Version>) -> Target {
     let container = file.and_then(|file| file.container.as_ref());
     let simulated = Version {
@@ -234,7 +232,7 @@ fn difference(from: String, old: &Names, to: String, new: &Names) -> Difference 
     }
 }
 
-/// What keeps the library, or a kernel of it, from loading where the host library runs.
+/// Reasons why the library, or a kernel in it, does not load where the host library runs.
 fn faults(file: &File, host: Option<Version>) -> Vec<String> {
     let Some(container) = &file.container else {
         return Vec::new();
@@ -242,7 +240,7 @@ fn faults(file: &File, host: Option<Version>) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(first) = container.damaged.first() {
         faults.push(format!(
-            "the code of {} of its kernels does not have the sum stored with it, as {first}: the file is damaged",
+            "the code of {} of its kernels does not match its stored checksum, for example {first}: the file is damaged",
             thousands(container.damaged.len() as u64)
         ));
     }
@@ -251,7 +249,7 @@ fn faults(file: &File, host: Option<Version>) -> Vec<String> {
     };
     if container.minimum_os > host {
         faults.push(format!(
-            "it needs {} {}, and the host library is built for macOS {host}: build both with one \
+            "it needs {} {}, but the host library is built for macOS {host}: build both with the same \
              MACOSX_DEPLOYMENT_TARGET",
             container.os, container.minimum_os
         ));
@@ -262,7 +260,7 @@ fn faults(file: &File, host: Option<Version>) -> Vec<String> {
         && first > host
     {
         faults.push(format!(
-            "its functions are in Metal {language}, which macOS {first} is the first to load, and \
+            "its functions are in Metal {language}, which needs macOS {first}, but \
              the host library is built for macOS {host}"
         ));
     }
@@ -333,9 +331,9 @@ fn print_file(file: &File, report: &Report, host: Option<Version>) {
         None => println!("  container          the simulated device's"),
     }
     let tree = match file.tree() {
-        Some(tree) if tree == report.tree => format!("{tree}, the lock's"),
-        Some(tree) => format!("{tree}; the lock's is {}", report.tree),
-        None => "none: no build of `cargo xtask build` with the overlay".to_owned(),
+        Some(tree) if tree == report.tree => format!("{tree} (as in mlx.lock)"),
+        Some(tree) => format!("{tree}; mlx.lock has {}", report.tree),
+        None => "none: not a build of `cargo xtask build` with the overlay".to_owned(),
     };
     println!("  tree               {tree}");
 }
@@ -351,6 +349,6 @@ fn print_container(container: &Container, host: Option<Version>) {
     }
     match host {
         Some(host) => println!("  deployment target  macOS {host}"),
-        None => println!("  deployment target  not known; --deployment-target compares it"),
+        None => println!("  deployment target  not known; give --deployment-target to compare it"),
     }
 }

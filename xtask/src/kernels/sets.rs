@@ -1,4 +1,4 @@
-//! Where kernel names come from: two trees, the dispatch, a file.
+//! The sources of kernel names: two trees, the dispatch, a file.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use super::file::{FINGERPRINT, File, Names};
 use crate::build;
 use crate::build::backend::metal;
 
-/// A set of names that a user asks about.
+/// A set of names that a user can ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Set {
-    /// What the pinned MLX instantiates.
+    /// The names that the pinned MLX instantiates.
     Pristine,
-    /// What the MLX in `vendor/mlx` instantiates, and the fingerprint.
+    /// The names that the MLX in `vendor/mlx` instantiates, and the fingerprint.
     Patched,
-    /// What the dispatch of quantized products can ask for, and the fingerprint.
+    /// The names that the dispatch of quantized products can ask for, and the fingerprint.
     Dispatch,
-    /// What a library file holds, or what the MLX tree in a folder instantiates.
+    /// The names in a library file, or those that the MLX tree in a folder instantiates.
     Path(Utf8PathBuf),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Set {
     }
 }
 
-/// The system that a library is for: it decides which sources MLX's CMake files compile.
+/// The system that a library is for. It decides which sources MLX's CMake files compile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Target(pub(super) Version);
 
@@ -69,7 +69,7 @@ impl Target {
         self.0.major >= 15
     }
 
-    /// Whether the library has the kernels of a source.
+    /// Whether the library contains the kernels of a source.
     fn compiles(self, source: &str) -> bool {
         (self.has_nax() || !is_nax(source)) && (self.has_fence() || source != "fence.metal")
     }
@@ -86,15 +86,14 @@ pub(super) struct Sets<'a> {
     pub(super) workspace: &'a Workspace,
     pub(super) lock: &'a Lock,
     pub(super) target: Target,
-    /// Trees that were looked at: reading one takes seconds.
+    /// Trees already read: reading one takes seconds.
     pub(super) read: RefCell<BTreeMap<Utf8PathBuf, Names>>,
-    /// The library of a JIT build is asked for its fingerprint and attention alone: products' kernels are compiled from
-    /// source text.
+    /// The library of a JIT build needs only the fingerprint and the kernels of attention: the kernels of products are
+    /// compiled from source.
     pub(super) jit: bool,
 }
 
 impl Sets<'_> {
-    /// The names of a set.
     pub(super) fn names(&self, set: &Set) -> Result<Names> {
         match set {
             Set::Pristine => {
@@ -121,7 +120,7 @@ impl Sets<'_> {
         }
     }
 
-    /// The kernel that says which tree the overlay's library is of.
+    /// The kernel that names the tree of the overlay's library.
     fn fingerprint(&self) -> String {
         format!("{FINGERPRINT}{}", self.lock.final_tree)
     }
@@ -148,10 +147,10 @@ impl Sets<'_> {
     }
 }
 
-/// What the `.metal` files of an MLX tree instantiate, for all systems.
+/// The names that the `.metal` files of an MLX tree instantiate, for all systems.
 pub(crate) fn instantiations(tree: &Utf8Path) -> Result<Library> {
     if !tree.join("mlx").is_dir() {
-        bail!("{tree} holds no MLX; `cargo xtask apply-overlay` makes vendor/mlx");
+        bail!("{tree} does not contain MLX; run `cargo xtask apply-overlay` to make vendor/mlx");
     }
     let toolchain = Toolchain::find(default_cache_folder())?;
     let path = library_of_tree(&toolchain, tree.as_std_path())

@@ -1,4 +1,4 @@
-//! `cargo xtask plan --attention`: the groups of a block of attention.
+//! `cargo xtask plan --attention`: how a block of attention is split into groups.
 
 use anyhow::Result;
 use clap::value_parser;
@@ -18,22 +18,22 @@ pub(super) struct Sizes {
     /// Heads of keys and values
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..1 << 16))]
     kv_heads: u32,
-    /// Numbers a query and key
+    /// Dimensions of a query and key
     #[arg(long, default_value_t = 128, value_parser = value_parser!(u32).range(1..1 << 16))]
     head_dim: u32,
-    /// Numbers a value; as many as a key unless told otherwise
+    /// Dimensions of a value [default: those of a key]
     #[arg(long, value_parser = value_parser!(u32).range(1..1 << 16))]
     value_dim: Option<u32>,
     /// Keys that the last row sees
     #[arg(long, default_value_t = 4096, value_parser = value_parser!(u32).range(1..1 << 31))]
     keys: u32,
-    /// Every row sees all keys, instead of those up to its own position
+    /// Every row sees all keys, not only those up to its own position
     #[arg(long)]
     not_causal: bool,
-    /// There is an array mask
+    /// Use an array mask
     #[arg(long)]
     mask: bool,
-    /// There are sinks
+    /// Use sinks
     #[arg(long)]
     sinks: bool,
 }
@@ -53,7 +53,7 @@ struct Line {
     identical: bool,
 }
 
-/// Prints what a block of that many rows takes on each device under each policy.
+/// Prints the kernels for a block of that many rows, for each device and policy.
 pub(super) fn run(
     sizes: &Sizes,
     architectures: &[Architecture],

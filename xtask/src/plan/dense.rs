@@ -1,4 +1,4 @@
-//! `cargo xtask plan --dense`: what a dense product takes as its rows grow.
+//! `cargo xtask plan --dense`: the kernels of a dense product as its rows grow.
 
 use anyhow::Result;
 use cli::println;
@@ -21,7 +21,7 @@ struct Line {
     identical: bool,
 }
 
-/// Prints what products of 1, 2 and so on up to `rows` rows take; `problem` has the rest.
+/// Prints the kernels of products with 1, 2 and so on up to `rows` rows; `problem` has the other sizes.
 pub(super) fn run(
     problem: &Dense,
     architectures: &[Architecture],
@@ -73,7 +73,7 @@ pub(super) fn run(
         "bits of M = 1",
         "kernel",
     ]);
-    // Where MLX chooses among its kernels, nothing is said about passes.
+    // Nothing is printed about passes if MLX chooses among its own kernels.
     let known = |number: u32| {
         if number == 0 {
             "-".to_owned()

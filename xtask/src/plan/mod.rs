@@ -1,4 +1,4 @@
-//! `cargo xtask plan`: which kernels products and attention take as their rows grow, on any Apple GPU, without one.
+//! `cargo xtask plan`: the kernels that products and attention take as their rows grow, on any Apple GPU, without one.
 
 mod attention;
 mod dense;
@@ -17,15 +17,15 @@ use serde::Serialize;
 
 use crate::Usage;
 
-/// GPUs of the kinds that MLX tells apart, from the M1 on.
+/// A GPU of each kind that MLX distinguishes, from the M1 on.
 const ARCHITECTURES: [&str; 10] = [
     "g13g", "g13s", "g13d", "g14g", "g14s", "g14d", "g15s", "g15d", "g17s", "g17d",
 ];
 
-/// Say which kernels a quantized product, a dense one or attention takes
+/// Show which kernels a quantized product, a dense product or attention takes
 ///
-/// The answer comes from the code that the dispatch itself runs. Nothing is said about speed, except how often the
-/// weights are read.
+/// The result comes from the code that the dispatch itself runs. It includes how often the weights are read, but no
+/// times.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +39,7 @@ pub struct Args {
     /// The GPU, as Metal names it: applegpu_g15d, or g15d (an M3 Ultra)
     #[arg(long, value_name = "NAME", required_unless_present = "all_arch")]
     arch: Option<Architecture>,
-    /// The GPUs that MLX tells apart, side by side
+    /// All kinds of GPUs that MLX distinguishes, side by side
     #[arg(long, conflicts_with = "arch")]
     all_arch: bool,
     /// A block of attention instead of a quantized product
@@ -48,55 +48,56 @@ pub struct Args {
     /// A dense product instead of a quantized one
     #[arg(long)]
     dense: bool,
-    /// Something is added to the dense product (addmm)
+    /// Add something to the dense product (addmm)
     #[arg(long, requires = "dense")]
     addmm: bool,
-    /// The weights of the dense product are (K, N)
+    /// The dense product's weights have shape (K, N)
     #[arg(long, requires = "dense")]
     not_transposed: bool,
     #[command(flatten)]
     sizes: attention::Sizes,
-    /// Outputs a row: the rows of the weight matrix
+    /// Outputs per row: the rows of the weight matrix
     #[arg(long, required_unless_present = "attention", value_parser = value_parser!(u32).range(1..1 << 31))]
     n: Option<u32>,
-    /// Values a row: the columns of the weight matrix
+    /// Values per row: the columns of the weight matrix
     #[arg(long, required_unless_present = "attention", value_parser = value_parser!(u32).range(1..1 << 31))]
     k: Option<u32>,
     /// affine, mxfp4, mxfp8 or nvfp4
     #[arg(long, default_value_t = Mode::Affine)]
     mode: Mode,
-    /// Bits a weight: 1, 2, 3, 4 (unless told otherwise), 5, 6 or 8; the other modes than affine fix them
+    /// Bits per weight: 1, 2, 3, 4, 5, 6 or 8 [default: 4]; fixed in modes other than affine
     #[arg(long)]
     bits: Option<u32>,
-    /// Weights that share a scale: 32, 64 (unless told otherwise) or 128; the other modes than affine fix them
+    /// Weights that share a scale: 32, 64 or 128 [default: 64]; fixed in modes other than affine
     #[arg(long, value_name = "SIZE")]
     group: Option<u32>,
-    /// A product of qqmm, with a scale for all weights and one for all of x; nvfp4 has them
+    /// A product of qqmm, with one scale for all weights and one for all of x (nvfp4 only)
     #[arg(long)]
     global_scale: bool,
     /// Type of x and of the result: float32, float16 or bfloat16
     #[arg(long, default_value_t = Dtype::Bfloat16)]
     dtype: Dtype,
-    /// default, exact, narrow or wide, for blocks of up to 16 rows; with :R (exact:64) or :all for blocks of other sizes
+    /// default, exact, narrow or wide, for blocks of up to 16 rows; with :R (exact:64) or :all for blocks of other
+    /// sizes
     #[arg(long, default_value_t = Policy::DEFAULT)]
     policy: Policy,
-    /// The policies side by side, on one GPU
+    /// All policies side by side, on one GPU
     #[arg(long, conflicts_with_all = ["policy", "all_arch"])]
     all_policies: bool,
-    /// Products of their own rows and weights
+    /// Number of products in a batch, each with its own rows and weights
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..1 << 31))]
     batch: u32,
     /// The OS lets MLX use the matrix units of generation 17 (macOS 26.2 or later)
     #[arg(long)]
     matrix_units: bool,
-    /// The last number of rows, 40 unless told otherwise; of attention the rows of the block, 8
+    /// The last number of rows [default: 40]; with --attention: the rows of the block [default: 8]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
     rows: Option<u32>,
     /// Print a JSON array with a row for each architecture and M
     ///
-    /// Fields: architecture, policy, m, path, kernel, tile, tiles, weight_passes, bytes, identical. With --dense
-    /// dispatches instead of tiles and bytes; with --attention a row for each group: architecture, policy, first, rows,
-    /// keys, path, blocks, dispatches, kernel (null if other operations compute it), identical
+    /// Fields: architecture, policy, m, path, kernel, tile, tiles, weight_passes, bytes, identical. With --dense:
+    /// dispatches instead of tiles and bytes. With --attention: a row for each group with architecture, policy, first,
+    /// rows, keys, path, blocks, dispatches, kernel (null if other operations compute it), identical
     #[arg(long)]
     json: bool,
     /// Also draw how often the weights are read, as steps over M
@@ -105,7 +106,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Bits a weight and weights a group: as asked for, or as the mode has them.
+    /// Bits per weight and weights per group: as given, or as the mode fixes them.
     fn bits_and_group(&self) -> (u32, u32) {
         let (bits, group) = self
             .mode
@@ -114,7 +115,7 @@ impl Args {
         (self.bits.unwrap_or(bits), self.group.unwrap_or(group))
     }
 
-    /// N and K of a product, which is asked for with both.
+    /// N and K of a product, which requires both.
     fn sizes_of_product(&self) -> (u32, u32) {
         (self.n.unwrap_or(1), self.k.unwrap_or(1))
     }
@@ -124,7 +125,7 @@ impl Args {
 struct Ladder {
     architecture: Architecture,
     policy: Policy,
-    /// What tells it from the ladders beside it.
+    /// What distinguishes it from the other ladders.
     name: String,
     plans: Vec<Plan>,
 }
@@ -144,7 +145,6 @@ struct Row<'a> {
     identical: bool,
 }
 
-/// Prints the ladder.
 pub fn run(args: Args) -> Result<()> {
     let architectures = match args.arch {
         Some(architecture) => vec![architecture],
@@ -207,7 +207,7 @@ pub fn run(args: Args) -> Result<()> {
         println!("{}", title(&args));
         println!("{}", side_by_side(&ladders));
         println!(
-            "Kernel and how often it reads the weights; = where every row has the bits that it has alone."
+            "Kernel and how often it reads the weights; = if every row has the same bits as alone."
         );
     }
     Ok(())
@@ -267,7 +267,7 @@ fn ladder(args: &Args, architecture: Architecture, policy: Policy) -> Result<Lad
     })
 }
 
-/// What the plan refuses was asked for wrongly.
+/// An error of the plan is wrong usage.
 fn usage<T>(plan: Result<T, dispatch_plan::Error>) -> Result<T> {
     match plan {
         Err(dispatch_plan::Error::Invalid(text)) => Err(Usage(text).into()),
@@ -328,7 +328,7 @@ fn table(ladder: &Ladder) -> Table {
     table
 }
 
-/// A column for each ladder. Neighbouring rows that say the same are one.
+/// One column per ladder. Adjacent rows with the same content are merged.
 fn side_by_side(ladders: &[Ladder]) -> Table {
     let mut table = plain_table();
     let names = ladders.iter().map(|ladder| ladder.name.clone());

@@ -4,7 +4,7 @@ use cli::chart::{Axis, Plot, Style};
 
 use super::Ladder;
 
-/// An SVG document; a line is solid where every row has the bits of M = 1 and dashed where not.
+/// An SVG document; a line is solid if every row has the bits of M = 1, else dashed.
 pub(super) fn draw(title: &str, ladders: &[Ladder]) -> String {
     let plans = || ladders.iter().flat_map(|ladder| &ladder.plans);
     let rows = ladders
@@ -17,7 +17,7 @@ pub(super) fn draw(title: &str, ladders: &[Ladder]) -> String {
     let whole = (0..=passes)
         .step_by(passes.div_ceil(10) as usize)
         .map(|passes| (passes as f32, passes.to_string()));
-    // A column for each number of rows, labelled in its middle.
+    // One column per number of rows, labelled in the middle.
     let columns = (1..=rows)
         .step_by(rows.div_ceil(20))
         .map(|m| (m as f32 + 0.5, m.to_string()));
@@ -40,7 +40,7 @@ fn steps(plot: &mut Plot, ladder: &Ladder, style: Style, index: usize) {
     let mut before = None;
     for (m, plan) in (1..).zip(&ladder.plans) {
         let passes = plan.weight_passes as f32;
-        // A hair apart, so that equal ladders do not cover each other.
+        // Shifted slightly, so that equal ladders do not cover each other.
         let at = |m: i32, passes| {
             let (x, y) = plot.at(m as f32, passes);
             (x, y - index as f32 * 1.5)

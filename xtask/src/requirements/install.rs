@@ -1,4 +1,4 @@
-//! What is missing, in words, and how it is installed.
+//! Reports what is missing, and installs it.
 
 use anyhow::{Result, bail};
 use camino::Utf8Path;
@@ -7,9 +7,9 @@ use cli::println;
 use super::{Missing, Remedy};
 use crate::host::{Host, Os};
 
-/// Names everything that is missing and how to install it.
+/// Lists everything that is missing and how to install it.
 pub fn report(host: &Host, missing: &[Missing]) -> String {
-    let mut text = String::from("this machine lacks what the build needs:");
+    let mut text = String::from("this machine lacks programs or libraries that the build needs:");
     for item in missing {
         text += &format!("\n  {item}");
     }
@@ -25,7 +25,7 @@ pub fn report(host: &Host, missing: &[Missing]) -> String {
         Err(error) => text += &format!("\n{error:#}"),
     }
     if !by_hand.is_empty() {
-        text += "\nmend this by hand:";
+        text += "\nfix this by hand:";
     }
     for remedy in by_hand {
         text += &format!("\n  {remedy}");
@@ -33,7 +33,7 @@ pub fn report(host: &Host, missing: &[Missing]) -> String {
     text
 }
 
-/// What only a person can do, in words, and what commands can install.
+/// The texts for what only a person can do, and what commands can install.
 fn sort(missing: &[Missing]) -> (Vec<&str>, Vec<Missing>) {
     let by_hand = missing.iter().filter_map(|item| match &item.remedy {
         Remedy::Manual(text) => Some(text.as_str()),
@@ -45,7 +45,7 @@ fn sort(missing: &[Missing]) -> (Vec<&str>, Vec<Missing>) {
     (by_hand.collect(), installable.cloned().collect())
 }
 
-/// The commands that install everything in `missing`, in order; an error where a person must act.
+/// The commands that install everything in `missing`, in order; an error if a person must act.
 pub fn install_commands(host: &Host, missing: &[Missing]) -> Result<Vec<Vec<String>>> {
     let words = |list: &[&str]| {
         list.iter()
@@ -77,13 +77,13 @@ pub fn install_commands(host: &Host, missing: &[Missing]) -> Result<Vec<Vec<Stri
             Os::Linux if host.find("apt-get").is_some() => {
                 let apt = [sudo(host)?, words(&["apt-get"])].concat();
                 let install = words(&["install", "-y", "--no-install-recommends"]);
-                // A fresh container has no lists of packages at all.
+                // A fresh container has no package lists at all.
                 commands.push([apt.clone(), words(&["update"])].concat());
                 commands.push([apt, install, packages].concat());
             }
             _ => bail!(
-                "this machine has no package manager that is known here (apt-get, brew); install \
-                 these with your own: {}",
+                "this machine has no supported package manager (apt-get, brew); install \
+                 these with yours: {}",
                 packages.join(" ")
             ),
         }
@@ -92,7 +92,7 @@ pub fn install_commands(host: &Host, missing: &[Missing]) -> Result<Vec<Vec<Stri
     Ok(commands)
 }
 
-/// Makes `check` find nothing missing: by installing, from `root`, where `install` allows it.
+/// Makes sure that `check` finds nothing missing: installs it, from `root`, if `install` allows that.
 pub fn ensure(
     host: &Host,
     root: &Utf8Path,
@@ -106,7 +106,7 @@ pub fn ensure(
     if !install {
         let mut text = report(host, &missing);
         if !sort(&missing).1.is_empty() {
-            text += "\n`--install-deps` lets this command do it";
+            text += "\nor use `--install-deps`, and this command installs it";
         }
         bail!("{text}");
     }
@@ -116,20 +116,20 @@ pub fn ensure(
             host.cmd(program).args(args).dir(root).run()?;
         }
     }
-    // An old distribution's newest package may still be too old.
+    // The newest package of an old distribution may still be too old.
     match check().as_slice() {
         [] => Ok(()),
-        [first, ..] => bail!("everything was installed, and still: {first}"),
+        [first, ..] => bail!("everything was installed, but still: {first}"),
     }
 }
 
-/// `sudo` where this is not root, nothing where it is.
+/// `sudo` if this is not root.
 fn sudo(host: &Host) -> Result<Vec<String>> {
     if host.cmd("id").arg("-u").read()? == "0" {
         return Ok(Vec::new());
     }
     if host.find("sudo").is_none() {
-        bail!("installing packages needs root, and there is no sudo: run this as root");
+        bail!("installing packages needs root, but there is no sudo: run this as root");
     }
     Ok(vec!["sudo".to_owned()])
 }

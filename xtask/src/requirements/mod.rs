@@ -1,4 +1,4 @@
-//! What a build needs from the machine, and how each thing is found.
+//! What a build needs on the machine, and how each item is found.
 
 mod install;
 
@@ -13,15 +13,13 @@ use crate::host::{Host, Os};
 
 pub use install::{ensure, install_commands, report};
 
-/// The oldest CMake that MLX's `cmake_minimum_required` takes; Debian 12 has 3.25.1.
+/// The oldest CMake that MLX's `cmake_minimum_required` accepts; Debian 12 has 3.25.1.
 pub const CMAKE_MINIMUM: (u32, u32) = (3, 25);
 
-/// A program that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
-    /// Where it lies.
     pub path: Utf8PathBuf,
-    /// The first line it prints about its version.
+    /// The first line of its version output.
     pub version: String,
 }
 
@@ -31,18 +29,17 @@ impl fmt::Display for Tool {
     }
 }
 
-/// Something a build needs and this machine lacks.
+/// Something that a build needs and this machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// What was expected, with the version where one matters.
+    /// What was expected, with the version if one matters.
     pub expected: String,
-    /// What was found instead.
     pub found: String,
-    /// How to get it.
+    /// How to install it.
     pub remedy: Remedy,
 }
 
-/// How something missing is installed.
+/// How a missing item is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
     /// Packages, by their names in Debian and in Homebrew.
@@ -52,9 +49,9 @@ pub enum Remedy {
         /// Names for `brew`.
         brew: &'static [&'static str],
     },
-    /// A command that does it.
+    /// A command.
     Command(&'static [&'static str]),
-    /// Something that only a person can do, in words.
+    /// Something that only a person can do, as text.
     Manual(String),
 }
 
@@ -64,8 +61,8 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Checks everything that building `backend` needs, and returns what is missing. `cpu` asks for the CPU back-end in it
-/// where it leaves the choice.
+/// Checks everything that building `backend` needs and returns what is missing. `cpu` includes the CPU back-end if the
+/// back-end makes it optional.
 pub fn missing(host: &Host, backend: Backend, cpu: bool) -> Vec<Missing> {
     let mut all = vec![
         cmake(host).err(),
@@ -84,10 +81,10 @@ pub fn missing(host: &Host, backend: Backend, cpu: bool) -> Vec<Missing> {
     all.into_iter().flatten().collect()
 }
 
-/// A variable that names a compiler in place of the usual one.
+/// A variable that names a compiler instead of the usual one.
 struct Choice {
     variable: &'static str,
-    /// Where the compiler's flags belong.
+    /// The variable for the compiler's flags.
     flags: &'static str,
     /// What the variable should name.
     what: &'static str,
@@ -110,24 +107,23 @@ const KERNEL_CXX: Choice = Choice {
 };
 
 impl Choice {
-    /// What is missing, seen from the variable where it is set: installing another compiler does not help then. Without
-    /// it, the program of that name that would be found decides.
+    /// Explains what is missing if the variable is set, because installing another compiler does not help then. If it
+    /// is not set, the program that would be found decides.
     fn explain(&self, host: &Host, usual: &str, missing: Missing) -> Missing {
         let Some((variable, value)) = host.setting(self.variable) else {
             return mind_path(host, usual, missing);
         };
         let Self { flags, what, .. } = self;
         let named = format!("{variable} names {value}");
-        let unset = format!("unset {variable}, or set it to {what}");
+        let unset = format!("unset {variable} or set it to {what}");
         let (found, remedy) = if host.find(value).is_some() {
             (format!("{named}: {}", missing.found), unset)
         } else if has_arguments(host, value) {
-            let remedy = format!(
-                "{variable} must be the name of a program alone; flags belong into {flags}"
-            );
+            let remedy =
+                format!("{variable} must be only the name of a program; put flags into {flags}");
             (format!("{variable} is `{value}`"), remedy)
         } else {
-            (format!("{named}, which is not there"), unset)
+            (format!("{named}, which does not exist"), unset)
         };
         Missing {
             found,
@@ -137,14 +133,14 @@ impl Choice {
     }
 }
 
-/// Whether `value` is a program with arguments after it.
+/// Whether `value` is a program followed by arguments.
 fn has_arguments(host: &Host, value: &str) -> bool {
     let mut words = value.split_whitespace();
     let program = words.next().and_then(|program| host.find(program));
     program.is_some() && words.next().is_some()
 }
 
-/// What is missing, where another `program` than the package's comes first on `PATH`.
+/// Explains what is missing if another `program` than the package's comes first on `PATH`.
 fn mind_path(host: &Host, program: &str, missing: Missing) -> Missing {
     let Some((path, folder)) = host.in_front_of_packages(program) else {
         return missing;
@@ -157,7 +153,7 @@ fn mind_path(host: &Host, program: &str, missing: Missing) -> Missing {
             Os::Linux => apt,
             Os::MacOs => brew,
         };
-        remedy += &format!("; then install {}", packages.join(" "));
+        remedy += &format!(", then install {}", packages.join(" "));
     }
     Missing {
         remedy: Remedy::Manual(remedy),
@@ -172,7 +168,7 @@ pub fn git(host: &Host) -> Result<Tool, Missing> {
             expected: "git".to_owned(),
             found,
             remedy: Remedy::Packages {
-                // Without the certificates of a recommended package, no https address answers.
+                // Without the certificates from a recommended package, https does not work.
                 apt: &["git", "ca-certificates"],
                 brew: &["git"],
             },
@@ -181,7 +177,7 @@ pub fn git(host: &Host) -> Result<Tool, Missing> {
     })
 }
 
-/// CMake, not older than [`CMAKE_MINIMUM`].
+/// CMake, at least [`CMAKE_MINIMUM`].
 pub fn cmake(host: &Host) -> Result<Tool, Missing> {
     let (major, minor) = CMAKE_MINIMUM;
     let missing = |found: String| {
@@ -206,7 +202,7 @@ pub fn cmake(host: &Host) -> Result<Tool, Missing> {
     }
 }
 
-/// Ninja: the cmake crate builds serially without it, and progress is read from its output.
+/// Ninja: without it the cmake crate builds serially, and there is no progress to show.
 pub fn ninja(host: &Host) -> Result<Tool, Missing> {
     tool(host, "ninja").map_err(|found| {
         let missing = Missing {
@@ -221,12 +217,12 @@ pub fn ninja(host: &Host) -> Result<Tool, Missing> {
     })
 }
 
-/// The C++ compiler that the cmake crate will take (`CXX`, else `c++`), if it compiles C++20.
+/// The C++ compiler that the cmake crate will use (`CXX`, else `c++`), if it compiles C++20.
 pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
     let missing = |found| missing_compiler(host, &CXX, "c++", &["g++"], found);
     let program = program(host, "CXX", "c++");
     let tool = tool(host, program).map_err(missing)?;
-    // `<version>` alone shows the level of language and library, and costs milliseconds.
+    // `<version>` alone shows the level of language and library, and compiles in milliseconds.
     let source = "#include <version>\n#if __cplusplus < 202002L || !defined(__cpp_lib_bit_cast)\n\
                   #error not C++20\n#endif\n";
     match compiles(host, program, source, &["-std=c++20", "-fsyntax-only"]) {
@@ -235,7 +231,7 @@ pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
     }
 }
 
-/// The program that the cc crate takes.
+/// The program that the cc crate uses.
 fn program<'a>(host: &'a Host, setting: &str, usual: &'a str) -> &'a str {
     host.setting(setting).map_or(usual, |(_, program)| program)
 }
@@ -284,7 +280,7 @@ pub fn blas(host: &Host) -> Result<(), Missing> {
         )
         .map_err(|why| missing(format!("{header}: {why}")))?;
     }
-    // CMake also finds the reference implementation in two libraries.
+    // CMake also finds the reference implementation, which has two libraries.
     let links = |libs: &[&str]| {
         let source = "extern \"C\" void sgemm_(); extern \"C\" void cheev_();\n\
                       int main() { sgemm_(); cheev_(); }\n";
@@ -297,8 +293,8 @@ pub fn blas(host: &Host) -> Result<(), Missing> {
         .map_err(|why| missing(format!("linking with -lopenblas: {why}")))
 }
 
-/// [`blas`], unless the environment tells CMake where to look: then only CMake can say whether it is there. Nor can it be
-/// looked for with a `CXX` that is no compiler, which is told on its own.
+/// [`blas`], unless the environment tells CMake where to look: then only CMake knows. With an unusable `CXX` nothing is
+/// checked either; that is reported separately.
 pub fn blas_for_build(host: &Host) -> Result<(), Missing> {
     const PLACES: [&str; 5] = [
         "BLAS_HOME",
@@ -314,8 +310,8 @@ pub fn blas_for_build(host: &Host) -> Result<(), Missing> {
     blas(host)
 }
 
-/// The clang that metal-simc compiles kernels with at run time: `MTL_SIM_CXX`, else the first that it
-/// would find itself. GCC lacks the vector and half types that kernels need.
+/// The clang with which metal-simc compiles kernels at run time: `MTL_SIM_CXX`, else the first that it would find
+/// itself. GCC lacks the vector and half types that kernels need.
 pub fn kernel_clang(host: &Host) -> Result<Tool, Missing> {
     let missing = |found: String| {
         let missing = Missing {
@@ -338,7 +334,12 @@ pub fn kernel_clang(host: &Host) -> Result<Tool, Missing> {
     let name = candidates
         .iter()
         .find(|name| host.find(name).is_some())
-        .ok_or_else(|| missing(format!("none of {} is on PATH", candidates.join(", "))))?;
+        .ok_or_else(|| {
+            missing(format!(
+                "none of these is on PATH: {}",
+                candidates.join(", ")
+            ))
+        })?;
     let tool = tool(host, name).map_err(missing)?;
     match parse_version(&tool.version) {
         Some((16.., _)) => Ok(tool),
@@ -346,7 +347,7 @@ pub fn kernel_clang(host: &Host) -> Result<Tool, Missing> {
     }
 }
 
-/// Xcode's Metal compiler. Since Xcode 26 it is a component that is downloaded separately.
+/// Xcode's Metal compiler. Since Xcode 26 it is downloaded separately.
 pub fn metal_toolchain(host: &Host) -> Result<Tool, Missing> {
     let missing = |found: String, remedy| Missing {
         expected: "the Metal compiler of Xcode".to_owned(),
@@ -370,7 +371,7 @@ pub fn metal_toolchain(host: &Host) -> Result<Tool, Missing> {
         }
         Err(error) => error.to_string(),
     };
-    // Without an Xcode (the command line tools alone), xcodebuild refuses to run at all.
+    // Without Xcode (only the command line tools), xcodebuild refuses to run.
     match host.cmd("xcodebuild").arg("-version").read() {
         Err(_) => Err(missing(
             format!("no Xcode is selected ({why})"),
@@ -387,8 +388,8 @@ pub fn metal_toolchain(host: &Host) -> Result<Tool, Missing> {
     }
 }
 
-/// A compiler from a conda environment, where one would be taken: it brings its own SDK, linker and
-/// C++ library, and MLX built with it does not link into a Rust program of the system's toolchain.
+/// A compiler from a conda environment that a build would use. It has its own SDK, linker and C++ library, and MLX
+/// built with it cannot be linked into a Rust program of the system's toolchain.
 pub fn conda_compiler(host: &Host) -> Option<Utf8PathBuf> {
     ["CC", "CXX"]
         .into_iter()
@@ -410,7 +411,7 @@ fn tool(host: &Host, program: &str) -> Result<Tool, String> {
         .cmd(path.as_str())
         .arg("--version")
         .read()
-        // A program that prints nothing leaves the message with an open end.
+        // A program that prints nothing leaves the end of the message empty.
         .map_err(|error| format!("{error:#}").trim_end_matches(": ").to_owned())?;
     Ok(Tool {
         path,

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: builds, checks and tests everything on one machine, step by step.
 //!
-//! Hosted CI runs it, and more that it leaves out (`ci/hosted.sh`): the CPU back-end alone, Macs, the oldest Rust,
+//! Hosted CI runs it too, and adds what it leaves out (`ci/hosted.sh`): the CPU back-end alone, Macs, the oldest Rust,
 //! advisories.
 
 mod report;
@@ -17,13 +17,13 @@ use crate::proc::Cmd;
 use crate::requirements::{self, Missing, Remedy};
 use report::Step;
 
-/// The cargo-deny that CI uses; another release may know other checks.
+/// The cargo-deny that CI uses; other releases may have other checks.
 pub const CARGO_DENY: &str = "0.20.2";
 
-/// The clang-format of Debian 12. Other releases lay out some code differently.
+/// The clang-format of Debian 12. Other releases format some code differently.
 const CLANG_FORMAT: &str = "clang-format-14";
 
-/// What makes symbols of the static library visible to Python's bindings.
+/// Makes symbols of the static library visible to Python's bindings.
 const OBJCOPY: &str = "llvm-objcopy-19";
 
 /// Build, check and test everything on this machine
@@ -31,17 +31,17 @@ const OBJCOPY: &str = "llvm-objcopy-19";
 #[command(after_long_help = "\
 Examples:
   cargo xtask test --install-deps           a fresh machine
-  cargo xtask test --full                   and the long tests")]
+  cargo xtask test --full                   also run the long tests")]
 pub struct Args {
     /// Install what is missing: packages with the system's package manager, cargo-deny below target/.
     #[arg(long)]
     install_deps: bool,
-    /// Also run the tests that are ignored for their length.
+    /// Also run the tests that are ignored because they take long.
     #[arg(long)]
     full: bool,
 }
 
-/// Runs every step, whatever fails, and fails once at the end.
+/// Runs every step, even if some fail, and fails once at the end.
 pub fn run(args: Args) -> Result<()> {
     let host = backend::with_deployment_target(Host::current())?;
     let root = crate::root()?;
@@ -50,9 +50,9 @@ pub fn run(args: Args) -> Result<()> {
     report::run(steps(&host, &root, args.full)?)
 }
 
-/// What the builds need, the checkers, and with `full` what the long tests need; returns what is missing.
+/// Returns what is missing for the builds, the checkers, and (with `full`) the long tests.
 pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
-    // The steps build the CPU back-end in, wherever it is a choice.
+    // The steps include the CPU back-end in every build that makes it optional.
     let mut all = requirements::missing(host, backend::default_for(host), true);
     let lack = |expected: &str, found: &str, remedy| Missing {
         expected: expected.to_owned(),
@@ -86,7 +86,7 @@ pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
                 apt: &["python3", "python3-venv"],
                 brew: &[],
             };
-            let found = "python3 is missing, older, or without ensurepip";
+            let found = "python3 is missing, too old, or has no ensurepip";
             all.push(lack("Python 3.11 with venv", found, remedy));
         }
         if host.find(OBJCOPY).is_none() {
@@ -116,7 +116,7 @@ pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
         ));
     }
     if cargo_deny(host, root).is_none() {
-        // The release profile takes minutes more than it saves in the one second that a check lasts.
+        // The release profile would take minutes more to build; a check takes one second.
         let remedy = Remedy::Command(&[
             "cargo",
             "install",
@@ -130,7 +130,7 @@ pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
         ]);
         all.push(lack(
             &format!("cargo-deny {CARGO_DENY}"),
-            "this release is neither on PATH nor in target/tools",
+            "this release is not on PATH and not in target/tools",
             remedy,
         ));
     }
@@ -155,7 +155,7 @@ pub fn missing(host: &Host, root: &Utf8Path, full: bool) -> Vec<Missing> {
     all
 }
 
-/// The simulator's tests run under the sanitizers of the clang that compiles its kernels, or that will be installed.
+/// The simulator's tests run with the sanitizers of the clang that compiles its kernels, or that will be installed.
 fn lacks_sanitizers(host: &Host) -> bool {
     if backend::default_for(host) != Backend::Sim {
         return false;
@@ -196,7 +196,7 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
     };
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     if full {
-        // Random histories for a bump, of which the short run tries few.
+        // Random histories for a bump; the short run tries only a few.
         tests = tests
             .args(["--", "--include-ignored"])
             .env("PROPTEST_CASES", "300");
@@ -222,7 +222,7 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
         Step::new("apply", xtask(&["apply-overlay"])).needs("fetch"),
     ];
     if backend::default_for(host) == Backend::Sim {
-        // Kernels compiled from source text take another way through MLX; both must serve the same products.
+        // Kernels compiled from source take another path through MLX; both paths must support the same products.
         let gpu = ["test", "-p", "mlx-overlay", "--test", "gpu"];
         steps.push(Step::new("build, JIT", xtask(&["build", "--jit", "--cpu"])).needs("apply"));
         steps.push(Step::new("tests, JIT", cargo(&gpu)).needs("build, JIT"));
@@ -338,13 +338,13 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             ]))
             .needs("build"),
         Step::new("packages", command("ci/packages.sh").arg("--no-verify")),
-        // Last: it hides the builds for a while.
+        // Last, because it hides the builds for a while.
         Step::new("downstream", command("ci/downstream.sh")).needs("build"),
     ]);
     Ok(steps)
 }
 
-/// The files of this repository that match, whether committed yet or not.
+/// The files of this repository that match, committed or not.
 fn tracked(root: &Utf8Path, patterns: &[&str]) -> Result<Vec<String>> {
     let list = Cmd::new("git")
         .args([

@@ -1,4 +1,4 @@
-//! Steps that run one after another; all failures are collected and told once, at the end.
+//! Steps that run one after another. All failures are collected and reported once, at the end.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,14 +26,13 @@ impl Step {
         }
     }
 
-    /// Adds a command.
     #[must_use]
     pub(super) fn then(mut self, command: Cmd) -> Self {
         self.commands.push(command);
         self
     }
 
-    /// Makes the step fail without running where the step called `name` did not pass.
+    /// Makes the step fail without running if the step called `name` did not pass.
     #[must_use]
     pub(super) fn needs(mut self, name: &'static str) -> Self {
         self.needs = Some(name);
@@ -41,25 +40,25 @@ impl Step {
     }
 }
 
-/// How a step ended.
+/// The result of a step.
 struct Outcome {
     name: &'static str,
     time: Duration,
     failure: Option<String>,
 }
 
-/// What of a failed command's output is told again at the end, where whoever reads a long log looks first.
+/// The part of a failed command's output that is repeated at the end, where readers of a long log look first.
 #[derive(Default)]
 struct Excerpt {
     /// The `failures:` sections of tests.
     failures: Vec<String>,
     in_failures: bool,
-    /// The last lines, for commands that are no tests.
+    /// The last lines, for commands that are not tests.
     last: VecDeque<String>,
 }
 
 impl Excerpt {
-    /// Lines of a section's beginning that are kept: a backtrace is longer.
+    /// How many lines of a section are kept; a backtrace is longer.
     const FAILURES: usize = 150;
     const LAST: usize = 15;
 
@@ -84,7 +83,7 @@ impl Excerpt {
     }
 }
 
-/// Runs a command, its output shown as it comes.
+/// Runs a command and shows its output as it comes.
 fn run_shown(command: Cmd) -> Result<()> {
     let shown = command.to_string();
     let mut excerpt = Excerpt::default();
@@ -124,7 +123,7 @@ fn outcomes(steps: Vec<Step>) -> Vec<Outcome> {
             |outcome: &Outcome| Some(outcome.name) == step.needs && outcome.failure.is_none();
         let failure = match step.needs {
             Some(needed) if !outcomes.iter().any(ready) => {
-                Some(format!("not run: it needs `{needed}`"))
+                Some(format!("not run: needs `{needed}`, which did not pass"))
             }
             _ => step
                 .commands
@@ -190,7 +189,7 @@ mod tests {
             table.contains("FAILED") && table.contains("exit 3"),
             "{table}"
         );
-        assert!(table.contains("not run: it needs `first`"), "{table}");
+        assert!(table.contains("not run: needs `first`"), "{table}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The CPU back-end on Linux: missing tools with fakes, and folders, times and stamps with the real
-//! cmake on a project of three files that installs what MLX installs.
+//! The CPU back-end on Linux: missing tools (faked), and folders, times and stamps with the real cmake on a project of
+//! three files that installs the same files as MLX.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -34,7 +34,7 @@ fn project(scratch: &Scratch) -> (Host, Utf8PathBuf) {
     scratch.file("source/a.cpp", "int a() { return 1; }\n");
     scratch.file("source/b.cpp", "int b() { return 2; }\n");
     scratch.file("source/mlx/old.h", "");
-    // The linker and the assembler are found by the compiler itself on these.
+    // The compiler finds the linker and the assembler itself on these.
     let path = std::env::join_paths([scratch.path("bin").as_std_path(), "/usr/bin".as_ref()]);
     let host = Host::new(
         Os::Linux,
@@ -75,9 +75,13 @@ fn a_second_build_compiles_nothing_and_a_touched_file_alone() {
     let second = build("one");
     assert_eq!(second.prefix, first.prefix);
     assert_eq!(compiled(&second), [false, false]);
-    assert_eq!(modified(&stamp), written, "an equal stamp keeps its time");
+    assert_eq!(
+        modified(&stamp),
+        written,
+        "an identical stamp keeps its time"
+    );
 
-    // A new tree: one file with another content and a later time, one header gone.
+    // A new tree: one file with other content and a later time, one header removed.
     edit(&scratch, "source/b.cpp", "int b() { return 3; }\n");
     fs_err::remove_file(source.join("mlx/old.h")).unwrap();
     scratch.file("source/mlx/new.h", "");
@@ -88,11 +92,11 @@ fn a_second_build_compiles_nothing_and_a_touched_file_alone() {
     assert!(third.prefix.join("include/mlx/new.h").exists());
     assert!(
         !third.prefix.join("include/mlx/old.h").exists(),
-        "a header outlived its tree"
+        "a header of the old tree was left"
     );
 }
 
-/// Ninja goes by times: it would take each of them for a good one.
+/// Ninja compares times: it would treat each of them as good.
 #[test]
 fn what_was_damaged_in_a_build_folder_is_built_again() {
     let scratch = Scratch::new();
@@ -121,14 +125,15 @@ fn what_was_damaged_in_a_build_folder_is_built_again() {
         assert!(fs_err::read(&library).unwrap() == whole, "{name}");
         assert_eq!(sums::check(&built.prefix).unwrap(), None);
     }
-    // What is whole is not built again.
+    // Undamaged files are not built again.
     let object = modified(&folder.join("CMakeFiles/mlx.dir/a.cpp.o"));
     build();
     assert_eq!(modified(&folder.join("CMakeFiles/mlx.dir/a.cpp.o")), object);
     leaves_nothing(&built.prefix);
 }
 
-/// CMake remembers where it ran, and follows no copy: the build starts anew by itself, and the original stays.
+/// CMake remembers the folder it ran in, also in a copy: the build starts from scratch by itself, and the original
+/// stays.
 #[test]
 fn a_copied_checkout_is_built_anew() {
     let (here, there) = (Scratch::new(), Scratch::new());
@@ -162,7 +167,7 @@ fn a_copied_checkout_is_built_anew() {
     assert_eq!(snapshot(&original.prefix), before);
 }
 
-/// Gives a file of the source another text, and a time that Ninja sees as new.
+/// Changes a file of the source, with a time that Ninja sees as new.
 fn edit(scratch: &Scratch, relative: &str, text: &str) {
     let path = scratch.file(relative, text);
     let later = SystemTime::now() + Duration::from_secs(2);
@@ -173,7 +178,7 @@ fn edit(scratch: &Scratch, relative: &str, text: &str) {
         .unwrap();
 }
 
-/// Every file and folder of the prefix with its time and, of a file, its content.
+/// Every file and folder of the prefix with its time and, for files, its content.
 fn snapshot(prefix: &Utf8Path) -> BTreeMap<Utf8PathBuf, (SystemTime, Option<Vec<u8>>)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![prefix.to_owned()];
@@ -191,7 +196,7 @@ fn snapshot(prefix: &Utf8Path) -> BTreeMap<Utf8PathBuf, (SystemTime, Option<Vec<
     found
 }
 
-/// Nothing but the folders and files of a build that is not running.
+/// Only the folders and files of a finished build are left.
 #[track_caller]
 fn leaves_nothing(prefix: &Utf8Path) {
     let folder = prefix.parent().unwrap();
@@ -213,7 +218,7 @@ fn a_failed_build_says_why_and_leaves_the_old_prefix() {
     let built = build("one").unwrap();
     let whole = snapshot(&built.prefix);
     edit(&scratch, "source/a.cpp", "#error deliberately broken\n");
-    // What it left cannot be listed either, which is not what stopped it. Not every system has such names.
+    // The file that it left cannot be listed, but that is not the first error. Not every system allows such names.
     let stranger = OsStr::from_bytes(b"\xff");
     let folder = built.log.with_file_name("build").into_std_path_buf();
     if cfg!(target_os = "linux") {
@@ -237,7 +242,7 @@ fn an_install_that_ends_halfway_leaves_the_old_prefix() {
     let build = || scratch.build(&host, Backend::Cpu, false, &source, "one");
     let built = build().unwrap();
     let whole = snapshot(&built.prefix);
-    // The same tree: something else changed that the library is made of, as the simulated device.
+    // The same tree, but something else that the library is made from has changed, such as the simulated device.
     edit(&scratch, "source/b.cpp", "int c() { return 3; }\n");
     let halfway = format!("{PROJECT}install(CODE \"message(FATAL_ERROR halfway)\")\n");
     edit(&scratch, "source/CMakeLists.txt", &halfway);
@@ -246,7 +251,7 @@ fn an_install_that_ends_halfway_leaves_the_old_prefix() {
     assert!(text.contains("halfway"), "{text}");
     assert!(snapshot(&built.prefix) == whole, "the prefix was changed");
 
-    // What the failed one left behind is in nobody's way.
+    // The remains of the failed build do no harm.
     edit(&scratch, "source/CMakeLists.txt", PROJECT);
     build().unwrap();
     let library = fs_err::read(built.prefix.join("lib/libmlx.a")).unwrap();
@@ -292,7 +297,7 @@ fn a_prefix_that_is_as_it_was_built_is_left_alone_and_a_damaged_one_is_mended() 
     );
     let damages: [&dyn Fn(); 6] = [
         &|| fs_err::write(&library, "").unwrap(),
-        // As a failing disk would: neither size nor time tell.
+        // Like a failing disk: size and time do not reveal it.
         &|| {
             let time = modified(&library);
             let mut bytes = fs_err::read(&library).unwrap();
@@ -309,7 +314,7 @@ fn a_prefix_that_is_as_it_was_built_is_left_alone_and_a_damaged_one_is_mended() 
     for (number, damage) in damages.iter().enumerate() {
         damage();
         build();
-        assert!(contents() == good, "damage {number} was not mended");
+        assert!(contents() == good, "damage {number} was not repaired");
         leaves_nothing(&prefix);
     }
 }
@@ -328,7 +333,7 @@ fn a_prefix_lists_all_its_files_with_their_sums() {
     let files = snapshot(&prefix)
         .into_values()
         .filter_map(|(_, content)| content);
-    assert_eq!(names.len(), files.count() - 1, "all but the list itself");
+    assert_eq!(names.len(), files.count() - 1, "all except the list itself");
 }
 
 #[test]
@@ -354,7 +359,7 @@ fn flags_that_change_sums_are_refused() {
         let text = chain(build(name, value));
         let words = format!("{name} has {flag}");
         assert!(
-            text.contains(&words) && text.contains("take it out"),
+            text.contains(&words) && text.contains("remove it from"),
             "{text}"
         );
     }
@@ -393,8 +398,8 @@ fn blas_is_missed_before_cmake_runs_where_the_simulated_device_has_a_cpu_beside_
     );
     scratch.fake("clang++-19", "echo 'Debian clang version 19.1.7'");
     scratch.fake("id", "echo 0");
-    // What builds metal-simc comes after the checks.
-    scratch.fake("cargo", "echo 'cargo was asked' >&2; exit 1");
+    // metal-simc is built after the checks.
+    scratch.fake("cargo", "echo 'cargo was called' >&2; exit 1");
     let host = scratch.host(Os::Linux, "x86_64");
     let build = |cpu| {
         let options = Options {
@@ -413,7 +418,7 @@ fn blas_is_missed_before_cmake_runs_where_the_simulated_device_has_a_cpu_beside_
     }
     assert!(!text.contains("quickstart"), "{text}");
     let text = build(false);
-    assert!(text.contains("cargo was asked"), "{text}");
+    assert!(text.contains("cargo was called"), "{text}");
 }
 
 #[test]
@@ -437,7 +442,7 @@ fn all_missing_tools_are_named_at_once_with_one_command() {
     ] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
-    // Asked, but neither built nor installed anything.
+    // Queried, but nothing was built or installed.
     let record = scratch.record();
     let acted = |line: &&String| line.starts_with("sudo ") || line.starts_with("apt-get ");
     assert_eq!(record.iter().find(acted), None);

@@ -1,6 +1,6 @@
-//! The Metal back-end on a pretended Mac: MLX's own CMake files run for real, with the real cmake and
-//! ninja, and everything that they call on a Mac is a fake that records its command line. So what is
-//! expected here is what upstream's `CMakeLists.txt` files do with the options they were given.
+//! The Metal back-end on a simulated Mac: MLX's own CMake files run with the real cmake and ninja, and every program
+//! that they call on a Mac is a fake that records its command line. So these tests expect what upstream's
+//! `CMakeLists.txt` files do with the given options.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use mlx_prefix::Backend;
@@ -16,7 +16,7 @@ fn mlx() -> Utf8PathBuf {
         .expect("vendor/mlx is missing: run `cargo xtask apply-overlay` first")
 }
 
-/// A Mac of system 26.3.1 with Xcode 26.4 and its Metal toolchain.
+/// A Mac with macOS 26.3.1, Xcode 26.4 and its Metal toolchain.
 fn mac(scratch: &Scratch) -> Host {
     let sdk = scratch.path("sdk");
     for name in ["Metal", "Foundation", "QuartzCore", "Accelerate"] {
@@ -86,7 +86,7 @@ fn mac(scratch: &Scratch) -> Host {
         .with("CMAKE_TOOLCHAIN_FILE", toolchain.into_os_string())
 }
 
-/// The recorded lines that start with `start` and contain every one of `parts`.
+/// The recorded lines that start with `start` and contain all of `parts`.
 fn lines(scratch: &Scratch, start: &str, parts: &[&str]) -> Vec<String> {
     let matches = |line: &String| line.starts_with(start) && parts.iter().all(|p| line.contains(p));
     scratch.record().into_iter().filter(matches).collect()
@@ -113,7 +113,7 @@ fn kernels_are_compiled_ahead_of_time_for_one_system() {
         "{:#?}",
         scratch.record()
     );
-    // Into the build folder: a prefix changes as a whole. The install brings them from there.
+    // Into the build folder: a prefix changes as a whole. The install copies them from there.
     let metallib = built.prefix.join("lib/mlx.metallib");
     assert!(metallib.is_file());
     let linked = built.prefix.with_file_name("build/metallib/mlx.metallib");
@@ -127,7 +127,7 @@ fn kernels_are_compiled_ahead_of_time_for_one_system() {
     // Metal 4, SDK and target 26.2 or newer: the NAX kernels and jaccl are built.
     assert!(link[0].contains(" quantized.air") && link[0].contains(" quantized_nax.air"));
 
-    // rows.cmake: both halves carry the tree's id.
+    // rows.cmake: kernels and library carry the tree's id.
     let fingerprint = [
         "-x metal -DMLX_OVERLAY_FINGERPRINT=mlx_overlay_tree_tree -mmacosx-version-min=26.3 -c",
         "kernels/kernel_fingerprint.metal -o ",
@@ -140,7 +140,7 @@ fn kernels_are_compiled_ahead_of_time_for_one_system() {
     let host_side = ["kernel_fingerprint.cpp", "-DMLX_OVERLAY_TREE=\"tree\""];
     assert_eq!(lines(&scratch, "c++ ", &host_side).len(), 1);
 
-    // metal/CMakeLists.txt, and metallib.cmake: where the library looks last for its kernels.
+    // metal/CMakeLists.txt, and metallib.cmake: the last place where the library searches for its kernels.
     let device = lines(&scratch, "c++ ", &["backend/metal/device.cpp"]);
     assert_eq!(device.len(), 1);
     for part in [
@@ -152,7 +152,7 @@ fn kernels_are_compiled_ahead_of_time_for_one_system() {
     ] {
         assert!(device[0].contains(&part), "{part} is not in {}", device[0]);
     }
-    // Whatever CMake starts sees the same system and SDK.
+    // CMake's child processes see the same system and SDK.
     let environment = format!("environment 26.3 {}", scratch.path("sdk"));
     let environments = lines(&scratch, "environment ", &[]);
     assert!(environments.len() > 30 && environments.iter().all(|line| *line == environment));
@@ -219,7 +219,7 @@ fn jit_builds_embed_the_kernels_source() {
         .unwrap();
     assert!(built.stamp.jit);
     assert!(lines(&scratch, "xcrun ", &["kernels/quantized.metal"]).is_empty());
-    // The kernels that are compiled ahead of time all the same carry the tree's id as well.
+    // The kernels that a JIT build compiles ahead of time carry the tree's id too.
     let linked = ["kernel_fingerprint.air", "/mlx.metallib"];
     assert_eq!(
         lines(&scratch, "xcrun -sdk macosx metal ", &linked).len(),
@@ -236,7 +236,7 @@ fn jit_builds_embed_the_kernels_source() {
     assert_eq!(lines(&scratch, "c++ ", &["/jit/quantized.cpp"]).len(), 1);
 }
 
-/// Builds nothing: fails before CMake starts, with an error that contains every one of `parts`.
+/// Builds nothing: fails before CMake starts, with an error that contains all of `parts`.
 #[track_caller]
 fn refused(scratch: &Scratch, host: &Host, parts: &[&str]) {
     let text = chain(scratch.build(host, Backend::Metal, false, &mlx(), "tree"));
@@ -296,10 +296,10 @@ fn old_systems_and_wrong_toolchains_are_refused() {
     refused(
         &scratch,
         &old,
-        &["MACOSX_DEPLOYMENT_TARGET says 13.5", "14.0 or newer"],
+        &["MACOSX_DEPLOYMENT_TARGET is 13.5", "14.0 or newer"],
     );
     let unreadable = host.with("MACOSX_DEPLOYMENT_TARGET", "sonoma");
-    refused(&scratch, &unreadable, &["`sonoma` is no macOS version"]);
+    refused(&scratch, &unreadable, &["`sonoma` is not a macOS version"]);
     let rosetta = scratch.host(Os::MacOs, "x86_64");
     refused(
         &scratch,

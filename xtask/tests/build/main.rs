@@ -1,4 +1,4 @@
-//! `cargo xtask build` against programs that stand in for the machine's own.
+//! `cargo xtask build` with fake programs in place of the machine's own.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
 

@@ -1,4 +1,4 @@
-//! What quickstart finds missing, the commands it prints, and what it runs when it may install.
+//! What quickstart reports as missing, the commands it prints, and what it runs if it may install.
 
 use mlx_prefix::Backend;
 use xtask::host::{Host, Os};
@@ -7,7 +7,7 @@ use xtask::test::CARGO_DENY;
 
 use crate::support::{Scratch, chain};
 
-/// A Debian machine with everything but what a test takes away.
+/// A complete Debian machine; each test removes something.
 fn debian(scratch: &Scratch, uid: u32) -> Host {
     scratch.fake("cmake", "echo 'cmake version 3.25.1'");
     scratch.fake("ninja", "echo 1.11.1");
@@ -66,7 +66,7 @@ fn blas_is_missed_by_header_and_by_library() {
     assert!(text.contains("cannot find -lopenblas"), "{text}");
 }
 
-/// Takes BLAS and LAPACK from a machine; its compiler is there.
+/// Removes BLAS and LAPACK from a machine that has a compiler.
 fn without_blas(scratch: &Scratch) {
     scratch.fake(
         "c++",
@@ -75,7 +75,7 @@ fn without_blas(scratch: &Scratch) {
     );
 }
 
-/// The expectation that BLAS does not meet.
+/// Whether BLAS is among what is missing.
 fn lacks_blas(missing: &[Missing]) -> bool {
     missing.iter().any(|item| item.expected.contains("BLAS"))
 }
@@ -88,7 +88,7 @@ fn blas_is_needed_wherever_the_cpu_backend_is_built_in() {
     assert!(!lacks_blas(&missing(&host, Backend::Sim, false)));
     assert!(lacks_blas(&missing(&host, Backend::Sim, true)));
     assert!(lacks_blas(&missing(&host, Backend::Cpu, false)));
-    // `cargo xtask test` builds it in, and installs all that its steps need.
+    // `cargo xtask test` includes it in its builds, and installs everything that its steps need.
     let lacking = xtask::test::missing(&host, &scratch.path("root"), false);
     let commands = install_commands(&host, &lacking).unwrap();
     let packages = commands[1].join(" ");
@@ -96,7 +96,7 @@ fn blas_is_needed_wherever_the_cpu_backend_is_built_in() {
         packages.contains("libopenblas-dev liblapacke-dev"),
         "{packages}"
     );
-    // Where CMake is told to look, only CMake knows what it finds.
+    // If CMake is told where to look, only CMake knows what it finds.
     let host = host.with("LAPACK_ROOT", "/opt/lapack");
     assert!(!lacks_blas(&missing(&host, Backend::Sim, true)));
 }
@@ -119,11 +119,11 @@ fn a_variable_that_names_no_compiler_is_not_installed_away() {
     let host = debian(&scratch, 0).with("CXX", "/no/such/c++");
     fs_err::remove_file(scratch.path("bin/ninja")).unwrap();
     let lacking = missing(&host, Backend::Cpu, false);
-    // Which libraries there are, only a compiler can say.
+    // Only a compiler knows which libraries there are.
     assert!(!lacks_blas(&lacking));
     let text = report(&host, &lacking);
     for part in [
-        "a C++20 compiler: CXX names /no/such/c++, which is not there",
+        "a C++20 compiler: CXX names /no/such/c++, which does not exist",
         "unset CXX",
         "apt-get install -y --no-install-recommends ninja-build\n",
     ] {
@@ -139,7 +139,7 @@ fn a_variable_that_names_no_compiler_is_not_installed_away() {
     assert_eq!(scratch.record().iter().find(installed), None);
 }
 
-/// The cc crate takes it before `CXX`.
+/// The cc crate prefers it to `CXX`.
 #[test]
 fn a_compiler_of_this_target_is_the_one_that_counts() {
     let scratch = Scratch::new();
@@ -147,7 +147,7 @@ fn a_compiler_of_this_target_is_the_one_that_counts() {
     for form in host.forms("CXX").iter().take(3) {
         let host = host.clone().with(form, "/no/such/c++");
         let text = report(&host, &missing(&host, Backend::Sim, false));
-        let part = format!("{form} names /no/such/c++, which is not there");
+        let part = format!("{form} names /no/such/c++, which does not exist");
         assert!(text.contains(&part), "`{part}` is not in: {text}");
     }
 }
@@ -165,11 +165,11 @@ fn tests_take_the_pinned_cargo_deny_alone() {
     };
     assert!(lacks());
     scratch.fake("cargo-deny", "echo cargo-deny 0.1.0");
-    assert!(lacks(), "another release knows other checks");
+    assert!(lacks(), "another release may have other checks");
     let pinned = format!("echo cargo-deny {CARGO_DENY}");
     scratch.fake("cargo-deny", &pinned);
     assert!(!lacks());
-    // The one in target/tools serves, whatever is on PATH.
+    // The one in target/tools is used, whatever is on PATH.
     let tools = root.join("target/tools/bin");
     fs_err::create_dir_all(&tools).unwrap();
     fs_err::rename(scratch.path("bin/cargo-deny"), tools.join("cargo-deny")).unwrap();
@@ -205,7 +205,7 @@ fn installing_updates_the_lists_first_and_looks_again() {
 
     let text = chain(ensure(&host, &root, true, check));
     assert!(
-        text.contains("everything was installed, and still: ninja"),
+        text.contains("everything was installed, but still: ninja"),
         "{text}"
     );
 
@@ -233,7 +233,7 @@ fn without_root_it_takes_sudo_or_says_so() {
     scratch.fake("cmake", "echo 'cmake version 3.24.9'");
     let missing = [cmake(&host).unwrap_err()];
     let text = chain(install_commands(&host, &missing));
-    assert!(text.contains("needs root, and there is no sudo"), "{text}");
+    assert!(text.contains("needs root, but there is no sudo"), "{text}");
     scratch.fake("sudo", "");
     let commands = install_commands(&host, &missing).unwrap();
     assert_eq!(commands[0].join(" "), "sudo apt-get update");
@@ -250,7 +250,7 @@ fn homebrew_on_macos_and_names_elsewhere() {
     let lacking = [cmake(&host).unwrap_err(), ninja(&host).unwrap_err()];
     let text = chain(install_commands(&host, &lacking));
     assert!(
-        text.contains("install these with your own: cmake ninja"),
+        text.contains("install these with yours: cmake ninja"),
         "{text}"
     );
     scratch.fake("brew", "");

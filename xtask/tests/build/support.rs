@@ -10,7 +10,7 @@ use xtask::host::Host;
 pub(crate) use crate::scratch::Scratch;
 
 impl Scratch {
-    /// Builds `source`, whose content is named `tree`.
+    /// Builds `source` with `tree` as its tree id.
     pub(crate) fn build(
         &self,
         host: &Host,
@@ -27,7 +27,7 @@ impl Scratch {
         self.build_with(host, options, source, tree)
     }
 
-    /// The same with all choices.
+    /// The same with all options.
     pub(crate) fn build_with(
         &self,
         host: &Host,
@@ -54,7 +54,7 @@ impl Scratch {
     }
 }
 
-/// The whole chain of an error, as `main` prints it.
+/// The complete chain of an error, as `main` prints it.
 pub(crate) fn chain<T>(result: Result<T>) -> String {
     match result {
         Ok(_) => panic!("this should have failed"),

@@ -1,5 +1,5 @@
-//! `cargo xtask build` holds `vendor/mlx`: no other run swaps the tree that it compiles, and it compiles none that is
-//! being swapped. What it started holds on where it is killed.
+//! `cargo xtask build` locks `vendor/mlx`: no other run swaps the tree while it compiles, and it does not compile a
+//! tree that is being swapped. The processes that it started keep the lock if it is killed.
 
 use std::ffi::OsString;
 use std::fs::TryLockError;
@@ -13,10 +13,10 @@ use xtask::proc::Cmd;
 
 use crate::support::{FILE, Project, Run};
 
-/// Long enough for a run that does not wait to be caught; one that waits takes as long as it is made to.
+/// Long enough to catch a run that does not wait; one that waits takes this long.
 const A_WHILE: Duration = Duration::from_millis(500);
 
-/// Shell text that says that it was reached, and goes on once it may.
+/// Shell text that reports that it was reached, and then waits.
 fn wait(project: &Project) -> String {
     let (started, go) = (project.path("started"), project.path("go"));
     format!(
@@ -24,7 +24,7 @@ fn wait(project: &Project) -> String {
     )
 }
 
-/// `PATH` with `body` in place of `cmake`.
+/// `PATH` with `body` as `cmake`.
 fn path_with_cmake(project: &Project, body: &str) -> OsString {
     let mut path = OsString::from(project.program("cmake", body));
     path.push(":");
@@ -42,7 +42,7 @@ fn build(project: &Project) -> Run {
     )
 }
 
-/// Pins what MLX's build needs besides MLX, as archives that are here.
+/// Pins what MLX's build needs besides MLX, as local archives.
 fn pin_inputs(project: &Project) {
     project.write("input/CMakeLists.txt", "");
     let mut manifest = project.read("checkout/mlx.toml");
@@ -68,7 +68,7 @@ fn pin_inputs(project: &Project) {
     project.write("checkout/mlx.toml", &manifest);
 }
 
-/// Kills the process whose number is in `file`.
+/// Kills the process whose id is in `file`.
 fn kill(project: &Project, file: &str) {
     let number = project.read(file);
     Cmd::new("kill").args(["-9", number.trim()]).run().unwrap();
@@ -100,7 +100,7 @@ fn no_other_run_swaps_the_tree_that_is_built() {
         let revert = scope.spawn(|| project.xtask(&["apply-overlay", "--revert"]));
         sleep(A_WHILE);
         let waits = !revert.is_finished() && project.read(&vendored).contains("long line_30");
-        // Before anything may fail: the build waits for it.
+        // Before anything can fail: the build waits for it.
         project.write("go", "");
         assert!(waits, "the tree was swapped while it was built");
         build.join().unwrap().fails_with(&["cmake 3.25 or newer"]);
@@ -115,7 +115,7 @@ fn a_tree_that_is_being_swapped_is_not_built() {
     let vendored = format!("checkout/vendor/mlx/{FILE}");
     let whole = project.read(&vendored);
     project.write("go", "");
-    // As a run would that is in the middle of a swap.
+    // Like a run in the middle of a swap.
     let lock = fs_err::File::open(project.path("checkout/vendor/.mlx-lock")).unwrap();
     lock.file().lock().unwrap();
     project.write(&vendored, "half written");
@@ -124,7 +124,7 @@ fn a_tree_that_is_being_swapped_is_not_built() {
         sleep(A_WHILE);
         project.write(&vendored, &whole);
         drop(lock);
-        // It saw the whole tree, and so came as far as asking for cmake.
+        // It saw the complete tree, and so got as far as calling cmake.
         build.join().unwrap().fails_with(&["cmake 3.25 or newer"]);
     });
 }
@@ -134,7 +134,7 @@ fn a_tree_that_is_not_the_locks_is_not_built() {
     let project = Project::new();
     project.write("go", "");
     project.xtask(&["apply-overlay", "--revert"]).exits(0);
-    build(&project).fails_with(&["mlx.lock says", "cargo xtask apply-overlay"]);
+    build(&project).fails_with(&["mlx.lock has", "cargo xtask apply-overlay"]);
     fs_err::remove_dir_all(project.path("checkout/vendor/mlx")).unwrap();
     build(&project).fails_with(&["vendor/mlx is missing", "cargo xtask apply-overlay"]);
 }
@@ -163,7 +163,7 @@ fn choices_that_make_no_sense_are_wrong_usage() {
     let run = project
         .xtask(&["build", "--backend", "cpu", "--jit"])
         .exits(2);
-    assert!(run.err.starts_with("error: --jit chooses"), "{run:?}");
+    assert!(run.err.starts_with("error: --jit selects"), "{run:?}");
     assert_eq!(run.err.lines().count(), 1, "{run:?}");
 }
 
@@ -177,7 +177,7 @@ fn what_a_killed_build_started_holds_on() {
         &project,
         &format!("{version}\necho $PPID > {child}\n{cmake}"),
     );
-    // A shell that becomes the build, so that its number is known.
+    // A shell that becomes the build, so that its process id is known.
     let becomes = format!("echo $$ > {}; exec \"$@\"", project.path("parent"));
     let build = Cmd::new("sh")
         .args(["-c", &becomes, "sh", env!("CARGO_BIN_EXE_xtask")])
@@ -202,17 +202,17 @@ fn what_a_killed_build_started_holds_on() {
         build.join().unwrap();
         let held = folder_is_held();
         let vendor_held = is_held(project.path("checkout/vendor/.mlx-lock"));
-        // CMake alone is left.
+        // Only CMake is left.
         kill(&project, "child");
         sleep(A_WHILE);
         let still_held = folder_is_held();
         project.write("go", "");
         assert!(
             held,
-            "a second build would run beside the first one's CMake"
+            "a second build would run next to the first one's CMake"
         );
         assert!(vendor_held, "the tree would be swapped under CMake");
-        assert!(still_held, "a second build would run beside CMake alone");
+        assert!(still_held, "a second build would run next to CMake alone");
     });
     for _ in 0..100 {
         if !folder_is_held() {

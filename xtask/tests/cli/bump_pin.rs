@@ -20,7 +20,7 @@ fn a_wrong_command_line_is_usage() {
     ] {
         project.xtask(args).shows_usage();
     }
-    // A value that is wrong in itself names what was expected instead.
+    // For a value that is invalid by itself, the error names what was expected.
     let run = project
         .xtask(&["bump-pin", "1.1.0", "--tree", "abc"])
         .exits(2);
@@ -33,7 +33,7 @@ fn a_bump_that_goes_through() {
     let before = project.files();
     project
         .xtask(&["bump-pin", "9.9.9"])
-        .fails_with(&["nobody has MLX 9.9.9", "v1.0.0"]);
+        .fails_with(&["no source provides MLX 9.9.9", "v1.0.0"]);
     project.release("1.1.0", &text().replace("int line_2 ", "int second "));
     let run = project.xtask(&["bump-pin", "1.1.0", "--dry-run"]).exits(0);
     assert!(
@@ -47,7 +47,7 @@ fn a_bump_that_goes_through() {
     let kept = project.read("checkout/docs/pin-moves/1.0.0-to-1.1.0.md");
     let report = project.read("checkout/target/pin-moves/1.0.0-to-1.1.0.md");
     assert!(report.starts_with(&kept) && report.len() > kept.len());
-    let summary = run.out.split("\nthe whole report: ").next().unwrap();
+    let summary = run.out.split("\nthe full report: ").next().unwrap();
     assert_eq!(summary, kept);
     assert!(
         run.out.contains("next: `cargo xtask apply-overlay`"),
@@ -126,12 +126,12 @@ fn a_conflict_is_resolved_or_given_up() {
         .fails_with(&["a bump waits for a decision on widen"]);
     project
         .xtask(&["bump-pin", "--continue"])
-        .fails_with(&[FILE, "a conflict marker is left"]);
+        .fails_with(&[FILE, "it still has a conflict marker"]);
     assert_eq!(project.files(), before);
     project
         .xtask(&["bump-pin", "--back"])
-        .fails_with(&["nothing was decided before widen", "--abort"]);
-    let waits = "a bump to MLX 1.1.0 waits: decide on widen in ";
+        .fails_with(&["no conflict was resolved before widen", "--abort"]);
+    let waits = "a bump to MLX 1.1.0 waits: resolve widen in ";
     let run = project.xtask(&["status"]).exits(0);
     assert!(run.out.contains(waits), "{}", run.out);
     let run = project.xtask(&["status", "--json"]).exits(0);
@@ -168,7 +168,7 @@ fn an_absorbed_patch_goes_only_when_told() {
     project.release("1.1.0", &text().replace("int line_30", "long line_30"));
     let run = project
         .xtask(&["bump-pin", "1.1.0"])
-        .fails_with(&["nothing is left of widen", "--drop-absorbed"]);
+        .fails_with(&["no change is left of widen", "--drop-absorbed"]);
     assert!(run.out.contains("| widen | **absorbed**"), "{}", run.out);
     assert_eq!(project.files(), before);
     project

@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: what it copies, what it replaces, and beside a build in the same folder.
+//! `cargo xtask bundle`: what it copies, what it replaces, and how it runs while a build uses the same folder.
 
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn built_from(tree: &str) -> Stamp {
     stamp("1.0.0", tree, Backend::Cpu)
 }
 
-/// The files of a prefix, and what is in them.
+/// The files of a prefix and their content.
 const FILES: [(&str, &str); 3] = [
     ("include/mlx/mlx.h", "#pragma once\n"),
     ("lib/libmlx.a", "a library"),
@@ -68,13 +68,13 @@ fn a_prefix_that_is_not_as_it_was_built_is_not_passed_on() {
     refused(&["include/mlx/other.h was added"]);
     fs_err::remove_file(prefix.join("include/mlx/other.h")).unwrap();
 
-    // As an earlier version of this program built it.
+    // Built by an earlier version of this program.
     let list = prefix.join(sums::FILE_NAME);
     let text = fs_err::read_to_string(&list).unwrap();
     fs_err::remove_file(&list).unwrap();
     refused(&["has no MANIFEST.sha256"]);
     fs_err::write(&list, "lib/libmlx.a").unwrap();
-    refused(&["MANIFEST.sha256", "not a list of sums"]);
+    refused(&["MANIFEST.sha256", "not a list of checksums"]);
 
     fs_err::write(&list, text).unwrap();
     let run = bundle(&project, &prefix, &output).exits(0);
@@ -92,35 +92,35 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     let run = again().exits(0);
     assert!(run.out.contains("replaced"), "{run:?}");
 
-    // What the bundle brought may be gone; what was changed or added is somebody's.
+    // Files of the bundle may be gone; changed or added ones belong to someone.
     fs_err::remove_file(output.join("lib/libmlx.a")).unwrap();
     again().exits(0);
     for name in ["README.md", "include/mlx/mlx.h"] {
         let own = project.read(&format!("bundle/{name}"));
         fs_err::write(output.join(name), "mine").unwrap();
-        again().fails_with(&[name, "was changed", "name another place"]);
+        again().fails_with(&[name, "was changed", "choose another path"]);
         assert_eq!(project.read(&format!("bundle/{name}")), "mine");
         fs_err::write(output.join(name), own).unwrap();
     }
     again().exits(0);
     project.write("bundle/share/results.csv", "1,2");
-    again().fails_with(&["share/results.csv", "name another place"]);
+    again().fails_with(&["share/results.csv", "choose another path"]);
     assert_eq!(project.read("bundle/share/results.csv"), "1,2");
     fs_err::remove_file(output.join("share/results.csv")).unwrap();
     fs_err::os::unix::fs::symlink("/etc/hosts", output.join("link")).unwrap();
-    again().fails_with(&["link", "name another place"]);
+    again().fails_with(&["link", "choose another path"]);
 
     let data = project.path("data");
     project.write("data/MANIFEST.sha256", "");
     project.write("data/results.csv", "1,2");
-    bundle(&project, &prefix, &data).fails_with(&["is no bundle", Stamp::FILE_NAME]);
+    bundle(&project, &prefix, &data).fails_with(&["is not a bundle", Stamp::FILE_NAME]);
     assert_eq!(project.read("data/results.csv"), "1,2");
-    // Another build's prefix has both, and is no bundle.
+    // A prefix of another build has both, but is not a bundle.
     let other = project.path("other");
     fs_err::create_dir(&other).unwrap();
     built_from("one").write(&other).unwrap();
     sums::write(&other).unwrap();
-    bundle(&project, &prefix, &other).fails_with(&["is no bundle", "README.md"]);
+    bundle(&project, &prefix, &other).fails_with(&["is not a bundle", "README.md"]);
 
     let archive = project.path("bundle.tar.zst");
     bundle(&project, &prefix, &archive).exits(0);
@@ -128,7 +128,7 @@ fn only_a_bundle_with_nothing_else_in_it_is_replaced() {
     assert!(run.out.contains("replaced"), "{run:?}");
 }
 
-/// A run that is killed cannot clear anything itself; nor may one clear what another works with.
+/// A killed run cannot clean up after itself; and no run may remove what another works with.
 #[test]
 fn what_a_killed_bundle_left_is_cleared_by_the_next() {
     let project = Project::new();
@@ -157,7 +157,7 @@ fn what_a_killed_bundle_left_is_cleared_by_the_next() {
     };
     assert_eq!(names(), [".mlx-overlay-bundle-notes", "bundle", "notes"]);
 
-    // Killed between the two renames of a file system that cannot exchange.
+    // Killed between the two renames on a file system that cannot exchange.
     let aside = project.path("out/.mlx-overlay-earlier-bundle");
     fs_err::rename(&output, &aside).unwrap();
     let run = bundle(&project, &prefix, &output).exits(0);
@@ -165,16 +165,16 @@ fn what_a_killed_bundle_left_is_cleared_by_the_next() {
     assert_eq!(names(), [".mlx-overlay-bundle-notes", "bundle", "notes"]);
 }
 
-/// Old or new, whenever it is killed, and nothing beside it in the end.
+/// Old or new, whenever it is killed, and nothing left next to it in the end.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it is killed")]
 fn a_bundle_that_is_killed_leaves_the_old_one_or_the_new_one() {
     const FILES: usize = 500;
-    // Evenly over the time that one takes.
+    // Spread evenly over the time that one run takes.
     const KILLS: u32 = 12;
     let project = Project::new();
     let prefix = prefix(&project);
-    // Files enough that most of the time is spent beside the output.
+    // Enough files, so that most of the time is spent writing next to the output.
     for file in 0..FILES {
         project.write(
             &format!("checkout/target/mlx/one/prefix/include/mlx/{file}.h"),
@@ -204,8 +204,8 @@ fn a_bundle_that_is_killed_leaves_the_old_one_or_the_new_one() {
         working += u32::from(beside());
         assert_eq!(sums::check(&output).unwrap(), None, "kill {kill}");
     }
-    eprintln!("{working} of {KILLS} kills came in the work");
-    assert!(working > 0, "no kill came in the work");
+    eprintln!("{working} of {KILLS} kills hit the run during its work");
+    assert!(working > 0, "no kill hit the run during its work");
     bundle(&project, &prefix, &output).exits(0);
     let left = project.path("out").read_dir_utf8().unwrap();
     assert_eq!(left.count(), 1);
@@ -243,7 +243,7 @@ fn a_build_that_ends_while_bundle_waits_is_the_one_that_counts() {
         .write(&prefix)
         .unwrap();
 
-    // As a build would.
+    // Like a build.
     let held = fs_err::File::create(prefix.with_file_name("lock")).unwrap();
     held.file().lock().unwrap();
     scope(|scope| {
@@ -275,13 +275,13 @@ fn a_bundle_prints_that_it_waits_for_another_program() {
     });
     let run = run.exits(0);
     let waits = format!(
-        "waiting for another program that has locked {}",
+        "waiting: another program, such as another `bundle`, has locked {}",
         project.path("out")
     );
     assert!(run.err.contains(&waits), "{run:?}");
 }
 
-/// A copy elsewhere is nobody's to build: what lies beside it is somebody's, and it need not be writable.
+/// A copy elsewhere is never built: files next to it belong to someone, and it need not be writable.
 #[test]
 fn what_lies_beside_a_prefix_is_left_alone() {
     let project = Project::new();

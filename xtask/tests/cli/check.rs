@@ -71,7 +71,7 @@ fn json_holds_what_was_found_and_every_fault() {
     );
 }
 
-/// Scripts may still say `verify`.
+/// Scripts may still use `verify`.
 #[test]
 fn the_earlier_name_and_its_flags_still_work() {
     let project = Project::new();
@@ -88,13 +88,13 @@ fn the_earlier_name_and_its_flags_still_work() {
     project
         .xtask(&["verify", "--lock"])
         .fails_with(&["vendor/mlx is absent", "run `cargo xtask apply-overlay`"]);
-    // Both kinds of the closure, of a tree that has no kernels.
+    // Both parts of the closure check, for a tree without kernels.
     project
         .xtask(&["verify", "--closure", "--tree", "elsewhere"])
         .fails_with(&[
             "error: closure-aot: ",
             "error: closure-jit: ",
-            "elsewhere holds no MLX",
+            "elsewhere does not contain MLX",
         ]);
 }
 
@@ -115,10 +115,10 @@ fn what_is_watched_is_accepted_by_a_person() {
     project.write("checkout/patches/watched.toml", &known);
     project
         .xtask(&check(&["watch"]))
-        .fails_with(&["LIMIT is not as in MLX 1.0.0", accept]);
+        .fails_with(&["LIMIT differs from MLX 1.0.0", accept]);
 }
 
-/// The engine names facts; what to do is added here, once, whatever command ends with the error.
+/// The engine reports facts; the remedy is added in one place, for every command.
 #[test]
 fn a_lock_that_does_not_read_says_how_to_get_another() {
     let project = Project::new();

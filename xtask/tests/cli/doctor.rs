@@ -1,4 +1,4 @@
-//! What doctor says of a checkout whose own files were broken, and that its remedies mend it.
+//! Tests what doctor reports for a checkout with broken files, and that its remedies repair it.
 
 use patchset::place::holder::{Held, Kind};
 
@@ -9,7 +9,7 @@ use crate::support::{FILE, Project};
 struct Findings(Vec<serde_json::Value>);
 
 impl Findings {
-    /// Of one check.
+    /// The finding of one check.
     fn of(&self, id: &str) -> Option<serde_json::Value> {
         self.0.iter().find(|found| found["id"] == id).cloned()
     }
@@ -30,8 +30,8 @@ impl Project {
         project
     }
 
-    /// What `cargo xtask doctor --json` says of the checkout. It finds git and no other tool: to ask compilers takes
-    /// seconds.
+    /// The output of `cargo xtask doctor --json` for the checkout. It finds git and no other tool, because running
+    /// compilers takes seconds.
     fn findings(&self) -> Findings {
         let tools = self.path("tools");
         if !tools.exists() {
@@ -44,7 +44,7 @@ impl Project {
         Findings(report["findings"].as_array().unwrap().clone())
     }
 
-    /// The same of one check.
+    /// The finding of one check.
     fn finding(&self, id: &str) -> Option<serde_json::Value> {
         self.findings().of(id)
     }
@@ -69,7 +69,7 @@ impl Project {
         finding
     }
 
-    /// Follows a remedy to the end and finds the checkout in order.
+    /// Follows a remedy to the end; then the check must pass.
     #[track_caller]
     fn mends(&self, id: &str, commands: usize) -> serde_json::Value {
         let finding = self.follow(id, commands);
@@ -103,17 +103,17 @@ fn a_tree_that_was_altered_in_the_lock_is_the_locks_fault() {
     }
     fs_err::remove_file(project.path("checkout/mlx.lock")).unwrap();
     project.mends("lock", 1);
-    // The other way that errors about a lock name.
+    // The other remedy that errors about a lock name.
     fs_err::remove_file(project.path("checkout/mlx.lock")).unwrap();
     project.shell("checkout", "cargo xtask apply-overlay --update-lock");
     assert_eq!(project.read("checkout/mlx.lock"), lock);
 }
 
-/// Both sides changed a patch, and so the lock: git merges the patch and not the lock.
+/// Both sides changed a patch and therefore the lock. Git merges the patch but not the lock.
 #[test]
 fn a_lock_in_a_merge_conflict_is_made_anew() {
     let project = Project::new();
-    // As this checkout has it, with the copy that is published.
+    // As in this checkout, with the published copy.
     fs_err::create_dir_all(project.path("checkout/crates/mlx-overlay-sys")).unwrap();
     project.xtask(&["apply-overlay", "--update-lock"]).exits(0);
     let project = project.commit();
@@ -223,7 +223,7 @@ fn what_gits_settings_made_of_the_files_is_named_and_mended() {
         }
         let run = project.xtask(&["apply-overlay", "--update-lock"]);
         run.fails_with(&["CRLF", "core.autocrlf", "cargo xtask doctor"]);
-        // What a person changed meanwhile.
+        // A person's change in the meantime.
         project.replace("checkout/mlx.toml", "\r\n", "\r\n# mine\r\n");
         let finding = project.follow("git-settings", 0);
         assert_eq!(finding["status"], "error");
@@ -265,7 +265,7 @@ fn a_pin_that_was_deleted_is_missed_in_its_checkout_and_nowhere_else() {
     project.mends("pin", 1);
 }
 
-/// A run that is killed after it decided a change leaves a journal; what the doctor looks at is the change.
+/// A run that is killed after it decided on a change leaves a journal; the doctor examines the finished change.
 #[test]
 fn a_change_that_was_cut_short_is_finished_before_it_is_looked_at() {
     let project = Project::committed();
@@ -280,7 +280,7 @@ fn a_change_that_was_cut_short_is_finished_before_it_is_looked_at() {
     assert!(!project.path("checkout/vendor/.journal").exists());
 }
 
-/// A run that holds the lock of `vendor/`, as this test does: who waits is told for whom, and the doctor does not wait.
+/// This test holds the lock of `vendor/`. Other runs print what they wait for, and the doctor does not wait.
 #[test]
 fn who_waits_for_a_lock_is_told_for_whom() {
     let project = Project::committed();

@@ -1,4 +1,4 @@
-//! What becomes of edits that were made in `vendor/mlx` by hand.
+//! Tests what happens to edits made in `vendor/mlx` by hand.
 
 use crate::support::{FILE, HEADER, Project};
 
@@ -24,7 +24,7 @@ fn what_doctor_says_keeps_edits_and_makes_them_a_patch() {
     let kept = project.read(&format!("checkout/vendor/mlx-edits-1/{FILE}"));
     assert_eq!(kept, edited);
 
-    // As docs/guide/write-a-patch.md tells it.
+    // As described in docs/write-a-patch.md.
     project.xtask(&["patch", "edit"]).exits(0);
     let worktree = "checkout/target/patches/worktree";
     project.write(&format!("{worktree}/{FILE}"), &kept);
@@ -35,7 +35,7 @@ fn what_doctor_says_keeps_edits_and_makes_them_a_patch() {
     assert_eq!(project.read(&vendored), edited);
 }
 
-/// A worktree that is laid out with other bytes or modes would come back as a change of them.
+/// A worktree laid out with other bytes or modes would be exported as changes.
 #[test]
 fn a_persons_settings_of_git_do_not_reach_the_worktree() {
     let project = Project::new();
@@ -54,8 +54,5 @@ fn a_persons_settings_of_git_do_not_reach_the_worktree() {
     assert!(project.path(worktree).join("link").is_symlink());
     assert!(!project.read(&format!("{worktree}/{FILE}")).contains('\r'));
     let run = project.xtask(&["patch", "export"]).exits(0);
-    assert!(
-        run.out.contains("the patches are what they were"),
-        "{run:?}"
-    );
+    assert!(run.out.contains("the patches have not changed"), "{run:?}");
 }

@@ -1,14 +1,14 @@
-//! `cargo xtask env` hands over `vendor/mlx` only where it is the lock's final tree.
+//! `cargo xtask env` provides `vendor/mlx` only if it is the lock's final tree.
 
 use mlx_prefix::{Backend, Stamp};
 
 use crate::stamp::stamp;
 use crate::support::{FILE, Project};
 
-/// What comes after the check in this project, whose MLX needs no inputs.
+/// The next error after the check in this project, whose MLX needs no inputs.
 const PASSED: &str = "mlx.toml has no input named fmt";
 
-/// A project whose prefix has a stamp and nothing else: of the back-end with which Python, too, takes the source.
+/// A project whose prefix has only a stamp, of the back-end with which Python too uses the source.
 fn built() -> Project {
     let project = Project::new();
     let lock: toml::Table = toml::from_str(&project.read("checkout/mlx.lock")).unwrap();
@@ -26,7 +26,7 @@ fn built() -> Project {
     project
 }
 
-/// Both ways of handing the source over end so, and nothing is left for a consumer to take.
+/// Both ways to provide the source fail like this, and nothing is left for a consumer to use.
 #[track_caller]
 fn refused(project: &Project, parts: &[&str]) {
     for consumer in ["cmake", "python"] {
@@ -44,7 +44,7 @@ fn the_locks_tree_is_handed_over() {
         let run = project.xtask(&["env", "--consumer", consumer]);
         run.fails_with(&[PASSED]);
     }
-    // No source, and so nothing to check.
+    // No source, so nothing to check.
     project.xtask(&["apply-overlay", "--revert"]).exits(0);
     project.xtask(&["env", "--consumer", "rust"]).exits(0);
 }
@@ -53,7 +53,7 @@ fn the_locks_tree_is_handed_over() {
 fn a_reverted_tree_is_not_handed_over() {
     let project = built();
     project.xtask(&["apply-overlay", "--revert"]).exits(0);
-    refused(&project, &["mlx.lock says", "cargo xtask apply-overlay"]);
+    refused(&project, &["mlx.lock has", "cargo xtask apply-overlay"]);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn an_edited_tree_is_not_handed_over() {
         "int line_5 = 5",
         "int line_5 = 6",
     );
-    refused(&project, &["mlx.lock says", "cargo xtask status"]);
+    refused(&project, &["mlx.lock has", "cargo xtask status"]);
 }
 
 #[test]

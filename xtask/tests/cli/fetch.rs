@@ -1,4 +1,4 @@
-//! `cargo xtask fetch`: what is said of a reconstructed pin.
+//! `cargo xtask fetch`: what it prints about a reconstructed pin.
 
 use crate::support::{Project, text};
 
@@ -35,7 +35,7 @@ fn a_reconstructed_tree_is_confirmed_and_another_replaces_it_by_the_users_word()
         project.xtask(&["fetch", "--accept-tree", id]).exits(2);
     }
     let run = project.xtask(&["fetch", "--accept-tree", &moved]).exits(0);
-    let said = format!("replaced: tree {moved} is taken in place of the reconstructed {pinned}");
+    let said = format!("replaced: tree {moved} is used instead of the reconstructed {pinned}");
     assert!(
         run.out.contains(&said) && !run.out.contains("confirmed"),
         "{run:?}"

@@ -1,4 +1,4 @@
-//! The command line as a person meets it: what it prints, what it leaves, and how it exits (0 done, 1 failed, 2 usage).
+//! The command line as a user sees it: what it prints, what it leaves, and its exit code (0 done, 1 failed, 2 usage).
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
 

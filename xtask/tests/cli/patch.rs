@@ -37,7 +37,7 @@ fn edit_and_export_take_a_change_into_the_patch() {
     );
     let run = project.xtask(&["patch", "export"]).exits(0);
     assert!(
-        run.out.contains("the patches are what they were: widen"),
+        run.out.contains("the patches have not changed: widen"),
         "{}",
         run.out
     );
@@ -49,10 +49,10 @@ fn edit_and_export_take_a_change_into_the_patch() {
     );
     project
         .xtask(&["patch", "export"])
-        .fails_with(&["no commit holds the changes of src/k.cpp"]);
+        .fails_with(&["no commit has the changes of src/k.cpp"]);
     project
         .xtask(&["patch", "edit"])
-        .fails_with(&["holds work that was not exported", "--discard"]);
+        .fails_with(&["has work that was not exported", "--discard"]);
     project.git(
         worktree,
         &["commit", "--quiet", "--all", "--amend", "--no-edit"],
@@ -70,7 +70,7 @@ fn edit_and_export_take_a_change_into_the_patch() {
     );
 }
 
-/// A second patch on the line after the first one's, which the edit of the first takes.
+/// A second patch on the next line, which the edit of the first one takes over.
 #[test]
 fn a_later_patch_that_no_longer_fits_is_resolved_in_the_worktree() {
     let project = Project::new();
@@ -112,7 +112,7 @@ fn a_later_patch_that_no_longer_fits_is_resolved_in_the_worktree() {
         resolved
     );
 
-    // Of which nothing is left.
+    // No change of it is left.
     project.xtask(&["patch", "edit", "widen"]).exits(0);
     project.replace(&file, "short line_31", "long long line_31");
     project.git(
@@ -121,7 +121,7 @@ fn a_later_patch_that_no_longer_fits_is_resolved_in_the_worktree() {
     );
     project
         .xtask(&["patch", "export"])
-        .fails_with(&["nothing is left of wider", "--drop-empty"]);
+        .fails_with(&["no changes are left of wider", "--drop-empty"]);
     project.xtask(&["patch", "export", "--drop-empty"]).exits(0);
     assert_eq!(project.read("checkout/patches/series"), "widen\n");
 }
@@ -132,7 +132,7 @@ fn export_without_edit_says_what_comes_first() {
     fs_err::remove_dir_all(project.path("checkout/target/patches")).unwrap();
     project
         .xtask(&["patch", "export"])
-        .fails_with(&["no patches are laid out; `cargo xtask patch edit`"]);
+        .fails_with(&["no patches are laid out; run `cargo xtask patch edit`"]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn lint_names_all_faults_and_fails() {
     project.replace("checkout/patches/widen.patch", "to see", "to look");
     project.xtask(&lint).fails_with(&[
         "patches/ is not in order",
-        "change 2 upstream lines, the budget in mlx.toml is 1",
+        "change 2 upstream lines, but the budget in mlx.toml is 1",
         "patches/widen.patch has changed",
     ]);
 }

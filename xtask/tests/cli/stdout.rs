@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs `xtask` in this checkout; its exit code and what it wrote to standard error.
+/// Runs `xtask` in this checkout; returns its exit code and its standard error.
 fn run(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, String) {
     #[expect(
         clippy::disallowed_methods,
@@ -29,7 +29,7 @@ fn a_reader_that_is_gone_ends_the_program_quietly() {
     for args in [&PLAN[..], &json, &["kernels", "--list", "dispatch"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        // As of a program that SIGPIPE ended: it did not come to its end, and says nothing about it.
+        // Like a program that SIGPIPE ended: it did not finish, and prints nothing about it.
         assert_eq!(run(args, writer), (Some(141), String::new()), "{args:?}");
     }
 }

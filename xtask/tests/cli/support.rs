@@ -1,4 +1,4 @@
-//! A small upstream and a project that pins it, both made by the programs that a person would use.
+//! A small upstream and a project that pins it, both made with the programs that a person would use.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,6 @@ Adds: none
 Test: this
 ";
 
-/// A run of `cargo xtask`.
 #[derive(Debug)]
 pub(crate) struct Run {
     code: Option<i32>,
@@ -27,7 +26,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// It ended with this code, and wrote no panic and no backtrace.
+    /// Checks that it ended with this code, without a panic or a backtrace.
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");
@@ -37,7 +36,7 @@ impl Run {
         self
     }
 
-    /// It failed, and its one chain of an error holds every one of `parts`.
+    /// Checks that it failed, and that its one error chain contains all of `parts`.
     #[track_caller]
     pub(crate) fn fails_with(self, parts: &[&str]) -> Self {
         let run = self.exits(1);
@@ -48,7 +47,7 @@ impl Run {
         run
     }
 
-    /// The command line was wrong; clap says how it is used.
+    /// Checks that the command line was wrong and clap printed its usage.
     #[track_caller]
     pub(crate) fn shows_usage(self) {
         let run = self.exits(2);
@@ -56,7 +55,7 @@ impl Run {
     }
 }
 
-/// Lines of a file of upstream's.
+/// The lines of a file in upstream.
 pub(crate) fn text() -> String {
     (1..=40)
         .map(|line| format!("int line_{line} = {line};\n"))
@@ -126,10 +125,10 @@ impl Project {
         self.write(relative, &text.replacen(from, to, 1));
     }
 
-    /// Upstream's next release, with this text in its file.
+    /// Makes upstream's next release, with this text in its file.
     pub(crate) fn release(&self, version: &str, text: &str) {
         let [major, minor, patch] = version.split('.').collect::<Vec<_>>()[..] else {
-            panic!("{version} is no version")
+            panic!("{version} is not a version")
         };
         let header = format!(
             "#define MLX_VERSION_MAJOR {major}\n#define MLX_VERSION_MINOR {minor}\n#define MLX_VERSION_PATCH {patch}\n"
@@ -154,7 +153,7 @@ impl Project {
             .unwrap()
     }
 
-    /// What a person copies from a remedy; `cargo xtask` in it is the program that is tested.
+    /// Runs a line that a person copies from a remedy; `cargo xtask` in it is the program under test.
     #[track_caller]
     pub(crate) fn shell(&self, folder: &str, line: &str) {
         let cargo = format!("shift; exec '{}' \"$@\"", env!("CARGO_BIN_EXE_xtask"));
@@ -167,12 +166,12 @@ impl Project {
         command.read().unwrap();
     }
 
-    /// `cargo xtask` in the project.
+    /// Runs `cargo xtask` in the project.
     pub(crate) fn xtask(&self, args: &[&str]) -> Run {
         self.run(self.command(args))
     }
 
-    /// The same as a command, to be changed before it is run. Git's settings are those of an empty home.
+    /// The same as a command, to be changed before it is run. Git's settings come from an empty home folder.
     pub(crate) fn command(&self, args: &[&str]) -> Cmd {
         Cmd::new(env!("CARGO_BIN_EXE_xtask"))
             .args(args)
@@ -189,7 +188,7 @@ impl Project {
         }
     }
 
-    /// All files of the project but what is made below `target` and `vendor`.
+    /// All files of the project except those below `target` and `vendor`.
     pub(crate) fn files(&self) -> BTreeMap<Utf8PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         let mut folders = vec![self.path("checkout")];
@@ -213,7 +212,7 @@ impl Project {
         files
     }
 
-    /// A program in a folder of its own, which is given.
+    /// Makes a program in its own folder and returns the folder.
     pub(crate) fn program(&self, name: &str, script: &str) -> Utf8PathBuf {
         use std::os::unix::fs::PermissionsExt;
 

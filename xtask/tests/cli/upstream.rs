@@ -16,7 +16,7 @@ name = \"a.test\"
 fails-without-the-change = false
 ";
 
-/// A project with a recipe, in which a person has written nothing yet.
+/// A project with a recipe, before a person has written anything.
 fn project() -> Project {
     let project = Project::new();
     for (file, text) in [
@@ -61,9 +61,10 @@ fn a_patch_without_a_recipe_says_where_one_belongs() {
     project
         .xtask(&["upstream", "wider"])
         .fails_with(&["there is no patch wider; the series has widen"]);
-    project
-        .xtask(&["upstream", "widen"])
-        .fails_with(&["expected upstream/widen/bundle.toml", "upstream/README.md"]);
+    project.xtask(&["upstream", "widen"]).fails_with(&[
+        "upstream/widen/bundle.toml is missing",
+        "upstream/README.md",
+    ]);
 }
 
 #[test]
@@ -72,8 +73,8 @@ fn a_bundle_is_made_and_fails_until_all_is_there() {
     let run = upstream(&project, &[]).fails_with(&[
         "the bundle is not ready",
         "description.md is still a placeholder",
-        "git does not know who you are",
-        "there is no tables/m3.tsv",
+        "git does not know your name",
+        "tables/m3.tsv does not exist",
         "--main-of",
     ]);
     assert!(
@@ -134,5 +135,6 @@ fn it_can_begin_at_upstreams_main() {
     let main = project.git("upstream", &["rev-parse", "main^{tree}"]);
     assert_eq!(project.git(mlx, &["rev-parse", "HEAD~2^{tree}"]), main);
     project.release("1.2.0", &text().replace("int line_30", "short line_30"));
-    upstream(&project, &["--main-of", &url]).fails_with(&["it does not fit on this base alone"]);
+    upstream(&project, &["--main-of", &url])
+        .fails_with(&["it does not fit on this base by itself"]);
 }

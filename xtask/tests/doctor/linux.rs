@@ -1,4 +1,4 @@
-//! A Debian machine, and what may be wrong with it.
+//! A Debian machine, and what can be wrong with it.
 
 use xtask::doctor::Status::{Error, Ok, Warning};
 use xtask::host::{Host, Os};
@@ -52,7 +52,7 @@ fn a_complete_machine_lacks_only_what_the_quickstart_makes() {
 fn missing_and_old_tools_come_with_the_command_that_installs_them() {
     let scratch = Scratch::new();
     let host = debian(&scratch);
-    // What it installs works.
+    // The programs that it installs work.
     let bin = scratch.path("bin");
     let works = |name: &str, prints: &str| {
         format!(
@@ -130,7 +130,7 @@ fn flags_and_conda_are_noticed() {
         &host,
         "compiler-flags",
         Error,
-        &["CXXFLAGS has -ffast-math", "take it out"],
+        &["CXXFLAGS has -ffast-math", "remove it from"],
     );
     fs_err::create_dir_all(scratch.path("conda-meta")).unwrap();
     finds(&scratch, &host, "conda", Warning, &["conda deactivate"]);
@@ -213,7 +213,7 @@ fn a_policy_that_is_misspelt_and_a_pin_that_is_broken_are_named() {
         "policy",
         &[
             "MLX_QMV_POLICY=streamed is no longer read",
-            "streamed is now exact",
+            "streamed is now called exact",
         ],
     );
     scratch.file("root/mlx.toml", "[mlx");
@@ -226,14 +226,19 @@ fn a_variable_that_names_no_compiler_is_told_instead_of_a_package() {
     let host = debian(&scratch);
     scratch.fake("false", "exit 1");
     let cases = [
-        ("CXX", "/no/such/c++", "cxx-compiler", "which is not there"),
+        (
+            "CXX",
+            "/no/such/c++",
+            "cxx-compiler",
+            "which does not exist",
+        ),
         ("CXX", "false", "cxx-compiler", "failed (exit status: 1)"),
-        ("CC", "nonesuch", "c-compiler", "which is not there"),
+        ("CC", "nonesuch", "c-compiler", "which does not exist"),
         (
             "MTL_SIM_CXX",
             "/no/clang",
             "kernel-compiler",
-            "which is not there",
+            "which does not exist",
         ),
     ];
     for (variable, value, id, why) in cases {
@@ -254,7 +259,7 @@ fn a_variable_that_names_no_compiler_is_told_instead_of_a_package() {
     }
     let value = format!("{} -std=c++11", scratch.path("bin/c++"));
     let host = host.with("CXX", &value);
-    let words = [&value, "the name of a program alone", "CXXFLAGS"];
+    let words = [&value, "only the name of a program", "CXXFLAGS"];
     finds(&scratch, &host, "cxx-compiler", Error, &words);
 }
 
@@ -322,7 +327,7 @@ fn a_target_that_cannot_be_written_is_told_before_a_build_fails_on_it() {
     fs_err::os::unix::fs::symlink("/no/such/disk", &target).unwrap();
     let words = [
         &format!("{target} "),
-        "leads nowhere",
+        "its target does not exist",
         &format!("rm {target}"),
     ];
     mends(&scratch, &host, "target", &words);
@@ -336,7 +341,7 @@ fn a_target_that_cannot_be_written_is_told_before_a_build_fails_on_it() {
             .unwrap();
     };
     mode(0o555);
-    // Root may write there all the same.
+    // Root can write there anyway.
     if fs_err::write(target.join("probe"), "").is_err() {
         scratch.fake("sudo", "exec \"$@\"");
         mends(&scratch, &host, "target", &["permission denied", "chown"]);
@@ -346,7 +351,7 @@ fn a_target_that_cannot_be_written_is_told_before_a_build_fails_on_it() {
     {
         // Nobody can.
         fs_err::os::unix::fs::symlink("/sys", &builds).unwrap();
-        finds(&scratch, &host, "target", Error, &["cannot be written"]);
+        finds(&scratch, &host, "target", Error, &["is not writable"]);
     }
 }
 
@@ -357,15 +362,35 @@ fn variables_that_name_what_is_not_there_are_told() {
     finds(&scratch, &host, "variables", Ok, &[]);
     let file = scratch.file("a file", "");
     for (name, value, why) in [
-        ("MLX_OVERLAY_METALLIB", "/no/mlx.metallib", "not there"),
-        ("MLX_OVERLAY_METALLIB", "/dev/null", "not there"),
-        ("MLX_OVERLAY_METALLIB", file.as_str(), "is no metallib"),
-        ("CMAKE_TOOLCHAIN_FILE", "/no/toolchain.cmake", "not there"),
-        ("CMAKE_CXX_COMPILER_LAUNCHER", "no-ccache", "no program"),
-        ("CMAKE_C_COMPILER_LAUNCHER", "/no/ccache;-v", "no program"),
-        ("CCACHE_PREFIX", "distcc", "no program"),
-        ("MTL_SIM_COMPILER", "/no/metal-simc", "no program"),
-        ("MTL_SIM_COMPILER", file.as_str(), "no program"),
+        (
+            "MLX_OVERLAY_METALLIB",
+            "/no/mlx.metallib",
+            "is not an existing file",
+        ),
+        (
+            "MLX_OVERLAY_METALLIB",
+            "/dev/null",
+            "is not an existing file",
+        ),
+        ("MLX_OVERLAY_METALLIB", file.as_str(), "is not a metallib"),
+        (
+            "CMAKE_TOOLCHAIN_FILE",
+            "/no/toolchain.cmake",
+            "is not an existing file",
+        ),
+        (
+            "CMAKE_CXX_COMPILER_LAUNCHER",
+            "no-ccache",
+            "is not a program",
+        ),
+        (
+            "CMAKE_C_COMPILER_LAUNCHER",
+            "/no/ccache;-v",
+            "is not a program",
+        ),
+        ("CCACHE_PREFIX", "distcc", "is not a program"),
+        ("MTL_SIM_COMPILER", "/no/metal-simc", "is not a program"),
+        ("MTL_SIM_COMPILER", file.as_str(), "is not a program"),
         ("MTL_SIM_ARCH", "g99z", "generation 13 to 18"),
     ] {
         let host = host.clone().with(name, value);
@@ -416,16 +441,19 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
     let scratch = Scratch::new();
     let host = debian(&scratch);
     let host = host.with("HOME", "/proc/no-home");
-    // The temporary folder serves in the place of a home, not in that of a folder with a name.
+    // The temporary folder replaces a home folder, but not a folder that was named.
     let words = [
         "/proc/no-home/.cache/metal-sim",
-        "kept in /",
+        "are cached in /",
         "export MTL_SIM_CACHE=",
     ];
     finds(&scratch, &host, "kernel-cache", Warning, &words);
     mends(&scratch, &host, "kernel-cache", &words);
     let named = host.clone().with("MTL_SIM_CACHE", "/proc/no-cache");
-    let words = ["cannot be kept in /proc/no-cache", "export MTL_SIM_CACHE="];
+    let words = [
+        "cannot be cached in /proc/no-cache",
+        "export MTL_SIM_CACHE=",
+    ];
     finds(&scratch, &named, "kernel-cache", Error, &words);
     mends(&scratch, &named, "kernel-cache", &words);
     let vendor = scratch.path("root/vendor");
@@ -434,9 +462,9 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
         &scratch,
         &host,
         "vendor",
-        &[vendor.as_str(), "leads nowhere"],
+        &[vendor.as_str(), "its target does not exist"],
     );
-    // What another user built lies below a folder that can be written. Nobody can write there.
+    // What another user built is below a writable folder, but is not writable itself.
     let other = scratch.path("root/target/mlx/sim-0123456789ab");
     fs_err::create_dir_all(other.parent().unwrap()).unwrap();
     fs_err::os::unix::fs::symlink("/proc/self/attr", &other).unwrap();
@@ -445,7 +473,7 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
         &host,
         "target",
         Error,
-        &[other.as_str(), "cannot be written"],
+        &[other.as_str(), "is not writable"],
     );
     fs_err::remove_file(&other).unwrap();
     fs_err::create_dir_all(&other).unwrap();
@@ -503,7 +531,11 @@ fn no_network_is_asked_where_cargo_must_not() {
         &host,
         "sources",
         Warning,
-        &["CARGO_NET_OFFLINE", "not asked", "docs/guide/offline.md"],
+        &[
+            "CARGO_NET_OFFLINE",
+            "forbids the network",
+            "docs/offline.md",
+        ],
     );
     assert!(!lists(&scratch, &host, "git-source"));
     let asked = |line: &String| line.contains("ls-remote");

@@ -1,5 +1,5 @@
-//! A Mac, by what its programs print, and what may be wrong with it. The texts of Apple's programs are those that users
-//! reported.
+//! A Mac, simulated by what its programs print, and what can be wrong with it. The outputs of Apple's programs are
+//! those that users reported.
 
 use xtask::doctor::Status::{Error, Ok, Warning};
 use xtask::host::{Host, Os};
@@ -7,7 +7,7 @@ use xtask::host::{Host, Os};
 use crate::scratch::Scratch;
 use crate::{finds, healthy, mends, pin};
 
-/// A Mac of system 26.3.1 with Xcode 26.4 and its Metal toolchain.
+/// A Mac with macOS 26.3.1, Xcode 26.4 and its Metal toolchain.
 fn mac(scratch: &Scratch) -> Host {
     for name in ["MacOSX.sdk", "iPhoneOS.sdk"] {
         fs_err::create_dir_all(scratch.path(name).join("System/Library/Frameworks")).unwrap();
@@ -110,7 +110,7 @@ fn the_metal_toolchain_is_downloaded_where_the_system_takes_it() {
     finds(&scratch, &host, "metal-toolchain", Error, &words);
     system(&scratch, "15.7");
     let words = [
-        "does not install on a system older than macOS 26",
+        "cannot be installed on a system older than macOS 26",
         "Xcode_16",
     ];
     finds(&scratch, &host, "metal-toolchain", Error, &words);
@@ -133,7 +133,7 @@ fn another_sdk_in_the_environment_is_named() {
         &scratch,
         &with("/opt/gone.sdk"),
         "sdkroot",
-        &["no SDK", "unset SDKROOT"],
+        &["which is not an SDK", "unset SDKROOT"],
     );
     let phone = scratch.path("iPhoneOS.sdk");
     mends(
@@ -175,7 +175,7 @@ fn targets_that_no_program_can_have_are_refused() {
     let host = mac(&scratch);
     let with = |target: &str| host.clone().with("MACOSX_DEPLOYMENT_TARGET", target);
     let words = [
-        "macOS 27.0, and this is 26.3",
+        "macOS 27.0, but this system is macOS 26.3",
         "MACOSX_DEPLOYMENT_TARGET=26.3",
     ];
     mends(&scratch, &with("27.0"), "deployment-target", &words);
@@ -189,7 +189,7 @@ fn targets_that_no_program_can_have_are_refused() {
         &scratch,
         &with("sonoma"),
         "deployment-target",
-        &["`sonoma` is no macOS version"],
+        &["`sonoma` is not a macOS version"],
     );
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask doctor` on machines and checkouts that each have one thing wrong.
+//! `cargo xtask doctor` on machines and checkouts that each have one fault.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
 
@@ -34,7 +34,7 @@ fn finding(scratch: &Scratch, host: &Host, id: &str) -> Finding {
     first.clone()
 }
 
-/// Has one check find this, with these words in what it found or in its remedy.
+/// Checks that one check finds this, with these words in its finding or remedy.
 #[track_caller]
 fn finds(scratch: &Scratch, host: &Host, id: &str, status: Status, words: &[&str]) {
     let finding = finding(scratch, host, id);
@@ -45,8 +45,8 @@ fn finds(scratch: &Scratch, host: &Host, id: &str, status: Status, words: &[&str
     }
 }
 
-/// Runs the first command of a remedy in the host's own shell, as it is printed. What it sets or unsets counts from then
-/// on.
+/// Runs the first command of a remedy in the host's own shell, as it is printed. Variables that it sets or unsets stay
+/// so from then on.
 #[track_caller]
 fn follow(scratch: &Scratch, host: &Host, finding: &Finding) -> Host {
     let remedy = finding
@@ -75,7 +75,7 @@ fn follow(scratch: &Scratch, host: &Host, finding: &Finding) -> Host {
     .with_packages_in(scratch.path("bin"))
 }
 
-/// Has a check find something with these words, and nothing any more after its remedy was followed.
+/// Checks that a check finds something with these words, and nothing after its remedy was followed.
 #[track_caller]
 fn mends(scratch: &Scratch, host: &Host, id: &str, words: &[&str]) -> Host {
     let before = finding(scratch, host, id);
@@ -94,7 +94,7 @@ fn mends(scratch: &Scratch, host: &Host, id: &str, words: &[&str]) -> Host {
     host
 }
 
-/// Whether the check says anything at all.
+/// Whether the check reports anything at all.
 fn lists(scratch: &Scratch, host: &Host, id: &str) -> bool {
     let findings = examine(host, &scratch.path("root"));
     findings.iter().any(|finding| finding.id == id)
@@ -111,7 +111,7 @@ fn pin(scratch: &Scratch) {
     }
 }
 
-/// Has nothing but the checks in `but` find anything.
+/// Checks that only the checks in `but` find anything.
 #[track_caller]
 fn healthy(scratch: &Scratch, host: &Host, but: &[&str]) {
     for finding in examine(host, &scratch.path("root")) {

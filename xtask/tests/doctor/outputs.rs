@@ -1,4 +1,4 @@
-//! Build outputs that are stale, moved, or another MLX's.
+//! Build outputs that are stale, moved, or from another MLX.
 
 use mlx_prefix::{Backend, Stamp, sums};
 use xtask::doctor::Status::{Error, Ok, Warning};
@@ -12,7 +12,7 @@ use crate::{finds, lists, mends};
 const TREE: &str = "3e2a9fb8c55912292078068e96d3d54232167996";
 const OTHER: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
 
-/// A checkout whose lock names [`TREE`], with a prefix that was built from `tree`.
+/// A checkout whose lock has [`TREE`], with a prefix that was built from `tree`.
 fn built(scratch: &Scratch, backend: Backend, tree: &str) {
     let lock = format!(
         "format = 1\nversion = \"0.32.4\"\nbase_tree = \"{OTHER}\"\nfinal_tree = \"{TREE}\"\n"
@@ -38,7 +38,7 @@ fn built(scratch: &Scratch, backend: Backend, tree: &str) {
 
 const METALLIB: &str = "root/target/mlx/one/prefix/lib/mlx.metallib";
 
-/// The kernel by which a library tells the tree it is of.
+/// The kernel with which a library names its tree.
 fn fingerprint(tree: &str) -> String {
     format!("mlx_overlay_tree_{tree}")
 }
@@ -91,7 +91,7 @@ fn a_prefix_of_another_tree_is_stale() {
         Error,
         &[OTHER, TREE, "cargo xtask build"],
     );
-    // Whole, and all that differs is the layout that it says it has.
+    // Complete; only the layout that it names differs.
     let stamp = "root/target/mlx/one/prefix/mlx-overlay.toml";
     let text = fs_err::read_to_string(scratch.path(stamp)).unwrap();
     let other = text.replace("format = 1\n", "format = 2\n");
@@ -148,7 +148,7 @@ fn a_prefix_that_is_not_as_it_was_built_is_named() {
     has(Error, &["bin/metal-simc is missing"]);
     fs_err::write(&simulator, "").unwrap();
     has(Ok, &[]);
-    // Nothing that is linked or run.
+    // A file that is neither linked nor run.
     let note = scratch.file("root/target/mlx/one/prefix/note", "");
     has(Warning, &["note was added", "move it away"]);
     fs_err::remove_file(note).unwrap();
@@ -161,7 +161,7 @@ fn a_prefix_that_is_not_as_it_was_built_is_named() {
     fs_err::remove_file(bundle.join("lib/libmlx.a")).unwrap();
     let words = ["lib/libmlx.a is missing", "MLX_OVERLAY_PREFIX"];
     finds(&scratch, &host, "prefix", Error, &words);
-    // As an earlier version of this program built it.
+    // Built by an earlier version of this program.
     fs_err::remove_file(bundle.join(sums::FILE_NAME)).unwrap();
     finds(
         &scratch,
@@ -172,7 +172,7 @@ fn a_prefix_that_is_not_as_it_was_built_is_named() {
     );
 }
 
-/// `cargo xtask build`, by what it leaves: the prefix of the lock's tree, and a link to it.
+/// A fake `cargo xtask build` that leaves the same result: the prefix of the lock's tree, and a link to it.
 fn builder(scratch: &Scratch) {
     let root = scratch.path("root/target/mlx");
     let good = scratch.path("good");
@@ -220,7 +220,7 @@ fn the_checkouts_own_prefix_is_built_again() {
         Error,
         &["lib/mlx.metallib is not as it was built"],
     );
-    mends(&scratch, &host, "metallib", &["is no metallib"]);
+    mends(&scratch, &host, "metallib", &["is not a metallib"]);
     finds(&scratch, &host, "prefix", Ok, &[]);
     // As `cp -L` copies a checkout.
     fs_err::remove_file(&current).unwrap();
@@ -244,7 +244,7 @@ fn the_checkouts_own_prefix_is_built_again() {
     );
 }
 
-/// A build writes the checkout's own prefix: one that is named stays as it is.
+/// A build writes only the checkout's own prefix; a prefix named by a variable stays as it is.
 #[test]
 fn a_prefix_that_is_named_in_vain_is_no_longer_named() {
     let scratch = Scratch::new();
@@ -260,7 +260,7 @@ fn a_prefix_that_is_named_in_vain_is_no_longer_named() {
         ("/no/such/folder", "does not exist"),
         (empty.as_str(), "has no mlx-overlay.toml"),
         ("", "is empty"),
-        ("no/such/folder", "is relative"),
+        ("no/such/folder", "is a relative path"),
     ] {
         mends(
             &scratch,
@@ -280,10 +280,10 @@ fn a_prefix_that_is_named_in_vain_is_no_longer_named() {
     );
     fs_err::remove_file(own.join("lib")).unwrap();
 
-    // From this test's folder, to what is somewhere else.
+    // From this test's folder the path points somewhere else.
     let up = "../".repeat(own.components().count() + 20);
     let relative = format!("{up}{}", own.as_str().trim_start_matches('/'));
-    let words = ["is relative", "export MLX_OVERLAY_PREFIX=/"];
+    let words = ["is a relative path", "export MLX_OVERLAY_PREFIX=/"];
     mends(&scratch, &named(&relative), "prefix", &words);
 }
 
@@ -331,7 +331,7 @@ fn a_compiler_that_was_updated_is_noticed() {
         Warning,
         &["g++ 12.2.0", "now g++ 13.1.0"],
     );
-    // One remedy at a time: without conda's compiler there may be nothing to build anew.
+    // One remedy at a time: without conda's compiler there may be nothing to build again.
     fs_err::create_dir_all(scratch.path("conda-meta")).unwrap();
     finds(&scratch, &host, "conda", Warning, &["conda deactivate"]);
     assert!(!lists(&scratch, &host, "toolchain"));
@@ -363,10 +363,10 @@ fn kernels_of_another_mlx_or_another_back_end_do_not_belong() {
         &host,
         "metallib",
         Error,
-        &["not for the sim back-end"],
+        &["not for the prefix's back-end, sim"],
     );
     scratch.file(METALLIB, "<html>");
-    finds(&scratch, &host, "metallib", Error, &["is no metallib"]);
+    finds(&scratch, &host, "metallib", Error, &["is not a metallib"]);
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn kernels_beside_a_program_are_found_first_and_so_must_be_its_own() {
     let remedy = format!("rm {}", scratch.path(beside));
     mends(&scratch, &host, "shadowing-kernels", &[&remedy]);
 
-    // Below a target triple, in a profile of one's own, and where cargo was told to build.
+    // Below a target triple, in a custom profile, and in the folder that cargo was told to use.
     let other = scratch.path("it's elsewhere");
     let host = host.with("CARGO_TARGET_DIR", other.as_str());
     let files = [
@@ -428,7 +428,7 @@ fn kernels_that_are_named_are_those_that_programs_load() {
     finds(&scratch, &named, "variables", Ok, &[]);
     scratch.file("other", "<html>");
     finds(&scratch, &named, "metallib", Ok, &[METALLIB]);
-    mends(&scratch, &named, "variables", &["is no metallib"]);
+    mends(&scratch, &named, "variables", &["is not a metallib"]);
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn a_checkout_that_was_moved_is_noticed() {
     let words = [
         "1 build folders",
         "1 made at another place",
-        "compiles all anew",
+        "compiles everything again",
     ];
     finds(&scratch, &host, "builds", Ok, &words);
 }

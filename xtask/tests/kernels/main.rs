@@ -1,6 +1,6 @@
 //! `cargo xtask kernels` on crafted containers and, ignored, on MLX's official ones. Needs vendor/mlx.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod official;
 #[expect(
@@ -33,7 +33,7 @@ fn kernels(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The exit code, and the report of `--json`.
+/// The exit code and the report of `--json`.
 fn report(file: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
     let file = file.to_str().unwrap();
     let output = kernels(&[&["--json", "--metallib", file], arguments].concat());
@@ -82,7 +82,7 @@ fn a_library_is_complete_or_its_gaps_are_named() {
     assert_eq!(complete["metallib"]["tree"], complete["tree"]);
     assert_eq!(strings(&complete["missing"]), BTreeSet::new());
 
-    // One kernel less, and the fingerprint of another tree.
+    // One kernel fewer, and the fingerprint of another tree.
     let gap = "affine_qmv_wide_float_gs_64_b_4_nv_8_kl_8_batch_0".to_owned();
     let tree = complete["tree"].as_str().unwrap();
     let fingerprint = format!("mlx_overlay_tree_{tree}");
@@ -109,7 +109,7 @@ fn a_library_is_complete_or_its_gaps_are_named() {
 fn an_empty_library_lacks_everything() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("empty.metallib");
-    // What Apple's compiler makes of an empty source, 118 bytes: a header, a count of 0, an empty extension.
+    // What Apple's compiler makes from an empty source, 118 bytes: a header, a count of 0, an empty extension.
     let empty = Parts {
         extension: [&tag(b"UUID", &[7; 16])[..], b"ENDT"].concat(),
         ..Parts::default()
@@ -152,12 +152,12 @@ fn damaged_files_are_named_with_what_is_wrong() {
         .assemble(Shape::default())
     };
     for (name, bytes, told) in [
-        ("truncated", &whole[..whole.len() - 3], "cut off"),
+        ("truncated", &whole[..whole.len() - 3], "it was truncated"),
         ("header", &whole[..40], "88 bytes"),
         ("nothing", &[], "the file is empty"),
         ("magic", &flipped(0), "magic"),
         ("size", &flipped(16), "header (offset 16)"),
-        ("list", &flipped(25), "outside of the file"),
+        ("list", &flipped(25), "outside the file"),
         ("wheel", b"PK\x03\x04 and so on", "a zip archive or a wheel"),
         ("bomb", &bomb, "overlap"),
         (
@@ -178,7 +178,7 @@ fn damaged_files_are_named_with_what_is_wrong() {
         assert!(error.contains(file.to_str().unwrap()), "{name}: {error}");
         assert_eq!(output.stdout, b"", "{name}");
     }
-    // A flip in a kernel's code leaves the names readable: its sum tells.
+    // A flip in a kernel's code leaves the names readable; its checksum shows it.
     let code = whole.windows(4).position(|bytes| bytes == b"code").unwrap();
     let file = folder.path().join("code");
     std::fs::write(&file, flipped(code)).unwrap();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::wheels::official;
 use super::{report, strings};
 
-/// What a library of the pin lacks, by family: what the patches add and nothing else.
+/// What an official library of the pin lacks, by family: only what the patches add.
 #[test]
 #[ignore = "downloads 190 MB from PyPI"]
 fn the_pins_own_libraries_lack_what_the_overlay_adds() {
@@ -18,7 +18,7 @@ fn the_pins_own_libraries_lack_what_the_overlay_adds() {
         let (code, report) = report(&official("0.32.4", platform), &[]);
         assert_eq!(code, Some(1));
         assert_eq!(report["metallib"]["kernels"], kernels);
-        // Every other kernel of the tree is in it, and it has none that the tree lacks.
+        // It has every other kernel of the tree, and no kernel that the tree lacks.
         assert_eq!(report["pristine"], kernels);
         let missing = strings(&report["missing"]);
         assert_eq!(missing, strings(&report["diff"]["added"]), "{platform}");
@@ -43,7 +43,7 @@ fn the_pins_own_libraries_lack_what_the_overlay_adds() {
             ("mlx_overlay_tree", 1),
             ("mxfp4_qmv_streamed", 60),
             ("mxfp8_qmv_streamed", 60),
-            // With a global scale too, which products without batch alone have.
+            // With a global scale too, which only products without batch have.
             ("nvfp4_qmv_streamed", 90),
         ];
         assert_eq!(families, BTreeMap::from(added), "{platform}");

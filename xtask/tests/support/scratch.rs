@@ -1,4 +1,4 @@
-//! A scratch workspace, and a folder of fake programs that record how they were called. Two tests use it.
+//! A scratch workspace, and a folder of fake programs that record how they were called. Used by two tests.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -8,7 +8,6 @@ use camino::{Utf8Path, Utf8PathBuf};
 use xtask::host::{Host, Os};
 use xtask::proc::Cmd;
 
-/// A temporary workspace.
 pub(crate) struct Scratch {
     dir: tempfile::TempDir,
 }
@@ -48,8 +47,8 @@ impl Scratch {
         let text = format!("#!/bin/sh\necho \"{name} $*\" >> {record}\n{body}\n");
         let text = self.file("fake", &text);
         fs_err::set_permissions(&text, PermissionsExt::from_mode(0o755)).unwrap();
-        // Written by another process: a test that starts a program at the moment of the writing would hand the open file
-        // on, and a file that is open for writing cannot be run ("text file busy").
+        // Written by another process: a test that starts a program while the file is written would inherit the open
+        // file, and a file that is open for writing cannot be run ("text file busy").
         let path = self.path(&format!("bin/{name}"));
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
         Cmd::new("cp").args([text, path]).run().unwrap();
@@ -69,7 +68,7 @@ impl Scratch {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// A host that finds nothing but the programs in `bin`.
+    /// A host that finds only the programs in `bin`.
     pub(crate) fn host(&self, os: Os, arch: &str) -> Host {
         Host::new(
             os,

@@ -1,8 +1,8 @@
-//! A stamp to put into a prefix that nothing was built into.
+//! A stamp for a prefix into which nothing was built.
 
 use mlx_prefix::{Backend, Stamp};
 
-/// The stamp of a prefix of MLX `version`, built from `tree` and no other.
+/// The stamp of a prefix of MLX `version`, built from `tree`.
 pub(crate) fn stamp(version: &str, tree: &str, backend: Backend) -> Stamp {
     Stamp {
         version: version.to_owned(),

@@ -1,11 +1,11 @@
-//! Whatever the bytes are: no panic, and no more items than the bytes can hold.
+//! For any bytes: no panic, and no more items than the bytes can contain.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use metallib::Library;
 
 fuzz_target!(|data: &[u8]| {
-    // The size in the header would refuse nearly every mutation that inserts or removes bytes.
+    // The size check in the header would reject nearly every mutation that inserts or removes bytes.
     let mut file = data.to_vec();
     if let Some(size) = file.get_mut(16..24) {
         size.copy_from_slice(&(data.len() as u64).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Looks into Apple's metallib files: what they hold, whether their sums are right, a function's bitcode.
+//! Inspects Apple's metallib files: their contents, their checksums, a function's bitcode.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -24,7 +24,7 @@ enum Command {
     /// List the functions: name, type, versions, bitcode offset and size, function constants
     List {
         file: PathBuf,
-        /// Print one JSON object a line instead of tab-separated fields
+        /// Print one JSON object per line instead of tab-separated fields
         #[arg(long)]
         json: bool,
         /// Print names only
@@ -44,7 +44,8 @@ enum Command {
 fn main() -> ExitCode {
     match run(Args::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
-        // `metallib list … | head` closes the pipe. Nothing to tell, and the status of a program that SIGPIPE ended.
+        // `metallib list … | head` closes the pipe. Print nothing, and exit with the status of a program ended by
+        // SIGPIPE.
         Err(error) if is_broken_pipe(&error) => ExitCode::from(141),
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -87,7 +88,7 @@ fn run(command: Command) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Maps `file`, reads its header and hands both to `action`; names the file in every error.
+/// Maps `file`, reads its header and passes both to `action`; every error names the file.
 fn with_library(file: &Path, action: impl FnOnce(&Library<'_>) -> Result<()>) -> Result<()> {
     let map = metallib::map_file(file).with_context(|| format!("opening {}", file.display()))?;
     let library = Library::parse(&map).with_context(|| format!("reading {}", file.display()))?;
@@ -105,7 +106,7 @@ fn find<'a>(library: &Library<'a>, name: &str) -> Result<Function<'a>> {
         }
     }
     bail!(
-        "no function named {name} among {}; `metallib list --names` shows them",
+        "no function named {name} among {}; `metallib list --names` lists them",
         library.len()
     )
 }
@@ -205,7 +206,7 @@ fn verify(library: &Library<'_>, out: &mut impl Write) -> Result<()> {
     let report = library.verify()?;
     writeln!(
         out,
-        "{} sums right, {} functions without one, {} bytes hashed",
+        "{} checksums right, {} functions without one, {} bytes hashed",
         report.verified, report.unhashed, report.bytes
     )?;
     if report.mismatches.is_empty() {
@@ -226,7 +227,7 @@ fn verify(library: &Library<'_>, out: &mut impl Write) -> Result<()> {
     }
     out.flush()?;
     bail!(
-        "{} of {} sums are wrong",
+        "{} of {} checksums are wrong",
         report.mismatches.len(),
         library.len()
     )

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-/// The library in the wheel `mlx-metal` of a version and platform, such as `macosx_14_0_arm64`. Fetched with
-/// `pip download` and unpacked into `target/mlx-metal-wheels` where it is not there yet.
+/// The library in the `mlx-metal` wheel of a version and platform, such as `macosx_14_0_arm64`. If it is not there yet,
+/// it is fetched with `pip download` and unpacked into `target/mlx-metal-wheels`.
 pub(crate) fn official(version: &str, platform: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .parent()
@@ -14,7 +14,8 @@ pub(crate) fn official(version: &str, platform: &str) -> PathBuf {
     let library = folder.join("mlx.metallib");
     if !library.exists() {
         fs::create_dir_all(&folder).expect("a folder for the library");
-        // Fetched beside it and renamed: tests run in parallel, and a download that was cut off must not stay.
+        // Fetched into a temporary folder and renamed: tests run in parallel, and an interrupted download must not
+        // stay.
         let fetched = tempfile::tempdir_in(&folder).expect("a temporary folder");
         download(version, platform, fetched.path());
         fs::rename(unpack(fetched.path()), &library).expect("the library's name");

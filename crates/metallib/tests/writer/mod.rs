@@ -1,9 +1,9 @@
-//! Writes small containers for tests: enough of the format to place every part where the reader looks for it.
+//! Writes small containers for tests: enough of the format to put every part where the reader expects it.
 #![allow(dead_code)]
 
 use sha2::{Digest, Sha256};
 
-/// What a test wants to find again.
+/// A function that a test expects to find.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FunctionSpec {
     pub(crate) name: String,
@@ -29,14 +29,14 @@ impl FunctionSpec {
     }
 }
 
-/// Which optional parts the container has.
+/// The optional parts of the container.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) container: (u16, u16),
     pub(crate) os: (u8, u16, u16),
-    /// UUID, reflection list, install name; old versions have no extension at all.
+    /// UUID, reflection list, install name; old versions have no extension.
     pub(crate) extension: bool,
-    /// Whether the size of a metadata group leaves its own field out, as older tools have it.
+    /// Whether the size of a metadata group excludes its own field, as with older tools.
     pub(crate) old_groups: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn u64s(values: &[u64]) -> Vec<u8> {
         .collect()
 }
 
-/// The sections a header points to, in file order, and what lies between them.
+/// The sections that a header points to, in file order, and the bytes between them.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Parts {
     pub(crate) count: u32,
@@ -179,7 +179,7 @@ pub(crate) fn write(functions: &[FunctionSpec], shape: Shape) -> Vec<u8> {
     }
     if shape.extension {
         let dynamic = [&tag(b"NAME", b"test.metallib\0")[..], b"ENDT"].concat();
-        // Offsets behind the bitcode: the extension's own size is fixed, so they can be computed first.
+        // Offsets after the bitcode: the extension's own size is fixed, so they can be computed first.
         let extension = |dynamic_at: u64| {
             [
                 &tag(b"HDYN", &u64s(&[dynamic_at, dynamic.len() as u64]))[..],

@@ -1,4 +1,4 @@
-//! How much of the way from the one-row kernel to the fast one the order-preserving one makes.
+//! How much of the time between the one-row kernel and the fast one the order-preserving kernel saves.
 
 use mlx_overlay::RowPolicy;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Cell, Spread, grouped};
 use crate::product::Product;
 
-/// Below this part of the gap, a kernel is not worth carrying: what it recovers no longer outweighs
-/// its names in the library and its line of patches. A convention, not a measurement.
+/// A kernel that recovers less than this part of the gap is not worth carrying: its gain does not outweigh its names in
+/// the library and its line of patches. A convention, not a measurement.
 pub const WORTH: f64 = 0.5;
 
 /// One product at one number of rows: three kernels.
@@ -17,35 +17,35 @@ pub struct Gap {
     pub product: Product,
     /// Rows.
     pub rows: usize,
-    /// Seconds under `narrow`: reads the weights once a row.
+    /// Seconds under `narrow`, which reads the weights once per row.
     pub narrow: Spread,
     /// Seconds under `default`.
     pub default: Spread,
-    /// Seconds under `exact`: reads them once for up to 8 rows.
+    /// Seconds under `exact`, which reads them once for up to 8 rows.
     pub exact: Spread,
-    /// The part of the time between `narrow` and `default` that `exact` saves: 1 is all of it.
-    /// `None` where `default` is not faster than `narrow` by more than the spreads.
+    /// The part of the time between `narrow` and `default` that `exact` saves: 1 is all of it. `None` if `default` is
+    /// not faster than `narrow` by more than the spreads.
     pub recovered: Option<f64>,
     /// Whether `exact` is faster than `narrow` by more than the spreads.
     pub pays: bool,
 }
 
-/// Where a product's order-preserving kernel pays.
+/// The range in which a product's order-preserving kernel pays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// The product.
     pub product: Product,
-    /// The fewest rows with which it pays.
+    /// The fewest rows for which it pays.
     pub pays_from: Option<usize>,
-    /// The fewest rows above that with which it stops paying.
+    /// The fewest rows above that for which it stops paying.
     pub stops_at: Option<usize>,
-    /// The median of what it recovers where there is a gap.
+    /// The median of the recovered part, if there is a gap.
     pub recovered: Option<f64>,
-    /// Whether that is at least [`WORTH`].
+    /// Whether it is at least [`WORTH`].
     pub worth_carrying: Option<bool>,
 }
 
-/// Compares the policies wherever all three were measured with one block.
+/// Compares the policies for all cells in which all three were measured with one block.
 pub fn gaps(cells: &[Cell]) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for ((_, batch, rows), cells) in grouped(cells) {
@@ -79,7 +79,7 @@ pub fn gaps(cells: &[Cell]) -> Vec<Gap> {
     gaps
 }
 
-/// Sums gaps up, product by product.
+/// Summarizes gaps by product.
 pub fn limits(gaps: &[Gap]) -> Vec<Limits> {
     let mut limits: Vec<Limits> = Vec::new();
     for gap in gaps {
@@ -116,7 +116,7 @@ pub fn limits(gaps: &[Gap]) -> Vec<Limits> {
 pub(super) mod tests {
     use super::*;
 
-    /// A cell whose times lie within 1% of a median.
+    /// A cell whose times are within 1% of a median.
     pub(crate) fn cell(rows: usize, arm: &str, micros: f64) -> Cell {
         let product: Product = "mlp=17408x5120:4:64".parse().unwrap();
         let seconds = micros * 1e-6;
@@ -152,7 +152,7 @@ pub(super) mod tests {
     fn the_part_of_the_gap_that_is_recovered() {
         let cells = [
             at(2, [200.0, 100.0, 125.0]),
-            // Not beyond the spreads: no gap to speak of.
+            // Within the spreads: not a gap.
             at(3, [101.0, 100.0, 100.0]),
             at(4, [400.0, 100.0, 100.0]),
             at(5, [400.0, 100.0, 440.0]),

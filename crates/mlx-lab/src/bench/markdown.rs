@@ -1,11 +1,11 @@
-//! What was measured, as a page.
+//! The measurements as a page.
 
 use std::fmt::Write;
 
 use super::{Cell, DENSE, Report, Spread, WORTH, Wide, grouped, wide_lines};
 use crate::machine::Condition;
 
-/// What is said at once, where the page is a file: everything but the tables.
+/// The text for the terminal, if the page goes to a file: everything except the tables.
 pub fn summary(report: &Report) -> String {
     let page = markdown(report);
     let head = page.lines().filter_map(|line| line.strip_prefix("- "));
@@ -45,7 +45,7 @@ pub fn markdown(report: &Report) -> String {
     if let Some(outputs) = report.outputs {
         let _ = writeln!(
             page,
-            "- at most {outputs} outputs of each product were computed, not all that it has"
+            "- only {outputs} outputs of each product were computed"
         );
         for merged in &report.merged {
             let _ = writeln!(page, "- {merged}: measured once");

@@ -1,8 +1,8 @@
-//! How long chains of products take, arm by arm.
+//! Measures how long chains of products take, arm by arm.
 //!
-//! Each arm is a chain of dependent products over weights that do not stay in a cache: independent
-//! products of one evaluation overlap on the GPU and hide what one costs, and one product an
-//! evaluation measures how long the GPU takes to wake up. See `docs/guide/measure.md`.
+//! Each arm is a chain of dependent products over weights that do not stay in a cache. Independent products in one
+//! evaluation overlap on the GPU and hide their cost, and a single product per evaluation measures how long the GPU
+//! takes to wake up. See `docs/measuring.md`.
 
 mod gap;
 mod markdown;
@@ -30,31 +30,30 @@ pub use schedule::{Spread, Sustained, interleave, sustain};
 pub use wide::{Wide, wide, wide_lines};
 pub use worker::{ALTERNATIVE, DENSE, Local, Remote, Setup, Worker, serve};
 
-/// What is measured.
+/// What to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The products.
     pub products: Vec<Product>,
     /// Blocks and the rows of each: (1, m) for m rows.
     pub blocks: Vec<(usize, usize)>,
-    /// What is compared.
+    /// The arms to compare.
     pub arms: Vec<Arm>,
-    /// Whether the same product with weights that are not quantized is measured too.
+    /// Whether to measure the same product with dense weights too.
     pub dense: bool,
     /// Rounds of B A A B.
     pub rounds: usize,
     /// How long a chain should take, in seconds.
     pub chain: f64,
-    /// The matrices that take turns have this many bytes together, at least.
+    /// The matrices that take turns have at least this many bytes together.
     pub rotated: u64,
-    /// Seconds for which one chain is repeated at the end; not if 0.
+    /// Seconds for which one chain is repeated at the end; 0 for none.
     pub sustained: f64,
-    /// Compute this many outputs of each product only; all if `None`.
+    /// Compute only this many outputs of each product; all if `None`.
     pub outputs: Option<usize>,
 }
 
 impl Options {
-    /// The products as they are computed, and what is said of those that became the same as an earlier one.
+    /// The products as they are computed, and notes on those that became the same as an earlier one.
     fn computed(&self) -> (Vec<Product>, Vec<String>) {
         let mut products: Vec<Product> = Vec::new();
         let mut merged = Vec::new();
@@ -65,7 +64,7 @@ impl Options {
                 .iter()
                 .find(|other| other.shape() == product.shape())
             {
-                Some(other) => merged.push(format!("{whole} is {other} then")),
+                Some(other) => merged.push(format!("{whole} is the same as {other} then")),
                 None => products.push(product),
             }
         }
@@ -73,19 +72,18 @@ impl Options {
     }
 }
 
-/// One thing to compare: a policy of one of the workers, or its streamed kernels' other arrangement.
+/// One arm of the comparison: a policy in one of the workers, or the other arrangement of its streamed kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arm {
-    /// What it is called in reports.
+    /// The name in reports.
     pub label: String,
-    /// Which worker.
     pub worker: usize,
     /// A policy's name, or [`ALTERNATIVE`].
     pub setting: String,
 }
 
 impl Arm {
-    /// A policy of the first worker, under its name.
+    /// A policy in the first worker, with the policy's name.
     pub fn policy(policy: RowPolicy) -> Self {
         Self::named(policy.to_string())
     }
@@ -95,8 +93,8 @@ impl Arm {
         Self::named(ALTERNATIVE.to_owned())
     }
 
-    /// All that there is to compare here: the policies, those of `exact` last, and the other arrangement. Only
-    /// `default` where the library has no policies.
+    /// All arms that can be compared here: the policies, with those of `exact` last, and the other arrangement. Only
+    /// `default` if the library has no policies.
     pub fn all() -> Vec<Self> {
         if !mlx_overlay::has_policies() {
             return vec![Self::policy(RowPolicy::DEFAULT)];
@@ -141,91 +139,90 @@ impl FromStr for Arm {
 /// One measured arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The product, as it was computed.
+    /// The product as it was computed.
     pub product: Product,
-    /// Blocks that meet the same weights.
+    /// Blocks that use the same weights.
     pub batch: usize,
-    /// Rows of each.
+    /// Rows of each block.
     pub rows: usize,
-    /// The arm.
     pub arm: String,
     /// Arms that take the same kernel and were not measured again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
-    /// The kernel that its products take; empty where it is not known.
+    /// The kernel of its products; empty if it is not known.
     pub kernel: String,
     /// Products in the chain.
     pub length: usize,
     /// Matrices that took turns.
     pub copies: usize,
-    /// Seconds a product.
+    /// Seconds per product.
     pub seconds: Spread,
-    /// Bytes of weights, scales and biases, once.
+    /// Bytes of weights, scales and biases, counted once.
     pub bytes: u64,
-    /// These bytes by the median time, in 10^9 a second. `None` on a simulated device.
+    /// These bytes divided by the median time, in GB/s. `None` on a simulated device.
     pub gb_per_s: Option<f64>,
 }
 
 impl Cell {
-    /// The arms whose times these are.
+    /// The arms to which these times belong.
     pub fn arms(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.arm)
             .chain(&self.also)
             .map(String::as_str)
     }
 
-    /// Whether these are the times of the arm of that name.
+    /// Whether the times belong to the arm with that name.
     pub fn is_of(&self, arm: &str) -> bool {
         self.arms().any(|name| name == arm)
     }
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The layout, in a file.
+    /// The file format.
     pub format: Layout,
-    /// The command that did.
+    /// The command that measured.
     pub command: String,
-    /// Where, for each worker.
+    /// The machine of each worker.
     pub machines: Vec<Machine>,
-    /// What must be said of the times.
+    /// A caveat about the times.
     pub caveat: Option<String>,
-    /// Power and heat before.
+    /// Power and temperature before.
     pub before: Condition,
-    /// And after.
+    /// Power and temperature after.
     pub after: Condition,
     /// Rounds of B A A B.
     pub rounds: usize,
-    /// Outputs of each product that were computed, if not all.
+    /// Number of outputs of each product that were computed, if not all.
     #[serde(default)]
     pub outputs: Option<usize>,
-    /// Products that are like another one with so few outputs.
+    /// Products that are the same as another one with so few outputs.
     #[serde(default)]
     pub merged: Vec<String>,
     /// The times.
     pub cells: Vec<Cell>,
-    /// Comparisons that were refused because both arms take the same kernel.
+    /// Comparisons that were left out because both arms take the same kernel.
     pub refused: Vec<String>,
     /// What the order-preserving kernels recover. Empty on a simulated device.
     pub gaps: Vec<Gap>,
-    /// From where they stop paying, product by product.
+    /// Where they stop paying, by product.
     pub limits: Vec<Limits>,
-    /// What `wide` costs and saves. Empty on a simulated device.
+    /// The costs and savings of `wide`. Empty on a simulated device.
     #[serde(default)]
     pub wide: Vec<Wide>,
-    /// The long run, and its arm.
+    /// The long run and its arm.
     pub sustained: Option<(String, Sustained)>,
 }
 
 /// Measures.
 ///
-/// Where [`ALTERNATIVE`] is an arm of this process, products of the same shape in other threads take that arrangement
-/// while it is measured, and the process's routing table is empty afterwards.
+/// If [`ALTERNATIVE`] is an arm of this process, products of the same shape in other threads take that arrangement
+/// during the measurement, and the process's routing table is empty afterwards.
 ///
 /// # Errors
-/// Those of the workers; [`Error::SameKernel`] if all arms of all products with several rows take
-/// the same kernels, so that there is nothing to compare.
+/// The workers' errors; [`Error::SameKernel`] if all arms of all products with several rows take the same kernels, so
+/// that there is nothing to compare.
 pub fn run(
     options: &Options,
     workers: &mut [Box<dyn Worker>],
@@ -258,7 +255,7 @@ pub fn run(
     }
     let several = options.blocks.iter().any(|&(batch, rows)| batch * rows > 1);
     if several && options.arms.len() > 1 && !compared {
-        // All of them: the first says it for the rest.
+        // True of all of them; the first one is reported.
         return Err(same.into_iter().next().map_or_else(
             || Error::Invalid("no arm could be compared with another".to_owned()),
             Same::error,
@@ -321,7 +318,7 @@ struct Measured {
     compared: bool,
 }
 
-/// Two arms that take the same kernel for a block, of which one was measured.
+/// Two arms that take the same kernel for a block; one of them was measured.
 struct Same {
     product: String,
     batch: usize,
@@ -343,7 +340,7 @@ impl Same {
     }
 }
 
-/// What was not measured twice, a line for each product and pair of arms.
+/// What was not measured twice, one line for each product and pair of arms.
 fn refused(same: &[Same]) -> Vec<String> {
     let mut pairs: Vec<Vec<&Same>> = Vec::new();
     for one in same {
@@ -381,7 +378,7 @@ fn refused(same: &[Same]) -> Vec<String> {
     pairs.iter().map(line).collect()
 }
 
-/// An arm whose chain is made.
+/// An arm whose chain has been made.
 struct Prepared {
     label: String,
     also: Vec<String>,
@@ -398,7 +395,7 @@ fn measure(
     rows: usize,
     simulated: bool,
 ) -> Result<Measured> {
-    // As in the worker: bf16.
+    // bf16, as in the worker.
     let bytes = product.bytes(2);
     let copies = (options.rotated.div_ceil(bytes).clamp(1, 256)) as usize;
     let mut setup = Setup {
@@ -494,7 +491,7 @@ fn measure(
     })
 }
 
-/// Products that make a chain last as long as it should.
+/// The number of products with which a chain lasts as long as it should.
 fn length(options: &Options, workers: &mut [Box<dyn Worker>], setup: &Setup) -> Result<usize> {
     let Some(arm) = options.arms.first() else {
         return Ok(setup.length);
@@ -510,8 +507,8 @@ fn length(options: &Options, workers: &mut [Box<dyn Worker>], setup: &Setup) -> 
     Ok(((options.chain / seconds.max(1e-9)) as usize).clamp(2, 512))
 }
 
-/// Pristine MLX does not tell its kernels. It takes those of the patched library's `default`, but
-/// tiles wide affine products by at most 5 rows where the overlay takes 8 (patch affine-tile-cap).
+/// Pristine MLX does not report its kernels. It takes those of the patched library's `default`, but its tiles for wide
+/// affine products have at most 5 rows, and the overlay's 8 (patch affine-tile-cap).
 fn name_pristine(arms: &mut [Prepared], rows: usize) {
     let default = arms
         .iter()
@@ -530,7 +527,7 @@ fn name_pristine(arms: &mut [Prepared], rows: usize) {
     }
 }
 
-/// The first product with several rows, under the last arm but the other arrangement, for as long as asked.
+/// The first product with several rows, under the last arm except the other arrangement, for the requested time.
 fn long_run(
     options: &Options,
     workers: &mut [Box<dyn Worker>],
@@ -560,7 +557,7 @@ fn long_run(
     Ok(sustained.map(|sustained| (what, sustained)))
 }
 
-/// Cells by product and number of rows, in the order in which they were measured.
+/// Cells by product and number of rows, in the order of measurement.
 pub(crate) fn grouped(cells: &[Cell]) -> BTreeMap<(usize, usize, usize), Vec<&Cell>> {
     let mut order: Vec<String> = Vec::new();
     let mut groups: BTreeMap<(usize, usize, usize), Vec<&Cell>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Time against rows, one plot a product.
+//! Time against rows, one plot per product.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use cli::chart::{Axis, Plot, Style};
 
 use super::{Cell, DENSE, Report};
 
-/// A plot for each product with one block: its name, fit for a file's, and the SVG document.
+/// A plot for each product with one block: a name that is valid in a file name, and the SVG document.
 ///
-/// The dashed line is how long the weights take at `bandwidth`, in 10^9 bytes a second: the
-/// device's, or what the fastest arm reached. It is not drawn for a simulated device.
+/// The dashed line is the time to read the weights at `bandwidth`, in GB/s: the device's, or that of the fastest arm.
+/// It is not drawn for a simulated device.
 pub fn plots(report: &Report, bandwidth: Option<f64>) -> Vec<(String, String)> {
     let mut products: Vec<&crate::product::Product> = Vec::new();
     for cell in report.cells.iter().filter(|cell| cell.batch == 1) {
@@ -17,7 +17,7 @@ pub fn plots(report: &Report, bandwidth: Option<f64>) -> Vec<(String, String)> {
             products.push(&cell.product);
         }
     }
-    // Two products may differ in what no file's name has.
+    // Two products may differ in characters that a file name cannot have.
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     products
         .into_iter()
@@ -49,7 +49,7 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
         let of = cells.iter().filter(|cell| (cell.arm == DENSE) == dense);
         of.map(|cell| micros(cell.seconds.high)).fold(0.0, f32::max)
     };
-    // The control is of another size: with its scale the policies could not be told apart.
+    // The dense control is of another order of magnitude: with its scale the policies could not be told apart.
     let control = slowest(true) <= 1.25 * slowest(false) || slowest(false) == 0.0;
     let highest = if control {
         slowest(true).max(slowest(false))
@@ -94,7 +94,7 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
             plot.legend(&note, style);
             continue;
         }
-        // Side by side, or one bar hides another.
+        // Side by side, so that no bar hides another.
         let aside = 0.12 * (i as f32 - (count as f32 - 1.0) / 2.0);
         let of_arm = || cells.iter().filter(|cell| cell.is_of(arm));
         let points: Vec<(f32, f32)> = of_arm()
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::machine::{Condition, Machine};
 
-    /// Made-up times of a made-up device.
+    /// Invented times of an invented device.
     fn report(simulated: bool) -> Report {
         let condition = Condition {
             power: None,
@@ -224,7 +224,7 @@ mod tests {
         let (_, svg) = plots(&report, None).remove(0);
         assert!(svg.contains("fastest read:"), "{svg}");
         assert!(!svg.contains("not drawn"), "{svg}");
-        // To be looked at: QMV_LAB_PLOT=plot.svg cargo test -p mlx-lab --lib a_real_device
+        // To view the plot: QMV_LAB_PLOT=plot.svg cargo test -p mlx-lab --lib a_real_device
         if let Some(path) = std::env::var_os("QMV_LAB_PLOT") {
             std::fs::write(path, svg).unwrap();
         }
@@ -238,7 +238,7 @@ mod tests {
         }
         let (_, svg) = plots(&report, None).remove(0);
         assert!(svg.contains("dense: 3414 µs, not drawn"), "{svg}");
-        // Two products whose names differ in what no file's name has.
+        // Two products whose names differ in characters that a file name cannot have.
         let mut others = report.cells.clone();
         for (cell, other) in report.cells.iter_mut().zip(&mut others) {
             cell.product.name = "a/b".to_owned();
@@ -257,14 +257,14 @@ mod tests {
         let report = report(true);
         let page = markdown(&report);
         assert!(
-            page.contains("simulated: times are of the simulator"),
+            page.contains("simulated: times are those of the simulator"),
             "{page}"
         );
         assert!(page.contains("simulator's µs"), "{page}");
         assert!(!page.contains("recovers"), "{page}");
         let (_, svg) = plots(&report, Some(800.0)).remove(0);
         assert!(
-            svg.contains("simulated: times are of the simulator"),
+            svg.contains("simulated: times are those of the simulator"),
             "{svg}"
         );
         assert!(!svg.contains("GB/s"), "{svg}");

@@ -1,16 +1,16 @@
-//! In which order arms are measured, and what is made of the times.
+//! The order in which arms are measured, and statistics of the times.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
-/// Measures arms in rounds of B A A B: each round runs them forwards and backwards, so that drift
-/// (heat, other work) meets all of them alike. Gives the times of each arm.
+/// Measures arms in rounds of B A A B: each round runs them forwards and backwards, so that drift (heat, other work)
+/// affects all of them equally. Returns the times of each arm.
 ///
 /// One run of each arm before the first round is not counted: it makes pipelines and fills caches.
 ///
 /// # Errors
-/// That of the first arm that fails.
+/// The error of the first arm that fails.
 pub fn interleave(
     arms: usize,
     rounds: usize,
@@ -28,7 +28,7 @@ pub fn interleave(
     Ok(times)
 }
 
-/// Times of one arm: their median, and the quartiles as its spread.
+/// Times of one arm: the median, and the quartiles as spread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Half of the times are at most this.
@@ -42,7 +42,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of times in seconds, each divided by `parts`. `None` of none.
+    /// The spread of times in seconds, each divided by `parts`. `None` if there are no times.
     pub fn of(times: &[f64], parts: usize) -> Option<Self> {
         let mut times: Vec<f64> = times.iter().map(|time| time / parts as f64).collect();
         times.sort_by(f64::total_cmp);
@@ -65,14 +65,14 @@ impl Spread {
     }
 }
 
-/// Runs of one arm over minutes. A kernel can win each short measurement and stall in the long run.
+/// Runs of one arm over minutes. A kernel can win each short measurement and still stall in the long run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sustained {
-    /// Seconds that were asked for.
+    /// Requested seconds.
     pub asked: f64,
-    /// Runs until then.
+    /// Number of runs.
     pub runs: usize,
-    /// Median of the first tenth of them, in seconds a run.
+    /// Median of the first tenth of the runs, in seconds per run.
     pub first: f64,
     /// Median of the last tenth.
     pub last: f64,
@@ -82,10 +82,10 @@ pub struct Sustained {
     pub slowest_at: f64,
 }
 
-/// Runs one arm until its times add up to so many seconds.
+/// Runs one arm until its times add up to the given seconds.
 ///
 /// # Errors
-/// Those of the arm.
+/// The arm's errors.
 pub fn sustain(seconds: f64, mut run: impl FnMut() -> Result<f64>) -> Result<Option<Sustained>> {
     let mut times = Vec::new();
     let mut elapsed = 0.0;
@@ -96,7 +96,7 @@ pub fn sustain(seconds: f64, mut run: impl FnMut() -> Result<f64>) -> Result<Opt
             (slowest, slowest_at) = (time, elapsed);
         }
         times.push(time);
-        // A clock that stands still must not hold us for ever.
+        // A stopped clock must not block us forever.
         elapsed += time.max(1e-7);
     }
     let tenth = times.len().div_ceil(10);

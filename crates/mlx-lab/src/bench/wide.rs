@@ -1,4 +1,4 @@
-//! What it costs that one row, too, has the bits of `qmv_wide`, and what that saves.
+//! The cost of giving even one row the bits of `qmv_wide`, and the savings.
 
 use mlx_overlay::RowPolicy;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::{Cell, Spread, grouped};
 use crate::probe::spans;
 use crate::product::Product;
 
-/// One product at one number of rows under `wide`, beside the policies that one would take instead.
+/// One product at one number of rows under `wide`, with the policies that could be used instead.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Wide {
     /// The product.
@@ -16,22 +16,22 @@ pub struct Wide {
     pub rows: usize,
     /// Seconds under `default`.
     pub default: Spread,
-    /// Seconds under `exact`; of one row, those of `default`.
+    /// Seconds under `exact`; for one row, those of `default`.
     pub exact: Spread,
     /// Seconds under `wide`.
     pub wide: Spread,
 }
 
 impl Wide {
-    /// The part of another time that `wide` takes more; less if below 0. `None` within the spreads.
+    /// The part by which `wide` takes longer than another time; negative if it is faster. `None` within the spreads.
     pub fn more_than(&self, other: &Spread) -> Option<f64> {
         let differs = self.wide.is_below(other) || other.is_below(&self.wide);
         differs.then(|| self.wide.median / other.median - 1.0)
     }
 }
 
-/// Compares `wide` wherever all three policies were measured with one block, be it by way of another that takes the
-/// same kernel.
+/// Compares `wide` for all cells in which all three policies were measured with one block, directly or through another
+/// policy with the same kernel.
 pub fn wide(cells: &[Cell]) -> Vec<Wide> {
     let mut all = Vec::new();
     for ((_, batch, rows), cells) in grouped(cells) {
@@ -55,7 +55,7 @@ pub fn wide(cells: &[Cell]) -> Vec<Wide> {
     all
 }
 
-/// A line for each product: what one row costs, and where several are faster than under `exact`.
+/// A line for each product: the cost for one row, and where several rows are faster than under `exact`.
 pub fn wide_lines(all: &[Wide]) -> Vec<String> {
     all.chunk_by(|a, b| a.product == b.product)
         .map(line)
@@ -99,7 +99,8 @@ mod tests {
     use super::super::gap::tests::cell;
     use super::*;
 
-    /// As on a GPU where `default` and `wide` share a kernel up to 5 rows, and all but `wide` one for one row.
+    /// As on a GPU on which `default` and `wide` share a kernel up to 5 rows, and all except `wide` share one for one
+    /// row.
     fn cells() -> Vec<Cell> {
         let mut one = cell(1, "default", 100.0);
         one.also = ["narrow", "exact"].map(str::to_owned).into();

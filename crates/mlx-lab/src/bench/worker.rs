@@ -1,4 +1,4 @@
-//! Who runs the chains: this process, or one that is linked to another build.
+//! Runs the chains: in this process, or in one that is linked to another build.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -25,53 +25,52 @@ use crate::{Error, Result, setting};
 pub struct Setup {
     /// The product.
     pub product: Product,
-    /// Blocks of rows that meet the same weights.
+    /// Blocks of rows that use the same weights.
     pub batch: usize,
-    /// Rows of each.
+    /// Rows of each block.
     pub rows: usize,
-    /// A policy's name, [`ALTERNATIVE`], or [`DENSE`]: the same product with weights that are not quantized.
+    /// A policy's name, [`ALTERNATIVE`], or [`DENSE`]: the same product with dense weights.
     pub arm: String,
     /// Products in the chain.
     pub length: usize,
-    /// Matrices that take turns, so that none is in a cache when its turn comes again.
+    /// Matrices that take turns, so that none is still in a cache at its next turn.
     pub copies: usize,
 }
 
-/// The name of the arm whose weights are not quantized.
+/// The name of the arm with dense weights.
 pub const DENSE: &str = "dense";
 
-/// The name of the arm that takes the streamed kernels' other arrangement: `exact`, and a route to it.
+/// The name of the arm that takes the streamed kernels' other arrangement: `exact` with a route to it.
 pub const ALTERNATIVE: &str = "exact-alt";
 
 /// Runs chains.
 pub trait Worker {
-    /// Where it runs.
+    /// The worker's machine.
     ///
     /// # Errors
     /// MLX's.
     fn machine(&mut self) -> Result<Machine>;
 
-    /// Makes a chain, and gives its number and the kernel that its products take: empty where the
-    /// library does not tell.
+    /// Makes a chain. Returns its number and the kernel of its products: empty if the library does not report it.
     ///
     /// # Errors
     /// MLX's.
     fn prepare(&mut self, setup: &Setup) -> Result<(usize, String)>;
 
-    /// Evaluates a chain, and gives the seconds that it took.
+    /// Evaluates a chain and returns the seconds.
     ///
     /// # Errors
     /// MLX's.
     fn run(&mut self, chain: usize) -> Result<f64>;
 
-    /// Forgets all chains and their weights.
+    /// Drops all chains and their weights.
     ///
     /// # Errors
-    /// None here; those of the connection to another process.
+    /// None for a local worker; for another process, those of the connection.
     fn clear(&mut self) -> Result<()>;
 }
 
-/// This process.
+/// Works in this process.
 #[derive(Default)]
 pub struct Local {
     streams: HashMap<String, Rc<Stream>>,
@@ -93,7 +92,7 @@ struct Chain {
     x: Array,
 }
 
-/// Type of x, scales and dense weights: that of most models.
+/// Type of x, scales and dense weights, as in most models.
 const DTYPE: Dtype = Dtype::Bf16;
 
 impl Local {
@@ -199,8 +198,8 @@ impl Chain {
             n, k, quantization, ..
         } = self.setup.product;
         let [batch, rows] = [self.setup.batch, self.setup.rows];
-        // A square product's output is the next input as it is; of another, one column is added to
-        // the input, which costs a small kernel more. Block floats would drift.
+        // The output of a square product is the next input unchanged. For others, one column is added to the input,
+        // which costs another small kernel. Block floats would drift.
         let direct = n == k && quantization.has_biases();
         let end = self.stream.scope(|| {
             let mut x = self.x.clone();
@@ -217,7 +216,7 @@ impl Chain {
             }
             Ok::<_, Error>(x)
         })?;
-        // The table is the process's: other arms must not see it.
+        // The routing table belongs to the process: other arms must not see it.
         let product = &self.setup.product;
         let _routed = match self.route {
             Some(path) => Some(Routed::new(product, path)?),
@@ -229,7 +228,7 @@ impl Chain {
     }
 }
 
-/// What is asked of a worker in another process, a JSON object a line.
+/// A request to a worker in another process, one JSON object per line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
@@ -239,7 +238,7 @@ enum Request {
     Clear,
 }
 
-/// Its answers.
+/// The worker's answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -250,11 +249,11 @@ enum Answer {
     Failed(String),
 }
 
-/// Answers requests until the input ends: the body of a process that is linked to another build.
+/// Answers requests until the input ends: the main loop of a process that is linked to another build.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a line that is no request, or if the output cannot be written. What a
-/// request comes to, failures included, goes to the output.
+/// [`Error::Invalid`] for a line that is not a request, or if the output cannot be written. The result of a request,
+/// including a failure, goes to the output.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<()> {
     let mut worker = Local::default();
     let broken = |error: &dyn std::fmt::Display| Error::Invalid(format!("the worker: {error}"));
@@ -277,8 +276,8 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Another process: a `mlx-lab` that was linked to another build of MLX. Both arms of such a
-/// comparison are processes, so that neither has an advantage.
+/// Works in another process: a `mlx-lab` that was linked to another build of MLX. Both arms of such a comparison are
+/// processes, so that neither has an advantage.
 pub struct Remote {
     program: PathBuf,
     child: Child,
@@ -287,7 +286,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
     /// [`Error::Worker`].
@@ -334,7 +333,7 @@ impl Remote {
         input.flush().map_err(|error| error.to_string())?;
         let mut line = String::new();
         match self.output.read_line(&mut line) {
-            Ok(0) => Err("it ended; it must be a mlx-lab of this version".to_owned()),
+            Ok(0) => Err("it exited; it must be a mlx-lab of this version".to_owned()),
             Ok(_) => serde_json::from_str(&line)
                 .map_err(|error| format!("it answered \"{}\": {error}", line.trim_end())),
             Err(error) => Err(error.to_string()),
@@ -344,7 +343,7 @@ impl Remote {
     fn unexpected<T>(&self, answer: &Answer) -> Result<T> {
         Err(Error::Worker {
             program: self.program.clone(),
-            reason: format!("it answered {answer:?}"),
+            reason: format!("it replied {answer:?}"),
         })
     }
 }
@@ -381,7 +380,7 @@ impl Worker for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // It exits when its input ends.
         drop(self.input.take());
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! From times to preferences.
+//! Turns times into preferences.
 
 use dispatch_plan::function_of;
 use mlx_overlay::{PolicyKind, RoutePath, RowPolicy};
@@ -8,22 +8,22 @@ use crate::Result;
 use crate::bench::{ALTERNATIVE, Cell, Spread, grouped};
 use crate::product::Product;
 
-/// What was measured of one product at one number of rows, by path.
+/// The measurements of one product at one number of rows, by path.
 struct Point<'a> {
     product: &'a Product,
     rows: usize,
     times: Vec<(RoutePath, Spread)>,
-    /// What `default` takes, if a route changes that.
+    /// The path that `default` takes, if a route can change that.
     stock: Option<RoutePath>,
 }
 
-/// Preferences for products of several rows, and what was rejected.
+/// Preferences for products of several rows, and rejected ones.
 ///
-/// The dispatch takes the first entry that fits and that its policy permits; so an entry for
-/// policies that ask for no bits stands before one for those that do.
+/// The dispatch takes the first entry that fits and that its policy permits. So an entry for policies that do not
+/// require the bits of one row comes before an entry for those that do.
 ///
 /// # Errors
-/// Those of `sound`.
+/// The errors of `sound`.
 pub fn choose(
     cells: &[Cell],
     exact: bool,
@@ -70,7 +70,7 @@ pub fn choose(
         let mut entries = Vec::new();
         match (without, with_bits) {
             (Some((path, saves)), _) => entries.push((path, saves)),
-            // Keeps the next entry from policies that would rather be fast.
+            // Keeps policies that only want speed from using the next entry.
             (None, Some(_)) if point.stock == Some(RoutePath::Wide) => {
                 entries.push((RoutePath::Wide, 0.0));
             }
@@ -88,10 +88,10 @@ pub fn choose(
     Ok((found, rejected))
 }
 
-/// Those with the bits of one row.
+/// The paths with the bits of one row.
 const WITH_BITS: &[RoutePath] = &[RoutePath::Qmv, RoutePath::Streamed, RoutePath::StreamedAlt];
 
-/// Adds an entry, or one row more to the entry of the row before.
+/// Adds an entry, or extends the entry of the previous number of rows by one.
 fn add(found: &mut Vec<Preference>, point: &Point<'_>, path: RoutePath, saves: f64) {
     // These fit: MLX's extents are 32-bit integers.
     let int = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
@@ -156,9 +156,9 @@ impl Point<'_> {
     }
 }
 
-/// The path that leads to what was measured; `None` if no entry does.
+/// The path that leads to the measured kernel; `None` if no entry does.
 fn path_of(cell: &Cell) -> Option<RoutePath> {
-    // The tiles of `wide`, and its kernel where `default` takes a matrix kernel, are taken under that policy only.
+    // The tiles of `wide`, and its kernel where `default` takes a matrix kernel, are only used under that policy.
     let is_wide = |arm: &str| {
         let policy = arm.parse::<RowPolicy>();
         policy.is_ok_and(|policy| policy.kind() == PolicyKind::Wide)
@@ -168,7 +168,7 @@ fn path_of(cell: &Cell) -> Option<RoutePath> {
     }
     let function = function_of(&cell.kernel)?;
     if function.starts_with("qmv_streamed") {
-        // Which arrangement is the other one depends on the product: the kernel's name does not tell.
+        // Which arrangement is the other one depends on the product; the kernel's name does not show it.
         Some(if cell.arms().all(|arm| arm == ALTERNATIVE) {
             RoutePath::StreamedAlt
         } else {
@@ -238,11 +238,11 @@ mod tests {
         // The one-row kernel beats both: one entry for all policies.
         let qmv = ("qmv".to_owned(), [2, 3]);
         assert_eq!(chosen(&cells, false), std::slice::from_ref(&qmv));
-        // For exact policies alone, `default` is kept where it is.
+        // Only for exact policies; `default` stays where it is.
         assert_eq!(chosen(&cells, true), [("qmv_wide".to_owned(), [2, 3]), qmv]);
     }
 
-    /// The one-row kernel wins at 2 rows of one format and at 3 of another.
+    /// The one-row kernel wins at 2 rows for one format and at 3 for another.
     #[test]
     fn formats_of_one_shape_have_entries_of_their_own() {
         let of = |format: &str, cells: [Cell; 3]| {
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn an_exact_winner_does_not_slow_down_the_rest() {
-        // Without bits wide wins, with them the one-row kernel.
+        // Without the bits of one row wide wins, with them the one-row kernel.
         let cells = measured(2, [25.0, 20.0, 30.0]);
         for exact in [false, true] {
             let expected = [("qmv_wide".to_owned(), [2, 2]), ("qmv".to_owned(), [2, 2])];
@@ -346,11 +346,12 @@ mod tests {
             let expected = [entry("qmv_wide", [6, 7]), entry("qmv_streamed_alt", [6, 7])];
             assert_eq!(chosen(&cells, exact), expected);
         }
-        // Faster than all: one entry for every policy.
+        // Faster than all others: one entry for every policy.
         let fastest = arranged(6, [90.0, 20.0, 16.0, 12.0]);
         let expected = [entry("qmv_streamed_alt", [6, 6])];
         assert_eq!(chosen(&fastest, false), expected);
-        // Above the batch limit `default` takes a matrix kernel whatever the routes: only exact policies have a choice.
+        // Above the batch limit `default` takes a matrix kernel whatever the routes are: only exact policies have a
+        // choice.
         let mut matrix = arranged(14, [90.0, 20.0, 40.0, 30.0]);
         matrix[0].kernel = "affine_qmm_t_bfloat16_t_gs_64_b_4".to_owned();
         let (found, _) = choose(&matrix, false, 0.05, &mut |_, _, _| Ok(true)).unwrap();
@@ -360,7 +361,7 @@ mod tests {
             ("qmv_streamed_alt", [14, 14])
         );
         assert!((found[0].saves - 0.25).abs() < 1e-9, "{found:?}");
-        // Other bits are no bits.
+        // Different bits do not count.
         let (found, rejected) = choose(&fastest, true, 0.05, &mut |_, _, path| {
             Ok(path != RoutePath::StreamedAlt)
         })
@@ -378,13 +379,13 @@ mod tests {
         assert_eq!(chosen(&cells, true), []);
     }
 
-    /// No entry leads to what is taken under `wide` alone.
+    /// No entry leads to a kernel that is only used under `wide`.
     #[test]
     fn times_of_wide_decide_nothing() {
         let mut cells = measured(6, [60.0, 50.0, 40.0]).to_vec();
         cells.insert(0, cell(6, "wide", "qmv_wide", 10.0));
         assert_eq!(chosen(&cells, false), [("qmv_streamed".to_owned(), [6, 6])]);
-        // Where `default` takes the same kernel, the times are its times as well.
+        // If `default` takes the same kernel, the times are its times too.
         let mut shared = measured(3, [60.0, 50.0, 40.0]).to_vec();
         shared[0].arm = "wide:64".to_owned();
         shared[0].also = vec!["default".to_owned()];

@@ -4,46 +4,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// What a cycle of guessing and verifying costs, in seconds.
+/// The costs of a cycle of guessing and verifying, in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// A pass of the model over 1, 2 and so on rows: products, attention, and whatever else.
+    /// A pass of the model over 1, 2 and so on rows: products, attention, and everything else.
     pub verify: Vec<f64>,
     /// One guess.
     pub guess: f64,
-    /// The chance that a guess is right, given that those before it were.
+    /// The probability that a guess is right, given that those before it were.
     pub acceptance: f64,
 }
 
-/// How far to guess.
+/// How far to guess ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Depth {
-    /// Guesses a cycle; 0: do not.
+    /// Guesses per cycle; 0 means do not guess.
     pub guesses: usize,
-    /// Tokens that a cycle is expected to give.
+    /// Expected tokens per cycle.
     pub tokens: f64,
-    /// Tokens a second.
+    /// Tokens per second.
     pub tokens_per_s: f64,
-    /// Against no guesses.
+    /// Speedup compared with no guesses.
     pub speedup: f64,
 }
 
-/// The depth with the most tokens a second. A cycle of d guesses costs d of them and a pass over
-/// d + 1 rows, and gives 1 + a + .. + a^d tokens (Leviathan, Kalman and Matias, "Fast inference from
-/// transformers via speculative decoding", 2023).
+/// The depth with the most tokens per second. A cycle of d guesses costs d of them and a pass over d + 1 rows, and
+/// gives 1 + a + .. + a^d tokens (Leviathan, Kalman and Matias, "Fast inference from transformers via speculative
+/// decoding", 2023).
 ///
 /// # Errors
-/// [`Error::Invalid`] if a cost is no positive number, or the acceptance no chance.
+/// [`Error::Invalid`] if a cost is not a positive number, or the acceptance is not a probability.
 pub fn best_depth(costs: &Costs) -> Result<Depth> {
     let positive = |cost: &f64| cost.is_finite() && *cost > 0.0;
     if costs.verify.is_empty() || !costs.verify.iter().all(positive) {
         return Err(Error::Invalid(
-            "verifying must cost a positive time for 1 row and each number above".to_owned(),
+            "the time to verify must be positive for 1 row and each number above".to_owned(),
         ));
     }
     if !costs.guess.is_finite() || costs.guess < 0.0 || !(0.0..=1.0).contains(&costs.acceptance) {
         return Err(Error::Invalid(
-            "a guess costs no negative time, and is right with a chance from 0 to 1".to_owned(),
+            "the time of a guess must not be negative, and its acceptance must be from 0 to 1"
+                .to_owned(),
         ));
     }
     let alone = costs.verify[0];
@@ -86,20 +87,20 @@ mod tests {
 
     #[test]
     fn it_goes_as_far_as_verifying_is_free() {
-        // Rows that cost nothing: as deep as was measured.
+        // Rows without cost: as deep as measured.
         assert_eq!(depth(&[1.0; 8], 0.0, 0.5).guesses, 7);
         // Rows that cost as much as passes: no guess pays.
         let linear: Vec<f64> = (1..=8).map(f64::from).collect();
         assert_eq!(depth(&linear, 0.0, 0.9).guesses, 0);
         assert_eq!(depth(&[1.0; 8], 0.0, 0.0).guesses, 0);
-        // A step in the cost is where it ends.
+        // A step in the cost ends it.
         let steps = [1.0, 1.1, 1.2, 1.3, 3.0, 3.0, 3.0, 3.0];
         let best = depth(&steps, 0.05, 0.7);
         assert_eq!(best.guesses, 3);
         let tokens = 1.0 + 0.7 + 0.49 + 0.343;
         assert!((best.tokens - tokens).abs() < 1e-12);
         assert!((best.speedup - tokens / 1.45).abs() < 1e-12);
-        // A dear guess ends it earlier.
+        // An expensive guess ends it earlier.
         assert!(depth(&steps, 0.4, 0.7).guesses < 3);
     }
 

@@ -1,4 +1,4 @@
-//! Which kernel to take for which shape, as a file; and how far ahead to guess.
+//! Which kernel to use for which shape, as a file; and how far ahead to guess.
 
 mod choose;
 mod depth;
@@ -22,30 +22,29 @@ use crate::{Error, Result, kernels, setting};
 pub use choose::choose;
 pub use depth::{Costs, Depth, best_depth};
 
-/// The layout of the file. 1 named neither mode nor group size.
+/// The file format. Format 1 had neither mode nor group size.
 const FORMAT: u32 = 2;
 
-/// A measured preference, as the file holds it.
+/// A measured preference, as in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preference {
     /// `affine`, `mxfp4`, `mxfp8` or `nvfp4`.
     pub mode: String,
-    /// Bits a weight.
+    /// Bits per weight.
     pub bits: u8,
     /// Weights that share a scale.
     pub group_size: u8,
-    /// Outputs a row, from and to.
+    /// Range of outputs per row.
     pub n: [i32; 2],
-    /// Values a row, from and to.
+    /// Range of values per row.
     pub k: [i32; 2],
-    /// Rows, from and to. The end is the cap of the path: beyond it another one wins, or nothing was
-    /// measured.
+    /// Range of rows. Above its end another path wins, or nothing was measured.
     pub m: [i32; 2],
     /// `qmv`, `qmv_wide`, `qmv_streamed` or `qmv_streamed_alt`.
     pub path: String,
-    /// The least part of its time that the path saves against what is taken without this entry; 0
-    /// for an entry that only keeps a later one from policies that ask for no bits.
+    /// The smallest part of the time that the path saves compared with the choice without this entry; 0 for an entry
+    /// that only keeps a later one from policies that do not require the bits of one row.
     pub saves: f64,
 }
 
@@ -53,29 +52,29 @@ pub struct Preference {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Layout of the file.
+    /// The file format.
     pub format: u32,
-    /// The part of its time that a kernel must save to be preferred.
+    /// The part of the time that a kernel must save to be preferred.
     pub margin: f64,
     /// Whether only kernels with the bits of one row were allowed to win.
     pub exact: bool,
-    /// What was measured and not preferred, and why.
+    /// What was measured but not preferred, with the reason.
     pub rejected: Vec<String>,
-    /// Where it was made. It holds nowhere else.
+    /// The machine on which it was made. It is valid only there.
     pub machine: Machine,
-    /// The preferences, in the order in which the dispatch looks at them.
+    /// The preferences, in the order in which the dispatch tries them.
     #[serde(default, rename = "route")]
     pub preferences: Vec<Preference>,
 }
 
 impl Calibration {
-    /// Makes one of measured cells. `sound` says whether an arm's numbers are right: bit for bit
-    /// where `exact` is set or the arm promises it, closely otherwise.
+    /// Makes a calibration from measured cells. `sound` returns whether an arm's results are right: bit for bit if
+    /// `exact` is set or the arm promises it, otherwise within a tolerance.
     ///
-    /// Nothing is preferred on the ground of a simulator's times.
+    /// No preference is based on a simulator's times.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a margin that is none; those of `sound`.
+    /// [`Error::Invalid`] for an invalid margin; the errors of `sound`.
     pub fn of(
         machine: Machine,
         cells: &[Cell],
@@ -85,7 +84,7 @@ impl Calibration {
     ) -> Result<Self> {
         let margin = self::margin(margin)?;
         let (preferences, rejected) = if machine.simulated {
-            let reason = "simulated: nothing is preferred on the ground of a simulator's times";
+            let reason = "simulated: no preference is based on a simulator's times";
             (Vec::new(), vec![reason.to_owned()])
         } else {
             choose(cells, exact, margin, sound)?
@@ -109,7 +108,7 @@ impl Calibration {
             path: path.to_owned(),
             error,
         })?;
-        // First, as another layout may lack fields of this one.
+        // Read first, because another format may lack fields of this one.
         let Layout { format } =
             toml::from_str(&text).map_err(|error| Error::content(path, error))?;
         if format != FORMAT {
@@ -132,10 +131,10 @@ impl Calibration {
         ))
     }
 
-    /// The preferences as the dispatch takes them.
+    /// The preferences in the form that the dispatch accepts.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a mode or a path that is none.
+    /// [`Error::Invalid`] for an unknown mode or path.
     pub fn routes(&self) -> Result<Vec<Route>> {
         let route = |entry: &Preference| {
             Ok(Route {
@@ -151,7 +150,7 @@ impl Calibration {
         self.preferences.iter().map(route).collect()
     }
 
-    /// Hands the preferences to the dispatch of this process, in place of those it has.
+    /// Installs the preferences in the dispatch of this process, replacing its current ones.
     ///
     /// # Errors
     /// [`Error::ForeignCalibration`] if it was made on another device or with another MLX;
@@ -180,30 +179,30 @@ impl Calibration {
     }
 }
 
-/// Returns a margin that is one.
+/// Checks a margin and returns it.
 ///
 /// # Errors
-/// [`Error::Invalid`] for one that is none.
+/// [`Error::Invalid`] if it is out of range.
 pub fn margin(part: f64) -> Result<f64> {
     if (0.0..1.0).contains(&part) {
         Ok(part)
     } else {
         Err(Error::Invalid(format!(
-            "the margin is a part of the time, from 0 to below 1; found {part}"
+            "the margin must be from 0 to below 1; found {part}"
         )))
     }
 }
 
-/// What a file of any layout has.
+/// The field that files of every format have.
 #[derive(Deserialize)]
 struct Layout {
     format: u32,
 }
 
-/// Whether a path's rows are right for a product: bit for bit, or within rounding for `qmv_wide`. Of the outputs as few
-/// are computed, from `outputs` on, as take the kernels of all. A path that the product does not take is not right.
+/// Whether a path's rows are right for a product: bit for bit, or within rounding for `qmv_wide`. Computes as few
+/// outputs, from `outputs` on, as take the same kernels as all. A path that the product does not take is not right.
 ///
-/// To look at the streamed kernels' other arrangement, it replaces the process's routing table, which is empty
+/// To examine the streamed kernels' other arrangement, it replaces the process's routing table, which is empty
 /// afterwards.
 ///
 /// # Errors
@@ -259,8 +258,8 @@ pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) ->
     Ok(true)
 }
 
-/// Seconds that attention takes for a block of rows at a context length: the median over chains in
-/// which each output is the next query.
+/// The seconds that attention takes for a block of rows at a context length: the median over chains in which each
+/// output is the next query.
 ///
 /// # Errors
 /// MLX's.
@@ -273,7 +272,7 @@ pub fn attention_seconds(
     const LENGTH: usize = 8;
     if shape.value_dim != shape.head_dim {
         return Err(Error::Invalid(format!(
-            "heads of {} and values of {}: outputs are no queries, so their chain cannot be measured",
+            "heads of {} and values of {}: outputs are not queries, so their chain cannot be measured",
             shape.head_dim, shape.value_dim
         )));
     }
@@ -297,7 +296,7 @@ pub fn attention_seconds(
             mlx_overlay::eval([&x])?;
             times.push(start.elapsed().as_secs_f64());
         }
-        // The first makes the pipeline.
+        // The first run makes the pipeline.
         let spread = crate::bench::Spread::of(&times[1..], LENGTH);
         spread
             .map(|spread| spread.median)

@@ -12,27 +12,27 @@ use super::{Numbers, Outcome};
 
 /// Measure chains of dependent products, kernel by kernel
 ///
-/// Writes bench.json, bench.md and a plot for each product to a folder, and prints where they are. On
-/// a simulated device 16 outputs of each product are computed, the times are the simulator's, the
-/// report says both, and nothing is derived from them.
+/// Writes bench.json, bench.md and a plot for each product to a folder, and prints their paths. On a simulated device
+/// only 16 outputs of each product are computed and the times are the simulator's; the report says so, and nothing is
+/// derived from them.
 ///
-/// Exit codes: 0 measured, 1 an error (also where both arms would take the same kernel), 2 wrong usage.
+/// Exit codes: 0 measured, 1 an error (for example if both arms would take the same kernel), 2 wrong usage.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mlx-lab bench --out bench                     the usual shapes at 4 and 8 bits
+  mlx-lab bench --out bench                     the default shapes at 4 and 8 bits
   mlx-lab bench --quick --out bench             one width, four numbers of rows
   mlx-lab bench --product 17408x5120:4:64 --rows 2-8 --out bench
   mlx-lab bench --against target/pristine/release/mlx-lab --out bench
-                                                this build beside another one; docs/guide/measure.md")]
+                                                compare with another build; docs/measuring.md")]
 pub(crate) struct Args {
-    /// Folder for the report; made if need be
+    /// Folder for the report; created if it does not exist
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
     /// A product: [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]], or :mxfp4, :mxfp8, :nvfp4. May be repeated
     #[arg(long, value_name = "SHAPE", conflicts_with = "formats")]
     product: Vec<Product>,
-    /// Formats of the usual shapes: BITS:GROUP, mxfp4, mxfp8, nvfp4 [default: 4:64,8:64; 4:64 with --quick]
+    /// Formats of the default shapes: BITS:GROUP, mxfp4, mxfp8, nvfp4 [default: 4:64,8:64; 4:64 with --quick]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_format)]
     formats: Vec<Quantization>,
     /// Rows [default: 1-16; 1,2,4,8 with --quick]
@@ -46,22 +46,22 @@ pub(crate) struct Args {
     /// [default: default, narrow, wide, exact, exact-alt]
     #[arg(long, value_name = "NAME", conflicts_with = "against")]
     policy: Vec<Arm>,
-    /// Compare this build with another one: a mlx-lab that was linked to it
+    /// Compare with another build: a mlx-lab that was linked to it
     #[arg(long, value_name = "PROGRAM")]
     against: Option<PathBuf>,
     /// Rounds of B A A B [default: 8; 3 with --quick]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Repeat one chain for so many seconds at the end [default: 120; 0 with --quick or simulated]
+    /// Repeat one chain for this many seconds at the end [default: 120; 0 with --quick or simulated]
     #[arg(long, value_name = "SECONDS")]
     sustained: Option<u32>,
-    /// The device's bandwidth, for the plots; without it the fastest read of each product
+    /// The device's bandwidth, for the plots; [default: the fastest read of each product]
     #[arg(long, value_name = "GB/S", value_parser = bandwidth)]
     bandwidth: Option<f64>,
     /// Fewer shapes, rows and rounds
     #[arg(long)]
     quick: bool,
-    /// Leave out the control with weights that are not quantized
+    /// Leave out the control with dense weights
     #[arg(long)]
     no_dense: bool,
 }
@@ -70,7 +70,7 @@ fn bandwidth(text: &str) -> Result<f64> {
     let rate: f64 = text.parse()?;
     ensure!(
         rate.is_finite() && rate > 0.0,
-        "a bandwidth is more than 0; found {rate}"
+        "the bandwidth must be greater than 0; found {rate}"
     );
     Ok(rate)
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         }
     };
     if args.against.is_some() && workers[0].machine()?.tree == workers[1].machine()?.tree {
-        bail!("both programs are linked to the same tree of MLX: there is nothing to compare");
+        bail!("both programs are linked to the same tree of MLX, so there is nothing to compare");
     }
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let report = {
@@ -109,7 +109,7 @@ pub(crate) fn run(args: Args) -> Outcome {
             args.out.join("bench.json").display(),
             plots.join(", ")
         ),
-        // It may have taken an hour.
+        // The measurement may have taken an hour.
         Err(error) => {
             print!("{}", bench::markdown(&report));
             return Err(error);
@@ -135,7 +135,7 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
     let mut products = args.product.clone();
     if products.is_empty() {
         products = mlx_lab::shapes(&formats)?;
-        // Groups, on the shape where the weights dominate.
+        // Groups, for the shape in which the weights dominate.
         if !quick && args.formats.is_empty() {
             for group in [32, 128] {
                 let quantization = Quantization::affine(4, group)?;
@@ -177,7 +177,7 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
         arms,
         dense: !args.no_dense && args.against.is_none(),
         rounds: args.rounds.map_or(if quick { 3 } else { 8 }, usize::from),
-        // A simulated chain of two products lasts longer than a real one of a hundred.
+        // A simulated chain of two products takes longer than a real one of a hundred.
         chain: if simulated { 0.0 } else { 0.02 },
         rotated: if simulated { 1 } else { 256 << 20 },
         sustained: f64::from(sustained),
@@ -185,7 +185,7 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
     })
 }
 
-/// Writes the files, and gives the paths of the plots.
+/// Writes the files and returns the paths of the plots.
 fn write(folder: &Path, report: &Report, bandwidth: Option<f64>) -> Result<Vec<String>> {
     let json = serde_json::to_string_pretty(report).context("JSON")?;
     cli::file::write(&folder.join("bench.json"), format!("{json}\n"))?;

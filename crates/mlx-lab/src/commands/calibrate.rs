@@ -13,34 +13,34 @@ use mlx_overlay::RowPolicy;
 
 use super::{Numbers, Outcome};
 
-/// Find out which kernel wins for which shape, and write it down for the dispatch
+/// Measure which kernel is fastest for which shape, and write the result to a file for the dispatch
 ///
-/// Every kernel is tried, and the streamed ones in both of their arrangements. One is preferred where
-/// it saves at least the margin and its numbers are right. The file
-/// holds for this machine and this build of MLX, and each entry for the format that was measured;
-/// mlx_lab::calibrate::Calibration installs it. With a model, also tells how far ahead to guess.
+/// Every kernel is tried, the streamed ones in both of their arrangements. A kernel is preferred if it saves at least
+/// the margin and its results are right. The file is valid for this machine and this build of MLX, and each entry for
+/// the measured format; mlx_lab::calibrate::Calibration installs it. With a model, the command also prints how far
+/// ahead to guess.
 ///
-/// On a simulated device the file has no preferences: a simulator's times say nothing.
+/// On a simulated device the file has no preferences, because a simulator's times mean nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mlx-lab calibrate --out qmv.toml --exact
   mlx-lab calibrate --out qmv.toml --model ~/models/Qwen3-8B-4bit --context 4096 --guess-ms 1.5 --acceptance 0.7
-  mlx-lab calibrate --out qmv.toml --from bench/bench.json      measured before")]
+  mlx-lab calibrate --out qmv.toml --from bench/bench.json      use earlier measurements")]
 pub(crate) struct Args {
     /// The file to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Only let kernels with the bits of one row win
+    /// Only consider kernels with the bits of one row
     #[arg(long)]
     exact: bool,
-    /// The part of its time that a kernel must save to be preferred, from 0 to below 1
+    /// The part of the time that a kernel must save to be preferred, from 0 to below 1
     #[arg(long, value_name = "PART", default_value_t = 0.05, value_parser = margin)]
     margin: f64,
-    /// Take the times of this report of `bench` instead of measuring
+    /// Use the times in this report of `bench` instead of measuring
     #[arg(long, value_name = "FILE", conflicts_with_all = ["product", "model", "rows"])]
     from: Option<PathBuf>,
-    /// A product, as in `bench`; without it the usual shapes. May be repeated
+    /// A product, as in `bench` [default: the usual shapes]. May be repeated
     #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
     product: Vec<Product>,
     /// Measure the products of this model folder
@@ -49,14 +49,14 @@ pub(crate) struct Args {
     /// Rows
     #[arg(long, value_name = "LIST", default_value = "1-12")]
     rows: Numbers,
-    /// Positions that attention looks back on, for the depth
+    /// Number of positions in the context, for the depth
     #[arg(long, value_name = "COUNT", default_value_t = 512, requires = "model",
         value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     context: u32,
-    /// Milliseconds that a guess takes, for the depth
+    /// Milliseconds per guess, for the depth
     #[arg(long, value_name = "MS", default_value_t = 0.0, requires = "model", value_parser = guess)]
     guess_ms: f64,
-    /// The chance that a guess is right, from 0 to 1, for the depth
+    /// The probability that a guess is right, from 0 to 1, for the depth
     #[arg(long, value_name = "CHANCE", requires = "model", value_parser = chance)]
     acceptance: Option<f64>,
 }
@@ -69,7 +69,7 @@ fn guess(text: &str) -> Result<f64> {
     let milliseconds: f64 = text.parse()?;
     ensure!(
         milliseconds.is_finite() && milliseconds >= 0.0,
-        "a guess costs no negative time; found {milliseconds}"
+        "the time of a guess must not be negative; found {milliseconds}"
     );
     Ok(milliseconds)
 }
@@ -78,7 +78,7 @@ fn chance(text: &str) -> Result<f64> {
     let chance: f64 = text.parse()?;
     ensure!(
         (0.0..=1.0).contains(&chance),
-        "a chance is from 0 to 1; found {chance}"
+        "a probability must be from 0 to 1; found {chance}"
     );
     Ok(chance)
 }
@@ -89,7 +89,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let (Some(model), Some(_)) = (&model, args.acceptance) {
         ensure!(
             model.skipped.is_empty(),
-            "--acceptance needs the times of the whole model, and these are not measured: {}",
+            "--acceptance needs the times of the whole model, but these were not measured: {}",
             model.skipped.join("; ")
         );
     }
@@ -100,11 +100,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     let machine = report
         .machines
         .first()
-        .context("the report names no machine")?
+        .context("the report has no machine")?
         .clone();
     ensure!(
         machine.architecture == Machine::here()?.architecture && !machine.pristine,
-        "the times are of {}, this is another device: measure here",
+        "the times are from {}, but this is another device: measure again here",
         machine.line()
     );
     let outputs = if machine.simulated { 16 } else { 256 };
@@ -127,7 +127,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         args.out.display(),
         calibration.rejected.len()
     );
-    // Which products have no other arrangement.
+    // Products that have no other arrangement.
     for line in report.refused.iter().filter(|l| l.contains(ALTERNATIVE)) {
         println!("{line}");
     }
@@ -143,7 +143,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 fn read(file: &Path) -> Result<Report> {
     let text = fs_err::read_to_string(file)?;
     serde_json::from_str(&text)
-        .with_context(|| format!("{} is no report of `mlx-lab bench`", file.display()))
+        .with_context(|| format!("{} is not a report of `mlx-lab bench`", file.display()))
 }
 
 fn measure(args: &Args, model: Option<&Model>) -> Result<Report> {
@@ -182,7 +182,7 @@ fn depth(
     simulated: bool,
 ) -> Result<()> {
     if simulated {
-        println!("depth: none, as a simulator's times say nothing");
+        println!("depth: none, because a simulator's times mean nothing");
         return Ok(());
     }
     ensure!(
@@ -224,7 +224,7 @@ fn depth(
     Ok(())
 }
 
-/// Seconds of a pass over 1, 2 and so on rows, as far as was measured, from those of its attention.
+/// Seconds of a pass over 1, 2 and so on rows, as far as measured, computed from those of its attention.
 fn passes(cells: &[Cell], layers: &[Layer], attention: &[f64], policy: RowPolicy) -> Vec<f64> {
     let products = |rows| -> Option<f64> {
         let of = |layer: &Layer| {

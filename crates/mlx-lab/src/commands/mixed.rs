@@ -7,23 +7,23 @@ use mlx_overlay::RowPolicy;
 
 use super::{FOUND, Outcome};
 
-/// Run a batch under the default policy beside verify passes under an exact one
+/// Run a batch under the default policy alongside verify passes under an exact one
 ///
-/// A pass is the chain of a model's quantized products, with random weights. The batch takes its steps
-/// alone and then in turn with the verify passes. Its kernels and the bits of its rows must be the
-/// same; on a real device its times are compared too.
+/// A pass is the chain of a model's quantized products, with random weights. The batch takes its steps alone, and then
+/// in turn with the verify passes. Its kernels and the bits of its rows must be the same; on a real device its times
+/// are compared too.
 ///
-/// Exit codes: 0 the same, 3 not, 1 an error, 2 wrong usage.
+/// Exit codes: 0 the same, 3 different, 1 an error, 2 wrong usage.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mlx-lab mixed
   mlx-lab mixed --model ~/models/Qwen3-8B-4bit --batch 8 --width 4 --steps 200")]
 pub(crate) struct Args {
-    /// A model folder as mlx_lm writes it, of which the headers are read; without it, a few small products
+    /// A model folder as mlx_lm writes it (only headers are read) [default: a few small products]
     #[arg(long, value_name = "FOLDER")]
     model: Option<PathBuf>,
-    /// Rows of the batch, one a sequence
+    /// Rows of the batch, one per sequence
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
     /// Rows of each verify pass, 2 to 8
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Steps of the batch
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: u32,
-    /// Write all that was counted to a file, as JSON; - for standard output, without the summary
+    /// Write all counts to a file, as JSON; - for standard output, without the summary
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The commands, one module each.
+//! The commands, one per module.
 
 pub(crate) mod bench;
 pub(crate) mod calibrate;
@@ -12,13 +12,13 @@ use anyhow::{Context, Result, bail};
 use cli::{print, println};
 use serde::Serialize;
 
-/// The exit code of a command that worked and found what it looked for: something differs.
+/// The exit code of a command that worked and found a difference.
 pub(crate) const FOUND: u8 = 3;
 
-/// What a command came to: the code to exit with.
+/// The result of a command: its exit code.
 pub(crate) type Outcome = Result<ExitCode>;
 
-/// The greatest number of a list: rows, positions and tokens have fewer.
+/// The largest number in a list: rows, positions and tokens are smaller.
 const MOST: usize = 1 << 20;
 
 /// Numbers and spans: `1,2,4-8`.
@@ -28,7 +28,7 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<usize>> {
         let number = |text: &str| {
             text.trim()
                 .parse::<usize>()
-                .with_context(|| format!("\"{text}\" in \"{}\" is no number", part.trim()))
+                .with_context(|| format!("\"{text}\" in \"{}\" is not a number", part.trim()))
         };
         match part.split_once('-') {
             None => {
@@ -41,7 +41,7 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<usize>> {
             Some((from, to)) => {
                 let (from, to) = (number(from)?, number(to)?);
                 if from > to || to > 4096 {
-                    bail!("\"{part}\" is no span from a number to a greater one, up to 4096");
+                    bail!("\"{part}\" is not a span from a number to a greater one, up to 4096");
                 }
                 numbers.extend(from..=to);
             }
@@ -50,7 +50,7 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<usize>> {
     Ok(numbers)
 }
 
-/// [`numbers`] as clap takes it: in one value.
+/// The result of [`numbers`] as one clap value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Numbers(pub(crate) Vec<usize>);
 
@@ -62,7 +62,7 @@ impl std::str::FromStr for Numbers {
     }
 }
 
-/// Prints an outcome for people, or as JSON where that goes to standard output.
+/// Prints an outcome for people, or as JSON if that goes to standard output.
 pub(crate) fn print<T: Serialize>(
     report: &T,
     json: Option<&Path>,
@@ -73,7 +73,7 @@ pub(crate) fn print<T: Serialize>(
         Some(path) if path.as_os_str() == "-" => println!("{}", text()?),
         Some(path) => {
             let written = cli::file::write(path, format!("{}\n", text()?));
-            // Even if it could not be written: it may have taken an hour.
+            // Even if the file could not be written: the run may have taken an hour.
             print!("{}", render(report));
             written?;
         }
@@ -82,7 +82,7 @@ pub(crate) fn print<T: Serialize>(
     Ok(())
 }
 
-/// Fails where [`print`] could not write, before there is anything to print.
+/// Fails if [`print`] could not write, before there is anything to print.
 pub(crate) fn check_json(json: Option<&Path>) -> Result<()> {
     match json {
         Some(path) if path.as_os_str() != "-" => Ok(cli::file::check_writable(path)?),

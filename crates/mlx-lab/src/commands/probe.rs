@@ -14,25 +14,25 @@ use super::{FOUND, Numbers, Outcome};
 
 /// Compare each row of a block with the same row alone, bit for bit, policy by policy
 ///
-/// The answer says which policies are exact for every product, and which of them reads the fewest
-/// bytes of weights. With --model, attention, dense products, norms and rotary positions are compared
-/// as well. Every tensor of the model is compared, known not to be multiplied, or named as not
-/// probed, such as the matrices of a mixture of experts; the answer is not "exact" then.
+/// The result lists the policies that are exact for every product, and which of them reads the fewest bytes of weights.
+/// With --model, attention, dense products, norms and rotary positions are compared too. Every tensor of the model is
+/// either compared, known not to be multiplied, or listed as not probed, such as the matrices of a mixture of experts;
+/// in the last case the result is not "exact".
 ///
 /// Exit codes: 0 exact, 3 not exact or not all probed, 1 an error, 2 wrong usage.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mlx-lab probe                                      the shapes that `bench` measures
+  mlx-lab probe                                      the shapes of `bench`
   mlx-lab probe --product mlp=17408x5120:4:64 --rows 2-16
   mlx-lab probe --model ~/models/Qwen3-8B-4bit --json probe.json
   mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact && serve
   mlx-lab probe --model ~/models/Qwen3-8B-4bit --policy exact --shader-validation")]
 pub(crate) struct Args {
-    /// A model folder as mlx_lm writes it: config.json and model*.safetensors, of which the headers are read
+    /// A model folder as mlx_lm writes it: config.json and model*.safetensors (only headers are read)
     #[arg(long, value_name = "FOLDER", conflicts_with = "product")]
     model: Option<PathBuf>,
-    /// Exit with 0 where all that was probed is exact, whatever of the model was not
+    /// Exit with 0 if everything probed is exact, even if parts of the model were not probed
     #[arg(long, requires = "model")]
     allow_skipped: bool,
     /// A product: [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]], or :mxfp4, :mxfp8, :nvfp4. May be repeated
@@ -41,10 +41,10 @@ pub(crate) struct Args {
     /// Rows of the blocks
     #[arg(long, value_name = "LIST", default_value = "2-9,12,13,16")]
     rows: Numbers,
-    /// Only this policy; the exit code then answers for it. May be repeated
+    /// Only this policy; the exit code is then for it. May be repeated
     #[arg(long, value_name = "NAME")]
     policy: Vec<RowPolicy>,
-    /// Type of x; f32 is always compared as well [default: the model's, else bf16]
+    /// Type of x; f32 is always compared too [default: the model's, else bf16]
     #[arg(long, value_enum)]
     dtype: Option<Type>,
     /// Random matrices for each product
@@ -52,20 +52,20 @@ pub(crate) struct Args {
     /// [default: 2; 1 on a simulated GPU]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// Compute this many outputs if as few take the same kernel, and one head of keys
+    /// Compute this many outputs if as few take the same kernel, and one key head
     ///
     /// [default: all; 32 on a simulated GPU]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     outputs: Option<u32>,
-    /// Positions that attention looks back on; of several with the same kernels, the first is taken
+    /// Positions in attention's context; of several with the same kernels, only the first is used
     ///
     /// [default: 512,1030,4100,8200; 40,1030,4100 on a simulated GPU]
     #[arg(long, value_name = "LIST")]
     context: Option<Numbers>,
-    /// Have Metal check every access of the kernels, and report what is wrong on standard error; macOS
+    /// Make Metal check every memory access of the kernels and report faults on standard error; macOS
     #[arg(long)]
     shader_validation: bool,
-    /// Write all that was compared to a file, as JSON; - for standard output, without the table
+    /// Write all comparisons to a file, as JSON; - for standard output, without the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -118,17 +118,17 @@ pub(crate) fn run(args: Args) -> Outcome {
     )
 }
 
-/// Metal's shader validation, which it takes from the environment before there is a device.
+/// Metal's shader validation, which is read from the environment before there is a device.
 const VALIDATION: [&str; 2] = [
     "MTL_SHADER_VALIDATION",
     "MTL_SHADER_VALIDATION_REPORT_TO_STDERR",
 ];
 
-/// Starts this program again with shader validation, unless it has it.
+/// Restarts this program with shader validation, unless it is on already.
 fn validate() -> Result<()> {
     if mlx_overlay::build_info()?.backend != Backend::Metal {
         bail!(
-            "--shader-validation is Metal's, and this is another back-end: run it on a Mac; the simulated device checks \
+            "--shader-validation needs the Metal back-end, but this is another one: run it on a Mac; the simulated device checks \
              accesses without being asked"
         );
     }

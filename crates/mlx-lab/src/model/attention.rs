@@ -1,25 +1,25 @@
-//! The attention of each layer, from its tensors; the configuration says what they leave open.
+//! The attention of each layer, determined from its tensors and, if they are not enough, from the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Config, HIDDEN, Inventory};
 
-/// Attention of layers that are alike.
+/// The attention of several identical layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attention {
     /// Heads of the queries.
     pub heads: usize,
     /// Heads of keys and values.
     pub kv_heads: usize,
-    /// Values a head of queries and keys.
+    /// Values per head of queries and keys.
     pub head_dim: usize,
-    /// Values a head of values.
+    /// Values per head of values.
     pub value_dim: usize,
     /// Whether each head has a sink.
     pub sinks: bool,
     /// Positions that a row sees, if not all before it.
     pub window: Option<usize>,
-    /// Layers that have it.
+    /// Number of layers with this attention.
     pub layers: usize,
 }
 
@@ -33,7 +33,7 @@ enum Kind {
 pub(super) const HEADS: [&str; 3] = ["num_attention_heads", "n_head", "n_heads"];
 const KV_HEADS: [&str; 3] = ["num_key_value_heads", "n_head_kv", "n_kv_heads"];
 
-/// Modules that tell of latent attention.
+/// Modules that indicate latent attention.
 const LATENT: [&str; 5] = [
     "kv_a_proj_with_mqa",
     "kv_b_proj",
@@ -43,7 +43,7 @@ const LATENT: [&str; 5] = [
 ];
 
 impl Config {
-    /// What each layer is called, if this says so.
+    /// The kind of each layer, if the configuration has it.
     fn layer_kinds(&self, layers: usize) -> Option<Vec<&str>> {
         if let Some(kinds) = self.texts("layer_types") {
             return Some(kinds);
@@ -58,7 +58,7 @@ impl Config {
             };
             return Some(letters.chars().map(kind).cycle().take(layers).collect());
         }
-        // Every so manieth layer sees all positions, the others a window.
+        // Every n-th layer sees all positions, the others a window.
         let pattern = self.optional_count("sliding_window_pattern").ok().flatten();
         let every = pattern.or(match self.kind() {
             "gemma3" | "gemma3_text" => Some(6),
@@ -76,12 +76,12 @@ impl Config {
     }
 }
 
-/// The attention of the layers of an inventory, alike ones together, in their order. What is another mixer, or does not
-/// fit the configuration, is skipped by name.
+/// The attention of the layers of an inventory, in order, with identical layers together. Other mixers, and attention
+/// that does not match the configuration, are skipped by name.
 pub(super) fn read(config: &Config, inventory: &mut Inventory, layers: usize) -> Vec<Attention> {
     let kinds = config.layer_kinds(layers);
     let mut shapes: Vec<Attention> = Vec::new();
-    // A layer whose keys are those of an earlier one has none of its own.
+    // A layer that uses the keys of an earlier one has no own keys.
     let mut earlier: BTreeMap<bool, usize> = BTreeMap::new();
     for layer in 0..layers {
         let kind = match &kinds {
@@ -114,7 +114,7 @@ pub(super) fn read(config: &Config, inventory: &mut Inventory, layers: usize) ->
     shapes
 }
 
-/// The attention of a layer, or what is not looked at and why.
+/// The attention of a layer, or what is skipped and why.
 type Found = std::result::Result<Attention, (String, String)>;
 
 fn of_layer(
@@ -143,7 +143,7 @@ fn of_layer(
             "mixes positions by `{mixer}`, which is not probed"
         )));
     } else if parents.is_empty() {
-        found.push(whole("has no attention that is known here".to_owned()));
+        found.push(whole("has no known attention".to_owned()));
     }
     let kind = match kind {
         Some("full_attention" | "attention" | "global_attention" | "global") => Kind::Full,
@@ -163,12 +163,12 @@ fn of_layer(
     found
 }
 
-/// Whether a module begins an attention: every projection of queries does.
+/// Whether a module starts an attention: every projection of queries does.
 fn begins(name: &str) -> bool {
     name == "q_proj" || FUSED.contains(&name) || LATENT.contains(&name)
 }
 
-/// The modules of a layer by which it mixes positions, by attention or otherwise: layers may differ in them.
+/// The modules with which a layer mixes positions, by attention or otherwise: layers may differ in them.
 pub(super) fn mixers(modules: &BTreeSet<String>) -> BTreeSet<&str> {
     fn split(module: &str) -> (&str, &str) {
         module.rsplit_once('.').unwrap_or(("", module))
@@ -209,7 +209,7 @@ fn of_module(
         return Err("its queries are not probed, so its shape is not known".to_owned());
     };
     let Some((_, summed)) = one_of(&OUTPUTS).and_then(product) else {
-        return Err("has no output projection that is known here".to_owned());
+        return Err("has no known output projection".to_owned());
     };
     let known = |name: &&&str| {
         ["q_proj", "k_proj", "v_proj"].contains(name)
@@ -222,7 +222,7 @@ fn of_module(
         .find(|name| !known(name) && product(name).is_some());
     if let Some(stranger) = stranger {
         return Err(format!(
-            "attention with `{stranger}`, which is not known here and not probed"
+            "attention with `{stranger}`, which is unknown and not probed"
         ));
     }
     let sizes = Sizes {
@@ -245,7 +245,7 @@ fn of_module(
     Ok(attention)
 }
 
-/// Projections of queries, keys and values at once.
+/// Combined projections of queries, keys and values.
 const FUSED: [&str; 6] = [
     "qkv_proj",
     "query_key_value",
@@ -255,10 +255,10 @@ const FUSED: [&str; 6] = [
     "wqkv",
 ];
 
-/// Projections of what attention gives.
+/// Projections of attention's output.
 const OUTPUTS: [&str; 5] = ["o_proj", "out_proj", "dense", "c_proj", "wo"];
 
-/// Parts of a layer that are mixers, but no attention.
+/// Parts of a layer that mix positions but are not attention.
 const MIXERS: [&str; 8] = [
     "linear_attn",
     "mixer",
@@ -270,14 +270,14 @@ const MIXERS: [&str; 8] = [
     "time_mix",
 ];
 
-/// Why no kernel for attention computes it, if the configuration tells.
+/// The reason why no attention kernel computes it, if the configuration shows one.
 fn by_hand(config: &Config) -> Option<&'static str> {
     if config
         .number("attn_logit_softcapping")
         .is_some_and(|cap| cap > 0.0)
     {
         return Some(
-            "attention whose scores are capped, which MLX's kernel does not do and which is not probed",
+            "attention whose scores are capped, which MLX's kernel does not support and which is not probed",
         );
     }
     if config.text("position_embedding_type") == Some("alibi") {
@@ -286,18 +286,18 @@ fn by_hand(config: &Config) -> Option<&'static str> {
     None
 }
 
-/// What the tensors of a layer say.
+/// The sizes from a layer's tensors.
 struct Sizes {
     /// Outputs of the queries, or of queries, keys and values.
     n: usize,
     fused: bool,
     keys: Option<usize>,
     values: Option<usize>,
-    /// Values that the output projection takes.
+    /// Values that the output projection accepts.
     summed: usize,
-    /// Length of the queries' norm.
+    /// Length of the query norm.
     norm: Option<usize>,
-    /// Heads of the keys of an earlier layer of the kind.
+    /// Key heads of an earlier layer of the same kind.
     earlier: Option<usize>,
 }
 
@@ -326,8 +326,8 @@ impl Sizes {
         }
         let known = |values: Option<usize>| values.map_or("none".to_owned(), |n| n.to_string());
         Err(format!(
-            "its queries have {} outputs, keys {}, values {}, and {} values are summed up, which no head counts of \
-             config.json explain: not probed",
+            "its queries have {} outputs, keys {}, values {}, and {} values are summed up, which do not match any head counts in \
+             config.json: not probed",
             self.n,
             known(self.keys),
             known(self.values),
@@ -357,7 +357,7 @@ impl Sizes {
             return grouped.then(|| attention(heads, kv_heads, head_dim));
         }
         let shared = !config.counts(&["num_kv_shared_layers"]).is_empty();
-        // With a gate, q has two numbers a value of a head.
+        // With a gate, q has two numbers for each value of a head.
         let width = [Some(head_dim), head_dim.checked_mul(2)];
         width.into_iter().flatten().find_map(|width| {
             let heads = whole(self.n, width).filter(|heads| known.contains(heads))?;
@@ -372,7 +372,7 @@ impl Sizes {
             };
             let values = match self.values {
                 Some(values) => Some(values) == kv_heads.checked_mul(value_dim),
-                // Values may be the keys themselves.
+                // Values may be the same as the keys.
                 None => shared || config.flag("attention_k_eq_v"),
             };
             let grouped = kv_heads > 0 && heads.is_multiple_of(kv_heads);

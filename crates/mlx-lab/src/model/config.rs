@@ -1,4 +1,4 @@
-//! `config.json`, as far as it describes products.
+//! The parts of `config.json` that describe products.
 
 use std::path::{Path, PathBuf};
 
@@ -16,21 +16,21 @@ pub struct Config {
     fields: Map<String, Value>,
 }
 
-/// How the configuration says that a module is quantized.
+/// What the configuration states about a module's quantization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stated {
-    /// By an entry of its own.
+    /// It has its own entry.
     Own(Quantization),
-    /// It has an entry that says that it is not.
+    /// It has an entry that says it is not quantized.
     Not,
-    /// Not by name. Then its shapes decide.
+    /// It has no entry: its shapes decide.
     Common,
-    /// Not at all: nothing is quantized.
+    /// Nothing is quantized.
     Nothing,
 }
 
 impl Config {
-    /// Reads `config.json` of a folder.
+    /// Reads the `config.json` of a folder.
     ///
     /// # Errors
     /// [`Error::File`] or [`Error::Content`].
@@ -43,27 +43,27 @@ impl Config {
         }
     }
 
-    /// The architecture's name, `qwen3` for example.
+    /// The architecture's name, for example `qwen3`.
     pub fn kind(&self) -> &str {
         let kind = self.fields.get("model_type").and_then(Value::as_str);
         kind.unwrap_or_default()
     }
 
-    /// Whether the model, or its language model, is of one of these architectures.
+    /// Whether the model, or its language model, has one of these architectures.
     pub(super) fn is_one_of(&self, kinds: &[&str]) -> bool {
         let text = self.text("model_type").unwrap_or_default();
         kinds.contains(&self.kind()) || kinds.contains(&text)
     }
 
-    /// Whether the embedding is the head as well, if this says so. Tensors decide: see [`super::Model`].
+    /// Whether the embedding is also the head, if this is stated. Tensors decide: see [`super::Model`].
     pub fn tied(&self) -> Option<bool> {
         self.field("tie_word_embeddings").and_then(Value::as_bool)
     }
 
-    /// A count, if it is there.
+    /// A count, if it is present.
     ///
     /// # Errors
-    /// [`Error::Content`] unless it is a whole number from 1 on that MLX's arrays can have as an extent.
+    /// [`Error::Content`] unless it is a whole number from 1 to the largest extent of MLX's arrays.
     pub fn optional_count(&self, name: &str) -> Result<Option<usize>> {
         let Some(value) = self.field(name) else {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Config {
         }
     }
 
-    /// The counts that any of these fields has, alone or in a list with one for each layer.
+    /// The counts in any of these fields, alone or in a list with one per layer.
     pub(super) fn counts(&self, names: &[&str]) -> Vec<usize> {
         let values = names.iter().filter_map(|name| self.field(name));
         let all = values.flat_map(|value| match value {
@@ -87,22 +87,22 @@ impl Config {
         all.collect()
     }
 
-    /// A number, if it is there.
+    /// A number, if it is present.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.field(name).and_then(python::number)
     }
 
-    /// A text, if it is there.
+    /// A text, if it is present.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.field(name).and_then(Value::as_str)
     }
 
-    /// Whether a field is there and true.
+    /// Whether a field is present and true.
     pub(super) fn flag(&self, name: &str) -> bool {
         self.field(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Texts, one for each layer.
+    /// Texts, one per layer.
     pub(crate) fn texts(&self, name: &str) -> Option<Vec<&str>> {
         let list = self.field(name)?.as_array()?;
         list.iter().map(Value::as_str).collect()
@@ -113,8 +113,8 @@ impl Config {
         Error::content(&self.path, reason)
     }
 
-    /// What scales rotary positions (`default` if nothing does), for layers of a kind (`full_attention`). transformers 5
-    /// keeps it in `rope_parameters`, which may have an entry for each kind.
+    /// The scaling of rotary positions (`default` if there is none), for layers of a kind (`full_attention`).
+    /// transformers 5 stores it in `rope_parameters`, which may have an entry per kind.
     pub(super) fn rope(&self, kind: &str) -> &str {
         let scaling = self.field("rope_scaling").and_then(Value::as_object);
         let parameters = self.field("rope_parameters").and_then(Value::as_object);
@@ -132,14 +132,14 @@ impl Config {
         name.unwrap_or(if unnamed { "unnamed" } else { "default" })
     }
 
-    /// How the configuration says that a module is quantized.
+    /// What the configuration states about a module's quantization.
     pub(super) fn stated(&self, module: &str) -> std::result::Result<Stated, String> {
         let Some(common) = self.quantization() else {
             return Ok(Stated::Nothing);
         };
         match common.get(module) {
             Some(Value::Object(own)) if own.is_empty() => Ok(Stated::Not),
-            // An entry goes into `to_quantized` as it is: what it leaves out has its own mode's default.
+            // An entry is passed to `to_quantized` unchanged: missing values get the defaults of its own mode.
             Some(Value::Object(own)) => entry(own).map(Stated::Own),
             Some(Value::Bool(false)) => Ok(Stated::Not),
             Some(Value::Bool(true)) => self.common().map(Stated::Own),
@@ -158,7 +158,7 @@ impl Config {
         let Some(method) = entries.get("quant_method").and_then(Value::as_str) else {
             return entry(entries);
         };
-        // As mlx-lm's `load_model` maps them.
+        // Mapped as in mlx-lm's `load_model`.
         let format = entries.get("format").and_then(Value::as_str);
         match (method, format) {
             ("mxfp4", _) | ("compressed-tensors", Some("mxfp4-pack-quantized")) => {
@@ -176,7 +176,7 @@ impl Config {
         }
     }
 
-    /// The entries of the quantization. mlx-lm looks into `text_config` as well.
+    /// The entries of the quantization. mlx-lm also looks in `text_config`.
     fn quantization(&self) -> Option<&Map<String, Value>> {
         let text = self.fields.get("text_config").and_then(Value::as_object);
         [Some(&self.fields), text]
@@ -187,7 +187,7 @@ impl Config {
             .find_map(Value::as_object)
     }
 
-    /// A field that says something; models of several parts keep those of the language model in `text_config`.
+    /// A field with a value; models of several parts have those of the language model in `text_config`.
     fn field(&self, name: &str) -> Option<&Value> {
         let text = self.fields.get("text_config").and_then(Value::as_object);
         [text, Some(&self.fields)]
@@ -203,7 +203,7 @@ fn as_count(value: &Value) -> Option<usize> {
     usize::try_from(count).ok().filter(|&count| count > 0)
 }
 
-/// A format as `to_quantized` takes it.
+/// A format in the form that `to_quantized` accepts.
 fn entry(fields: &Map<String, Value>) -> std::result::Result<Quantization, String> {
     let number = |name: &str| match fields.get(name) {
         None | Some(Value::Null) => Ok(None),

@@ -1,4 +1,4 @@
-//! The tensors of a model folder: what its index lists, else `model*.safetensors`, as mlx-lm reads them.
+//! The tensors of a model folder: those in its index, else in `model*.safetensors`, as mlx-lm reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -14,17 +14,17 @@ use crate::{Error, Result};
 
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The safetensors files of a model, of which the headers were read.
+/// The safetensors files of a model, with their headers read.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
     files: Vec<PathBuf>,
     tensors: BTreeMap<String, Tensor>,
-    /// Files that mlx-lm reads as well, and the index does not list.
+    /// Files that mlx-lm reads too but the index does not list.
     pub(super) unlisted: Vec<String>,
 }
 
-/// Where a tensor lies, and what it is.
+/// The place of a tensor, and its type and shape.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
     file: usize,
@@ -79,7 +79,7 @@ impl Folder {
             if let Some(other) = self.tensors.insert(name.clone(), tensor) {
                 let other = self.files[other.file].display();
                 let reason = format!(
-                    "{name} is in {other} as well: remove the file that is not the model's"
+                    "{name} is in {other} as well: remove the file that does not belong to the model"
                 );
                 return Err(Error::content(&path, reason));
             }
@@ -103,7 +103,7 @@ impl Folder {
     }
 }
 
-/// The file of each tensor, as the index has it.
+/// The file of each tensor according to the index.
 struct Index {
     path: PathBuf,
     tensors: BTreeMap<String, String>,
@@ -141,8 +141,8 @@ impl Index {
         self.tensors.values().collect()
     }
 
-    /// The files to read, and those that are there besides. If none of the listed ones is there, the index is left
-    /// over from another set of files, which mlx-lm does not look at.
+    /// The files to read, and additional ones. If none of the listed files exists, the index belongs to another set of
+    /// files; mlx-lm ignores it too.
     fn choose(&self, folder: &Path, found: &[String]) -> Result<(Vec<String>, Vec<String>)> {
         let files = self.files();
         let missing: Vec<&String> = files
@@ -156,7 +156,7 @@ impl Index {
         }
         if let Some(&first) = missing.first() {
             let reason = format!(
-                "lists {} files, and {} of them {} not there: {}; download the model again",
+                "lists {} files, but {} of them {} missing: {}; download the model again",
                 files.len(),
                 missing.len(),
                 if missing.len() == 1 { "is" } else { "are" },
@@ -171,7 +171,7 @@ impl Index {
         ))
     }
 
-    /// Whether the folder's files are those of this index.
+    /// Whether this is the index of the folder's files.
     fn serves(&self, folder: &Folder) -> bool {
         let files = self.files();
         folder.files.iter().all(|path| {
@@ -180,7 +180,7 @@ impl Index {
         })
     }
 
-    /// Fails for a tensor that no file has.
+    /// Fails if a tensor is in no file.
     fn compare(&self, folder: &Folder) -> Result<()> {
         let missing: Vec<(&String, &String)> = self
             .tensors
@@ -212,14 +212,14 @@ fn entries(path: &Path) -> Result<Vec<String>> {
     };
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(fail)? {
-        // A name that is not UTF-8 is none that is looked for.
+        // A name that is not UTF-8 cannot match.
         names.extend(entry.map_err(fail)?.file_name().into_string().ok());
     }
     names.sort();
     Ok(names)
 }
 
-/// Why there is nothing to read.
+/// Describes why there is nothing to read.
 fn nothing(path: &Path) -> Result<String> {
     let mut others = entries(path)?;
     others.retain(|name| {
@@ -235,7 +235,7 @@ fn nothing(path: &Path) -> Result<String> {
     ))
 }
 
-/// Fails if the names count more shards than there are: `model-00001-of-00003.safetensors`.
+/// Fails if the names state more shards than exist: `model-00001-of-00003.safetensors`.
 fn complete(folder: &Path, names: &[String]) -> Result<()> {
     for name in names {
         let Some(shards) = shards(name) else { continue };
@@ -245,7 +245,7 @@ fn complete(folder: &Path, names: &[String]) -> Result<()> {
         let there = there.count();
         if there < shards.1 {
             let reason = format!(
-                "{there} of {} shards are there ({}); download the model again",
+                "only {there} of {} shards are present ({}); download the model again",
                 shards.1,
                 named(name, there)
             );
@@ -255,7 +255,7 @@ fn complete(folder: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What precedes the number of a shard, and how many there are.
+/// The part before a shard's number, and the number of shards.
 fn shards(name: &str) -> Option<(&str, usize)> {
     let (rest, count) = name.strip_suffix(".safetensors")?.rsplit_once("-of-")?;
     let (stem, number) = rest.rsplit_once('-')?;
@@ -266,7 +266,7 @@ fn shards(name: &str) -> Option<(&str, usize)> {
     Some((stem, count.parse().ok()?))
 }
 
-/// The first of several names, and how many there are.
+/// The first of several names, and their number.
 pub(super) fn named(first: &str, count: usize) -> String {
     match count {
         0 | 1 => first.to_owned(),
@@ -279,7 +279,7 @@ fn exists(path: &Path) -> bool {
     fs::metadata(path).is_ok()
 }
 
-/// Fails for what is no regular file: opening a fifo waits, and a device may never end.
+/// Fails for what is not a regular file: opening a fifo waits, and a device may never end.
 fn require_file(path: &Path) -> Result<u64> {
     let found = fs::metadata(path).map_err(|error| Error::File {
         path: path.to_owned(),
@@ -314,14 +314,14 @@ fn map(path: &Path) -> Result<Mmap> {
         return Err(Error::content(path, EMPTY));
     }
     let file = File::open(path).map_err(fail)?;
-    // SAFETY: the map is only read. A model folder is not written while it is used; if it
-    // is, the numbers are wrong, and a truncated file ends the process with SIGBUS.
+    // SAFETY: the map is only read. A model folder must not be written while it is used; if it is, the numbers are
+    // wrong, and a truncated file ends the process with SIGBUS.
     unsafe { Mmap::map(&file) }.map_err(fail)
 }
 
 const EMPTY: &str = "is empty; download it again";
 
-/// What stands in a file's place when a download was left out or failed.
+/// What is in a file's place if a download was skipped or failed.
 fn not_the_file(bytes: &[u8]) -> Option<&'static str> {
     let start = bytes.get(..64).unwrap_or(bytes).trim_ascii_start();
     if start.is_empty() {
@@ -335,14 +335,14 @@ fn not_the_file(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What is wrong with a file that is not read.
+/// The fault of a file that cannot be read.
 fn damage(bytes: &[u8], error: &SafeTensorError) -> String {
     if let Some(reason) = not_the_file(bytes) {
         return reason.to_owned();
     }
     match error {
         SafeTensorError::MetadataIncompleteBuffer => {
-            "its length is not what its header says; download it again".to_owned()
+            "its length does not match its header; download it again".to_owned()
         }
         SafeTensorError::HeaderTooSmall
         | SafeTensorError::HeaderTooLarge

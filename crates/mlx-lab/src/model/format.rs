@@ -9,11 +9,11 @@ use super::folder::Tensor;
 use super::{Config, Folder, HIDDEN};
 use crate::{Error, Result};
 
-/// How a module is quantized; `None` if it has no scales. As mlx-lm has it: what `config.json` says of the module by
-/// name, else what its shapes say.
+/// How a module is quantized; `None` if it has no scales. As in mlx-lm: from the module's entry in `config.json`, else
+/// from its shapes.
 ///
 /// # Errors
-/// [`Error::Content`] with the module, if its tensors do not fit one another or the configuration.
+/// [`Error::Content`] with the module, if its tensors do not match each other or the configuration.
 pub(crate) fn quantization(
     config: &Config,
     folder: &Folder,
@@ -81,7 +81,7 @@ fn decide(
                 }
                 _ => {
                     return Err(format!(
-                        "several formats fit ({}), and config.json does not name the module: give it an entry in \
+                        "several formats fit ({}), but config.json does not name the module: give it an entry in \
                          `quantization`",
                         shapes(weight, scales)
                     ));
@@ -90,13 +90,13 @@ fn decide(
         }
     };
     match (format.has_biases(), biases) {
-        (true, None) => Err("has scales but no biases, which an affine format has".to_owned()),
-        (false, Some(_)) => Err(format!("has biases, which {} has not", format.mode())),
+        (true, None) => Err("has scales but no biases, which affine formats need".to_owned()),
+        (false, Some(_)) => Err(format!("has biases, which {} does not use", format.mode())),
         _ => Ok(Some(format)),
     }
 }
 
-/// Fails for parts that are of no one matrix.
+/// Fails for parts that do not belong to one matrix.
 fn check_parts(
     weight: &Tensor,
     scales: &Tensor,
@@ -129,7 +129,7 @@ fn shapes(weight: &Tensor, scales: &Tensor) -> String {
     )
 }
 
-/// The formats that these shapes may have, each with the values a row.
+/// The formats that fit these shapes, each with the values per row.
 fn fitting(weight: &Tensor, scales: &Tensor) -> Vec<(Quantization, usize)> {
     let last = |tensor: &Tensor| tensor.shape.last().copied().unwrap_or(0);
     let formats: Vec<Quantization> = match scales.dtype {
@@ -152,7 +152,7 @@ fn fitting(weight: &Tensor, scales: &Tensor) -> Vec<(Quantization, usize)> {
     formats.into_iter().filter_map(fit).collect()
 }
 
-/// Values that a row of the module may have, by its name, likely ones first: mlx-lm has its module tree for that.
+/// Possible values per row of the module, by its name, likely ones first: mlx-lm knows them from its module tree.
 fn widths(config: &Config, folder: &Folder, module: &str) -> Vec<usize> {
     let (parent, name) = module.rsplit_once('.').unwrap_or(("", module));
     let outputs = |name: &str| {
@@ -183,7 +183,7 @@ fn widths(config: &Config, folder: &Folder, module: &str) -> Vec<usize> {
                         .any(|dim| heads.checked_mul(*dim) == Some(values))
                 })
             };
-            // With a gate, q has two numbers a value of a head.
+            // With a gate, q has two numbers for each value of a head.
             if config.flag("attn_output_gate") || config.kind().starts_with("qwen3_next") {
                 vec![n / 2]
             } else if !of_heads(n) && of_heads(n / 2) {

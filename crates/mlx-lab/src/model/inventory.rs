@@ -1,4 +1,4 @@
-//! Every tensor of a model, as what it is: part of a product, known not to be multiplied, or not looked at.
+//! Classifies every tensor of a model: part of a product, known not to be multiplied, or skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,25 @@ use crate::{Error, Result};
 /// A matrix that rows are multiplied with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Its name.
     pub name: String,
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: usize,
-    /// Values a row.
+    /// Values per row.
     pub k: usize,
     /// How it is quantized, if it is.
     pub quantization: Option<Quantization>,
-    /// Whether something is added to each row: `addmm`, if it is not quantized.
+    /// Whether something is added to each row (`addmm`, if it is not quantized).
     pub bias: bool,
 }
 
-/// All tensors of a folder. Each is in one of the lists.
+/// All tensors of a folder, each in one of the lists.
 #[derive(Debug, Default)]
 pub struct Inventory {
     /// Matrices of products, by name.
     pub products: BTreeMap<String, Module>,
-    /// What is known not to be multiplied, and why.
+    /// What is known not to be multiplied, with the reason.
     pub others: BTreeMap<String, &'static str>,
-    /// What is not looked at, and why.
+    /// What is skipped, with the reason.
     pub skipped: Vec<(String, String)>,
     /// Lengths of vectors.
     vectors: BTreeMap<String, usize>,
@@ -39,7 +38,7 @@ pub struct Inventory {
     layers: BTreeMap<usize, BTreeSet<String>>,
 }
 
-/// Parts of a model that mlx-lm, which computes text, leaves out.
+/// Parts of a model that mlx-lm, which generates text, leaves out.
 const LEFT_OUT: [&str; 13] = [
     "vision_tower",
     "vision_model",
@@ -56,7 +55,7 @@ const LEFT_OUT: [&str; 13] = [
     "mtp_block",
 ];
 
-/// Matrices of which rows are looked up.
+/// Matrices from which rows are looked up.
 const LOOKED_UP: [&str; 8] = [
     "embed_tokens_per_layer",
     "per_layer_embeddings",
@@ -68,7 +67,7 @@ const LOOKED_UP: [&str; 8] = [
     "token_type_embeddings",
 ];
 
-/// Embeddings of tokens, which may serve as the head.
+/// Embeddings of tokens, which may also be the head.
 const EMBEDDINGS: [&str; 7] = [
     "embed_tokens",
     "wte",
@@ -81,7 +80,7 @@ const EMBEDDINGS: [&str; 7] = [
 
 const HEADS: [&str; 4] = ["lm_head", "embed_out", "output", "head"];
 
-/// Families whose head mlx-lm leaves out if the configuration ties it (`weights.pop("lm_head.weight")`). `tests/oracle.rs`
+/// Families whose head mlx-lm drops if the configuration ties it (`weights.pop("lm_head.weight")`). `tests/oracle.rs`
 /// compares them with mlx-lm's files.
 pub const TIES: [&str; 38] = [
     "afmoe",
@@ -124,10 +123,10 @@ pub const TIES: [&str; 38] = [
     "youtu_llm",
 ];
 
-/// Fields that say how many layers there are.
+/// Fields with the number of layers.
 const LAYERS: [&str; 4] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
 
-/// What other tools call the parts of a packed matrix.
+/// Other tools' names for the parts of a packed matrix.
 const FOREIGN: [&str; 13] = [
     "qweight",
     "qzeros",
@@ -147,11 +146,10 @@ const FOREIGN: [&str; 13] = [
 const CONVERT: &str = "convert the model with `mlx_lm.convert`";
 
 impl Inventory {
-    /// Reads a folder: headers alone. Also gives the number of layers, 0 if the configuration names none.
+    /// Reads a folder (only headers). Also returns the number of layers, 0 if the configuration does not have it.
     ///
     /// # Errors
-    /// [`Error::Content`] for tensors that fit neither one another nor the configuration, and for layers that are not
-    /// there.
+    /// [`Error::Content`] for tensors that match neither each other nor the configuration, and for missing layers.
     pub(super) fn read(config: &Config, folder: &Folder) -> Result<(Self, usize)> {
         let mut inventory = Self::default();
         let layers = config.counts(&LAYERS).first().copied();
@@ -170,7 +168,7 @@ impl Inventory {
             }
             if let Some((layer, layers)) = beyond {
                 let reason =
-                    format!("{name} is of layer {layer}, but config.json promises {layers} layers");
+                    format!("{name} is in layer {layer}, but config.json has {layers} layers");
                 return Err(Error::content(folder.path(), reason));
             }
             if let Some(layer) = layer {
@@ -191,14 +189,14 @@ impl Inventory {
         if config.flag("quantize_activations") {
             inventory.skip(
                 "quantize_activations",
-                "config.json asks for products of quantized activations, which are not probed",
+                "config.json requests products of quantized activations, which are not probed",
             );
         }
         if let Some(file) = config.text("model_file") {
             inventory.skip(file, "the model's own code, which may compute anything");
         }
         for file in &folder.unlisted {
-            let reason = "the index does not list it, and mlx-lm reads it as well; remove it if it is not the model's";
+            let reason = "the index does not list it, but mlx-lm reads it too; remove it if it does not belong to the model";
             inventory.skip(file.clone(), reason);
         }
         Ok((inventory, layers.unwrap_or(0)))
@@ -263,7 +261,7 @@ impl Inventory {
                     format!(": {CONVERT}")
                 };
                 let reason = format!(
-                    "{:?} {:?}, of a name that is not known here{convert}",
+                    "{:?} {:?}, with an unknown name{convert}",
                     tensor.dtype, tensor.shape
                 );
                 self.skip(name, reason);
@@ -300,14 +298,14 @@ impl Inventory {
         } else if is_of_experts(module) {
             self.skip(
                 module,
-                "one of several experts, which mlx-lm stacks and picks by a gather",
+                "one of several experts, which mlx-lm stacks and selects by a gather",
             );
         } else if global_scale {
             self.skip(module, "has a global scale, which is not probed");
         } else if let [n, columns] = shape[..] {
             let k = match quantization {
                 None => columns,
-                // It fits: `format` has seen to it.
+                // It fits: `format` has checked that.
                 Some(format) => columns * 32 / format.bits() as usize,
             };
             let product = Module {
@@ -320,9 +318,9 @@ impl Inventory {
             self.products.insert(module.to_owned(), product);
         } else if quantization.is_some() {
             let what = if module.contains("embed_q") || module.contains("unembed_out") {
-                "one matrix a head"
+                "one matrix per head"
             } else {
-                "one matrix an expert, picked by a gather"
+                "one matrix per expert, selected by a gather"
             };
             self.skip(module, format!("{shape:?}, {what}"));
         } else if module.contains("conv") {
@@ -339,7 +337,8 @@ impl Inventory {
         Ok(())
     }
 
-    /// Tensors decide what the head is: the embedding, if there is no other, or if the configuration ties them.
+    /// The tensors decide which matrix is the head: the embedding, if there is no other, or if the configuration ties
+    /// them.
     fn settle_head(&mut self, config: &Config) {
         let outside = |names: &[&str]| -> Vec<String> {
             let is = |name: &&String| {
@@ -350,11 +349,11 @@ impl Inventory {
         };
         let (embeddings, heads) = (outside(&EMBEDDINGS), outside(&HEADS));
         if embeddings.is_empty() {
-            self.skip("embedding", "no tensor that is known here by name");
+            self.skip("embedding", "no tensor with a known name");
         }
         if heads.is_empty() {
             if embeddings.is_empty() {
-                self.skip("head", "no tensor that is known here by name");
+                self.skip("head", "no tensor with a known name");
             }
         } else if config.tied() == Some(true) && config.is_one_of(&TIES) && !embeddings.is_empty() {
             for head in heads {
@@ -370,35 +369,36 @@ impl Inventory {
                 self.others.insert(embedding, "looked up");
             }
         }
-        // With both, and a configuration that says nothing or a family that does not listen (Gemma 3 takes the head
-        // that is there), both are products here.
+        // If both exist and the configuration states nothing, or the family ignores it (Gemma 3 uses the head that
+        // exists), both are products here.
     }
 
-    /// Fails unless every layer that the configuration promises has tensors.
+    /// Fails unless every layer in the configuration has tensors.
     fn check_layers(&mut self, folder: &Folder, layers: Option<usize>) -> Result<()> {
         let Some(layers) = layers else {
             self.skip(
                 "layers",
-                "config.json does not say how many there are (`num_hidden_layers`)",
+                "config.json does not state their number (`num_hidden_layers`)",
             );
             return Ok(());
         };
-        // Numbers beyond were refused, so the difference of the two is what is missing.
+        // Higher numbers were rejected, so the difference between the two is what is missing.
         let missing = layers - self.layers.len();
         let Some(first) = (0..layers).find(|layer| !self.layers.contains_key(layer)) else {
             return Ok(());
         };
         let reason = format!(
-            "config.json promises {layers} layers, and {missing} of them have no tensors, first layer {first}; download the \
+            "config.json has {layers} layers, but {missing} of them have no tensors, the first is layer {first}; download the \
              model again"
         );
         Err(Error::content(folder.path(), reason))
     }
 
-    /// Names the products outside attention that a layer lacks: those of a layer that has all of its own and more, and
-    /// those beside a part that both have. Layers that share nothing, dense ones and those of experts, are of two kinds.
+    /// Reports the products outside attention that a layer lacks: compared with a layer that has all of its products
+    /// and more, and with layers that share a part. Layers that share nothing, such as dense ones and those with
+    /// experts, are of different kinds.
     fn check_parts_of_layers(&mut self) {
-        // Layers compare by the names that their products would have in the first one.
+        // Layers are compared by the names that their products would have in the first one.
         let products = |modules: &BTreeSet<String>| -> BTreeSet<String> {
             let mixers = attention::mixers(modules);
             let is_meant = |module: &&String| {
@@ -421,13 +421,13 @@ impl Inventory {
                 let is_due = |name: &&String| own.is_subset(other) || shared.contains(parent(name));
                 let due = other.difference(own).filter(is_due);
                 lacking.extend(due.map(|name| in_layer(name, *layer)).filter(|name| {
-                    // A tensor that is no product is named elsewhere.
+                    // A tensor that is not a product is reported elsewhere.
                     !self.layers[layer].contains(name)
                 }));
             }
         }
         for name in lacking {
-            self.skip(name, "not there, though other layers have it");
+            self.skip(name, "missing, though other layers have it");
         }
     }
 
@@ -435,7 +435,7 @@ impl Inventory {
         self.skipped.push((name.into(), reason.into()));
     }
 
-    /// What was skipped, alike ones once.
+    /// The skipped items, identical ones once.
     pub(super) fn skipped(&self) -> Vec<String> {
         let mut skipped: Vec<_> = self.skipped.iter().collect();
         skipped.sort_by(|(a, _), (b, _)| super::order(a, b));
@@ -477,7 +477,7 @@ impl Inventory {
         modules.map(String::as_str).collect()
     }
 
-    /// The type of the rows: that of what the embedding gives, which no list of tensors says.
+    /// The type of the rows: that of the embedding's output, which no list of tensors has.
     pub(super) fn dtype(folder: &Folder) -> Option<Dtype> {
         let of = |part: &str| {
             folder.tensors().find(|(name, _)| {
@@ -507,12 +507,12 @@ impl Inventory {
     }
 }
 
-/// The layer that a tensor is of: the first number in its name.
+/// The layer of a tensor: the first number in its name.
 pub(super) fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
 }
 
-/// The name that a layer's module has in another layer.
+/// The name of a layer's module in another layer.
 fn in_layer(module: &str, layer: usize) -> String {
     let mut parts: Vec<&str> = module.split('.').collect();
     let number = layer.to_string();
@@ -522,7 +522,7 @@ fn in_layer(module: &str, layer: usize) -> String {
     parts.join(".")
 }
 
-/// What a module is a part of.
+/// The name of the module's parent.
 fn parent(module: &str) -> &str {
     module.rsplit_once('.').map_or("", |(parent, _)| parent)
 }

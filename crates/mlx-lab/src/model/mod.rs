@@ -1,4 +1,4 @@
-//! What a model folder says of its products, from `config.json` and the headers of its safetensors, read as mlx-lm reads
+//! The products of a model folder, from `config.json` and the headers of its safetensors files, read as mlx-lm reads
 //! them.
 
 mod attention;
@@ -24,58 +24,58 @@ pub use inventory::{Inventory, Module, TIES};
 use crate::product::Product;
 use crate::{Error, Result};
 
-/// Fields that say how many values a row has between the layers.
+/// Fields with the number of values per row between the layers.
 const HIDDEN: [&str; 4] = ["hidden_size", "n_embd", "d_model", "model_dim"];
 
-/// The products of a model, and what lies between them.
+/// The products of a model, and the operations between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
-    /// Quantized products, those alike together, in the order of the model.
+    /// Quantized products in the order of the model, identical ones together.
     pub layers: Vec<Layer>,
-    /// Matrices that are not quantized, those alike together.
+    /// Dense matrices, identical ones together.
     pub dense: Vec<Dense>,
-    /// The shapes of its attention, each once.
+    /// The distinct shapes of its attention.
     pub attention: Vec<Attention>,
-    /// Values a row between the layers, if the configuration says.
+    /// Values per row between the layers, if the configuration has it.
     pub hidden: Option<usize>,
-    /// The type of the rows, if the embedding tells.
+    /// The type of the rows, if the embedding shows it.
     pub dtype: Option<Dtype>,
-    /// What is known not to be multiplied, or left out by mlx-lm.
+    /// What is known not to be multiplied, or is left out by mlx-lm.
     pub others: Vec<String>,
-    /// What is not looked at, and why.
+    /// What is skipped, with the reason.
     pub skipped: Vec<String>,
 }
 
-/// Products that are alike, and how many of them the model has.
+/// Identical products, and how many of them the model has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// Their shape; the name is that of the first.
+    /// The shape, with the name of the first one.
     #[serde(flatten)]
     pub product: Product,
-    /// How many there are.
+    /// The number of products.
     pub count: usize,
 }
 
-/// Matrices that are alike and not quantized.
+/// Identical dense matrices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dense {
-    /// The first of its shape.
+    /// The first one with this shape.
     pub name: String,
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: usize,
-    /// Values a row.
+    /// Values per row.
     pub k: usize,
     /// Whether something is added to each row.
     pub bias: bool,
-    /// How many there are.
+    /// The number of matrices.
     pub count: usize,
 }
 
 impl Model {
-    /// Reads a folder as `mlx_lm` writes it. No weights are read.
+    /// Reads a folder that `mlx_lm` wrote. No weights are read.
     ///
     /// # Errors
-    /// [`Error::File`] or [`Error::Content`] with the file, and the tensor where it is about one.
+    /// [`Error::File`] or [`Error::Content`] with the file, and with the tensor if it is about one.
     pub fn read(folder: &Path) -> Result<Self> {
         let (config, folder) = open(folder)?;
         let (mut inventory, layers) = Inventory::read(&config, &folder)?;
@@ -88,7 +88,7 @@ impl Model {
             dtype: match Inventory::dtype(&folder) {
                 Some(Stored::F16) => Some(Dtype::F16),
                 Some(Stored::F32) => Some(Dtype::F32),
-                // Scales of 8 bits make bf16.
+                // 8-bit scales are decoded to bf16.
                 Some(Stored::BF16 | Stored::U8) => Some(Dtype::Bf16),
                 _ => None,
             },
@@ -152,10 +152,10 @@ impl Model {
     }
 }
 
-/// Every tensor of a folder, and what it is.
+/// Every tensor of a folder with its classification.
 ///
 /// # Errors
-/// Those of [`Model::read`].
+/// See [`Model::read`].
 pub fn inventory(folder: &Path) -> Result<Inventory> {
     let (config, folder) = open(folder)?;
     Ok(Inventory::read(&config, &folder)?.0)
@@ -175,7 +175,7 @@ fn open(folder: &Path) -> Result<(Config, Folder)> {
     Ok((Config::read(folder)?, Folder::open(folder)?))
 }
 
-/// Parts of a layer in the order in which they are computed.
+/// Parts of a layer in the order of computation.
 const PARTS: [&str; 9] = [
     "embed_tokens",
     "q_proj",
@@ -193,7 +193,7 @@ fn order(a: &str, b: &str) -> Ordering {
     let key = |name: &str| {
         let layer = inventory::layer_of(name);
         let part = PARTS.iter().position(|part| name.ends_with(part));
-        // What is in no layer comes first if it is an embedding, else last.
+        // Tensors outside layers come first if they are embeddings, else last.
         let layer = match (layer, part) {
             (Some(layer), _) => layer.saturating_add(1),
             (None, Some(0)) => 0,

@@ -1,13 +1,14 @@
-//! JSON as Python writes and reads it: with `Infinity`, `-Infinity` and `NaN`, and numbers beyond the range of a double.
+//! JSON as Python writes and reads it: with `Infinity`, `-Infinity` and `NaN`, and numbers beyond the range of a
+//! double.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// How transformers writes a number that is not finite into valid JSON: `{"__float__": "Infinity"}`.
+/// The form in which transformers writes a non-finite number as valid JSON: `{"__float__": "Infinity"}`.
 const TAG: &str = "__float__";
 
-/// Parses a text. Numbers that are not finite come back tagged; [`number`] reads them.
+/// Parses a text. Non-finite numbers are returned with a tag; [`number`] reads them.
 pub(super) fn parse(text: &str) -> serde_json::Result<Value> {
     serde_json::from_str(&tagged(text))
 }
@@ -25,7 +26,7 @@ pub(super) fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// The text with what JSON has no number for as tags. It stays on its line, as errors name lines.
+/// The text with tags for numbers that JSON cannot express. Line numbers do not change, because errors use them.
 fn tagged(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut copied = 0;
@@ -40,7 +41,7 @@ fn tagged(text: &str) -> Cow<'_, str> {
             .iter()
             .take_while(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b))
             .count();
-        // A word is ASCII; what is between words may be in the middle of a character.
+        // A word is ASCII; the text between words may start in the middle of a character.
         let found = text.get(at..at + word).and_then(not_finite);
         if let Some(name) = found {
             out.push_str(&text[copied..at]);
@@ -56,7 +57,7 @@ fn tagged(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The first byte after a string that begins here.
+/// The first byte after the string that starts here.
 fn after_string(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(&byte) = bytes.get(at) {
@@ -76,7 +77,7 @@ fn not_finite(word: &str) -> Option<&'static str> {
         "NaN" => return Some("NaN"),
         _ => {}
     }
-    // `1e999` is infinite in Python; Rust's own "inf" is no number there.
+    // `1e999` is infinite in Python; Rust's own "inf" is not a number there.
     let digits = word.strip_prefix('-').unwrap_or(word);
     let overflows = digits.starts_with(|c: char| c.is_ascii_digit())
         && word.parse::<f64>().is_ok_and(f64::is_infinite);

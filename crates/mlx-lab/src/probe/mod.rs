@@ -1,4 +1,4 @@
-//! Whether a row of a block has the bits that it has alone: product by product, policy by policy.
+//! Checks whether a row of a block has the same bits as alone: product by product, policy by policy.
 
 mod operation;
 mod product;
@@ -19,7 +19,7 @@ pub use operation::{Operation, OperationCell, OperationVerdict};
 pub(crate) use text::spans;
 pub use text::{render, table};
 
-/// What is compared.
+/// What to compare.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Rows of the blocks.
@@ -31,18 +31,18 @@ pub struct Options {
     /// Different random numbers to try.
     pub seeds: u64,
     /// Compute this many outputs of each product if as few take the same kernel; all if `None`. Attention then has one
-    /// head of keys.
+    /// key head.
     pub outputs: Option<usize>,
-    /// Positions that attention looks back on.
+    /// Numbers of positions in attention's context.
     pub contexts: Vec<usize>,
-    /// Whether the device is simulated. Then a policy is left at its first difference, and a block that would take
-    /// minutes is not compared.
+    /// Whether the device is simulated. If so, a policy is abandoned at its first difference, and a block that would
+    /// take minutes is not compared.
     pub simulated: bool,
 }
 
 impl Options {
-    /// Blocks of 2 to 9, 12, 13 and 16 rows in bf16, under every policy that there is: up to two tiles of the streamed
-    /// kernels, whole and not. On a simulated device only as many outputs as show a difference.
+    /// Blocks of 2 to 9, 12, 13 and 16 rows in bf16, under every available policy: up to two tiles of the streamed
+    /// kernels, full and not. On a simulated device, only as many outputs as are needed to show a difference.
     ///
     /// # Errors
     /// MLX's.
@@ -63,7 +63,7 @@ impl Options {
         })
     }
 
-    /// The types of x. The model's comes last: its kernels are the ones that are reported.
+    /// The types of x. The model's type comes last, because its kernels are reported.
     fn types(&self) -> Vec<Dtype> {
         let mut types = vec![Dtype::F32];
         types.extend((self.dtype != Dtype::F32).then_some(self.dtype));
@@ -78,19 +78,18 @@ pub struct Cell {
     pub policy: String,
     /// Rows.
     pub rows: usize,
-    /// The kernel that was dispatched, as the plan of the whole product says too. Empty if the
-    /// library does not tell.
+    /// The dispatched kernel, which is also that of the plan for the whole product. Empty if the library does not
+    /// report it.
     pub kernel: String,
-    /// Its function.
     pub function: String,
     /// How often it reads the weights.
     pub weight_passes: usize,
-    /// Bytes that it reads of them.
+    /// Bytes of the weights that it reads.
     pub weight_bytes: u64,
-    /// Outputs that were compared, over all seeds and types; 0 if none was: a simulated device is left at the first
-    /// difference, and spared blocks that would take minutes.
+    /// Outputs that were compared, over all seeds and types. 0 if none was: a simulated device stops at the first
+    /// difference and skips blocks that would take minutes.
     pub outputs: usize,
-    /// Outputs whose bits are not those of the row alone.
+    /// Outputs whose bits differ from those of the row alone.
     pub differing: usize,
 }
 
@@ -100,91 +99,88 @@ impl Cell {
     }
 }
 
-/// One row under `wide`, which has bits of its own.
+/// One row under `wide`, which gives it other bits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WideRow {
-    /// The kernel that was dispatched. Empty if the library does not tell.
+    /// The dispatched kernel. Empty if the library does not report it.
     pub kernel: String,
-    /// Its function.
     pub function: String,
     /// Outputs that were compared with those of the same row under `default`, over all seeds and types.
     pub outputs: usize,
-    /// Outputs whose bits are others.
+    /// Outputs with other bits.
     pub differing: usize,
 }
 
 /// The result for a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerVerdict {
-    /// The layer.
     #[serde(flatten)]
     pub layer: Layer,
     /// The kernel of one row.
     pub alone: String,
-    /// Its function.
+    /// The function of that kernel.
     pub alone_function: String,
     /// One row under `wide`; `None` if that policy was not tried.
     #[serde(default)]
     pub wide: Option<WideRow>,
     /// Policies under which every row has its bits.
     pub exact: Vec<String>,
-    /// All that was compared.
+    /// All comparisons.
     pub cells: Vec<Cell>,
 }
 
 /// The result for a model, or for a list of products.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The layout, in a file.
+    /// The file format.
     pub format: Layout<3>,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
     /// Type of x.
     pub dtype: String,
     /// Rows of the blocks.
     pub rows: Vec<usize>,
-    /// Product by product.
+    /// The results by product.
     pub layers: Vec<LayerVerdict>,
-    /// What else the model computes: dense products, attention, norms, rotary positions.
+    /// The other operations of the model: dense products, attention, norms, rotary positions.
     pub operations: Vec<OperationVerdict>,
     /// Policies under which all of these are exact, cheapest first.
     pub exact: Vec<String>,
-    /// What stands in the way if no policy makes the whole block exact, in the order of the model.
+    /// If no policy makes the whole block exact: the reasons, in the order of the model.
     pub obstacles: Vec<String>,
-    /// What the model has besides, and is known not to be multiplied.
+    /// The parts of the model that are known not to be multiplied.
     pub others: Vec<String>,
-    /// What the model has besides and was not probed, and why.
+    /// The parts of the model that were not probed, with the reason.
     pub skipped: Vec<String>,
 }
 
 impl Report {
-    /// The policy to take: of those that are exact, the one that reads the fewest bytes of weights.
+    /// The policy to use: of the exact ones, the one that reads the fewest bytes of weights.
     pub fn recommended(&self) -> Option<&str> {
         self.exact.first().map(String::as_str)
     }
 
-    /// Whether a product was compared. Without one nothing is exact, whatever norms are.
+    /// Whether a product was compared. Otherwise nothing is exact, whatever the result for norms.
     pub fn has_products(&self) -> bool {
         let is_dense =
             |verdict: &OperationVerdict| matches!(verdict.operation, Operation::Dense { .. });
         !self.layers.is_empty() || self.operations.iter().any(is_dense)
     }
 
-    /// Whether the whole block is exact under some policy. It is not known to be if something was
-    /// not probed.
+    /// Whether the whole block is exact under some policy. If something was not probed, it is not known to be.
     pub fn is_exact(&self) -> bool {
         self.is_exact_where_probed() && self.skipped.is_empty()
     }
 
-    /// Whether all that was probed is exact under some policy, and something was.
+    /// Whether everything that was probed is exact under some policy, and something was probed.
     pub fn is_exact_where_probed(&self) -> bool {
         !self.exact.is_empty()
     }
 
-    /// What the probe certifies for a policy, to be compared with what a server dispatches.
+    /// The certificate of the probe for a policy, to be compared with what a server dispatches.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if not all that was probed is exact under it.
+    /// [`Error::Invalid`] if not everything that was probed is exact under it.
     pub fn certificate(&self, policy: RowPolicy) -> Result<Certificate> {
         let name = policy.to_string();
         if !self.exact.contains(&name) {
@@ -192,7 +188,7 @@ impl Report {
                 "the products are not exact under {policy}, so there is nothing to certify"
             )));
         }
-        // Under `wide` one row takes the kernel of several.
+        // Under `wide`, one row takes the kernel of several.
         let wide = policy.kind() == PolicyKind::Wide;
         let of_layers = self.layers.iter().flat_map(|layer| {
             let cells = layer.cells.iter().filter(|cell| cell.policy == name);
@@ -217,15 +213,14 @@ impl Report {
     }
 }
 
-/// The kernels that a probe saw being exact under a policy.
+/// The kernels that a probe found to be exact under a policy.
 ///
-/// A server that is about to rely on a probe records what a verify pass dispatches
-/// ([`mlx_overlay::record_kernels`]) and asks [`Certificate::check`]: a probe of other shapes, types
-/// or layouts than those served has certified other kernels. A kernel's name has its function, the type, bits and group
-/// size, and the rows of its tile.
+/// Before a server relies on a probe, it records what a verify pass dispatches ([`mlx_overlay::record_kernels`]) and
+/// calls [`Certificate::check`]: a probe of other shapes, types or layouts than those served has certified other
+/// kernels. A kernel's name contains its function, type, bits, group size, and the rows of its tile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// The layout, in a file.
+    /// The file format.
     pub format: Layout<3>,
     /// The policy.
     pub policy: String,
@@ -233,16 +228,17 @@ pub struct Certificate {
     pub rows: usize,
     /// The kernels, by name.
     pub kernels: BTreeSet<String>,
-    /// Whether dense products and attention were probed, too. If not, nothing is said about them.
+    /// Whether dense products and attention were probed too. If not, nothing is known about them.
     pub operations: bool,
 }
 
 impl Certificate {
-    /// Compares what a block of so many rows dispatched with what was probed. Kernels that compute neither a product nor
-    /// attention are not looked at.
+    /// Compares the kernels that a block of so many rows dispatched with those that were probed. Kernels that compute
+    /// neither a product nor attention are ignored.
     ///
     /// # Errors
-    /// [`Error::Uncertified`] names the kernels that were not probed; [`Error::Invalid`] for more rows than were.
+    /// [`Error::Uncertified`] names the kernels that were not probed; [`Error::Invalid`] for more rows than were
+    /// probed.
     pub fn check<S: AsRef<str>>(
         &self,
         rows: usize,
@@ -250,7 +246,7 @@ impl Certificate {
     ) -> Result<()> {
         if rows > self.rows {
             return Err(Error::Invalid(format!(
-                "policy {} was probed with blocks of up to {} rows, and this one has {rows}: the probe says nothing about it",
+                "policy {} was probed with blocks of up to {} rows, and this one has {rows}: it was not probed",
                 self.policy, self.rows
             )));
         }
@@ -277,11 +273,11 @@ impl Certificate {
     }
 }
 
-/// Probes products. `progress` is told how many of how many blocks are compared.
+/// Probes products. `progress` is called with the numbers of compared blocks and of all blocks.
 ///
 /// # Errors
-/// MLX's; [`Error::Kernel`] if a product was dispatched to another kernel than the plan of the
-/// whole product says: the comparison would certify the wrong thing.
+/// MLX's; [`Error::Kernel`] if a product took another kernel than in the plan for the whole product: the comparison
+/// would certify the wrong kernel.
 pub fn products(
     layers: &[Layer],
     options: &Options,
@@ -290,10 +286,10 @@ pub fn products(
     run(layers, &[], [&[], &[]], options, progress)
 }
 
-/// Probes a model: its products, and what lies between them.
+/// Probes a model: its products, and the operations between them.
 ///
 /// # Errors
-/// Those of [`products`].
+/// See [`products`].
 pub fn model(
     model: &Model,
     options: &Options,
@@ -359,7 +355,7 @@ fn run(
     Ok(report)
 }
 
-/// The operations of a model. What a policy does not cover is skipped.
+/// The operations of a model. Those that no policy covers are skipped.
 fn operations(
     model: &Model,
     options: &Options,
@@ -406,7 +402,7 @@ fn operations(
         contexts.retain(|&context| context >= most);
         let mut last = None;
         for context in contexts {
-            // Further positions with the same kernels show nothing new.
+            // More positions with the same kernels show nothing new.
             let new = match last {
                 None => true,
                 Some(last) => operation::changes(&at(context), options, last, context)?,
@@ -415,7 +411,7 @@ fn operations(
                 continue;
             }
             last = Some(context);
-            // Layers with a window and those without it are alike within the window.
+            // Within the window, layers with and without a window are the same.
             match operations
                 .iter_mut()
                 .find(|(other, _)| *other == at(context))
@@ -462,7 +458,7 @@ fn check(options: &Options) -> Result<()> {
 const MOST_ROWS: usize = 4096;
 const MOST_POSITIONS: usize = 1 << 20;
 
-/// Which policies are exact for all that was compared, and what stands in their way.
+/// Determines which policies are exact for everything that was compared, and the obstacles for the others.
 fn conclude(report: &mut Report, options: &Options) -> Result<()> {
     let mut exact: Vec<(u64, String)> = Vec::new();
     if !report.has_products() {
@@ -487,7 +483,7 @@ fn conclude(report: &mut Report, options: &Options) -> Result<()> {
             exact.push((bytes, name));
         }
     }
-    // Stable: of two that read the same, the one that was asked for first stays first.
+    // A stable sort: of two that read the same, the one requested first stays first.
     exact.sort_by_key(|&(bytes, _)| bytes);
     report.exact = exact.into_iter().map(|(_, name)| name).collect();
     if !report.exact.is_empty() {
@@ -527,7 +523,7 @@ fn cost(layers: &[LayerVerdict], policy: &str) -> u64 {
     layers.iter().map(of).sum()
 }
 
-/// Why a product is not exact under a policy.
+/// The reason why a product is not exact under a policy.
 fn obstacle(layer: &LayerVerdict, policy: RowPolicy) -> Option<String> {
     let name = policy.to_string();
     let cell = layer
@@ -581,7 +577,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             format!(
-                "policy exact was probed with {ALONE}, {BLOCK}, but {wider} ran as well: the probe says nothing about them"
+                "policy exact was probed with {ALONE}, {BLOCK}, but {wider} ran as well: they were not probed"
             )
         );
         assert!(

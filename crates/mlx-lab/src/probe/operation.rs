@@ -1,4 +1,4 @@
-//! What lies between the quantized products, one operation at a time: a block of rows against the rows alone.
+//! The operations between the quantized products, one at a time: compares a block of rows with the rows alone.
 
 use std::ops::Range;
 
@@ -20,14 +20,14 @@ use crate::{Result, setting};
 pub enum Operation {
     /// Root-mean-square normalization.
     RmsNorm {
-        /// Values a row.
+        /// Values per row.
         dims: usize,
     },
     /// Rotary position embedding.
     Rope {
         /// Heads.
         heads: usize,
-        /// Values a head.
+        /// Values per head.
         dims: usize,
     },
     /// Scaled dot-product attention over a cache.
@@ -36,22 +36,22 @@ pub enum Operation {
         heads: usize,
         /// Heads of keys and values.
         kv_heads: usize,
-        /// Values a head of queries and keys.
+        /// Values per head of queries and keys.
         dims: usize,
-        /// Values a head of values.
+        /// Values per head of values.
         value_dims: usize,
         /// Whether each head has a sink.
         sinks: bool,
-        /// Positions, those of the block included.
+        /// Positions, including those of the block.
         context: usize,
     },
-    /// A product with a matrix that is not quantized.
+    /// A product with a dense matrix.
     Dense {
-        /// What it is called.
+        /// The name.
         name: String,
-        /// Outputs a row.
+        /// Outputs per row.
         n: usize,
-        /// Values a row.
+        /// Values per row.
         k: usize,
         /// Whether something is added to each row.
         bias: bool,
@@ -93,34 +93,33 @@ pub struct OperationCell {
     pub policy: String,
     /// Rows.
     pub rows: usize,
-    /// The kernels that ran, of those that a policy could change.
+    /// The kernels that ran and that a policy could change.
     pub kernels: Vec<String>,
     /// Values that were compared, over all seeds and types.
     pub outputs: usize,
-    /// Values whose bits are not those of the row alone.
+    /// Values whose bits differ from those of the row alone.
     pub differing: usize,
 }
 
 /// The result for an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationVerdict {
-    /// The operation.
     #[serde(flatten)]
     pub operation: Operation,
-    /// How many like it the model has.
+    /// How many of them the model has.
     pub count: usize,
     /// The kernels of rows alone.
     pub alone: Vec<String>,
     /// Policies under which every row has its bits.
     pub exact: Vec<String>,
-    /// All that was compared.
+    /// All comparisons.
     pub cells: Vec<OperationCell>,
-    /// Why rows differ, for each policy under which they do.
+    /// The reason for each policy under which rows differ.
     pub reasons: Vec<(String, String)>,
 }
 
 impl OperationVerdict {
-    /// The fewest rows that differ under a policy.
+    /// The smallest number of rows that differs under a policy.
     pub fn differs_from(&self, policy: &str) -> Option<usize> {
         let mut cells = self
             .cells
@@ -130,7 +129,7 @@ impl OperationVerdict {
     }
 }
 
-/// Blocks of an operation that it takes to compare.
+/// The number of blocks that comparing an operation takes.
 pub(super) fn steps(options: &Options) -> usize {
     options.policies.len() * options.rows.len()
 }
@@ -178,7 +177,7 @@ pub(super) fn verdict(
                 differing: 0,
             };
             for (dtype, sample) in &samples {
-                // One difference is enough where each costs seconds.
+                // One difference is enough if each comparison takes seconds.
                 if options.simulated && differs.is_some() {
                     break;
                 }
@@ -206,7 +205,8 @@ pub(super) fn verdict(
             None if !is_whole(&verdict.operation, options)?
                 && !is_kept(&verdict.operation, options, policy)? =>
             {
-                let why = "its kernel for all outputs is not known: compare all (`--outputs`)";
+                let why =
+                    "its kernel for all outputs is not known: compare all outputs (`--outputs`)";
                 verdict.reasons.push((name, why.to_owned()));
             }
             None => verdict.exact.push(name),
@@ -223,7 +223,7 @@ fn add(kernels: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Why rows depend on one another.
+/// The reason why rows depend on each other.
 fn mechanism(
     operation: &Operation,
     rows: usize,
@@ -272,7 +272,7 @@ fn is_whole(operation: &Operation, options: &Options) -> Result<bool> {
     })
 }
 
-/// Whether the plan says that every row keeps its bits.
+/// Whether every row keeps its bits according to the plan.
 fn is_kept(operation: &Operation, options: &Options, policy: RowPolicy) -> Result<bool> {
     for &rows in &options.rows {
         let dense = dense_plan(operation, rows, options, policy)?.map(|plan| plan.identical);
@@ -366,7 +366,7 @@ pub(super) fn dense_bytes(
     Ok(bytes)
 }
 
-/// Whether one row takes other kernels over `b` keys than over `a`, or the library does not tell.
+/// Whether one row takes other kernels for `b` keys than for `a`, or the library does not report them.
 pub(super) fn changes(
     operation: &Operation,
     options: &Options,
@@ -386,12 +386,13 @@ pub(super) fn changes(
     Ok(differ(what(at(a)?), what(at(b)?)))
 }
 
-/// Two plans that are not known may differ.
+/// Two unknown plans may differ.
 fn differ<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
     a.is_none() || a != b
 }
 
-/// Outputs of a dense product that are computed: the fewest that take the kernels of all, from as many as asked for.
+/// The number of outputs of a dense product to compute: at least the requested number, and the fewest that take the
+/// same kernels as all.
 fn outputs(operation: &Operation, options: &Options) -> Result<usize> {
     let &Operation::Dense { n: whole, .. } = operation else {
         return Ok(0);
@@ -480,7 +481,7 @@ impl<'a> Sample<'a> {
                 before = context.max(rows) - rows;
                 let [heads, kv_heads] = heads(operation, options)?;
                 let mut operands = vec![
-                    // As a projection leaves it: the heads of a row follow one another.
+                    // Laid out as a projection leaves it: the heads of a row are adjacent.
                     noise.array(&[1, rows, heads, dims], 1.0, dtype)?,
                     noise.array(&[1, kv_heads, before + rows, dims], 1.0, dtype)?,
                     noise.array(&[1, kv_heads, before + rows, value_dims], 1.0, dtype)?,
@@ -507,7 +508,7 @@ impl<'a> Sample<'a> {
         Ok(sample)
     }
 
-    /// The bits of each row of the first so many.
+    /// The bits of each of the first `rows` rows.
     fn block(&self, rows: usize, stream: &Stream) -> Result<Vec<Vec<u32>>> {
         self.compute(0..rows.min(self.rows), stream)
     }
@@ -561,7 +562,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Heads that are computed: of several heads of keys one, if few outputs are asked for and the plans are the same.
+/// The numbers of heads to compute: one key head of several, if few outputs are requested and the plans are the same.
 fn heads(operation: &Operation, options: &Options) -> Result<[usize; 2]> {
     let &Operation::Attention {
         heads, kv_heads, ..
@@ -583,7 +584,7 @@ fn heads(operation: &Operation, options: &Options) -> Result<[usize; 2]> {
             let (whole, part) = (whole?, part?);
             let fused =
                 |plan: &AttentionPlan| plan.groups.iter().all(|group| group.way != Way::Unfused);
-            // Unfused, the number of heads decides about the kernels of the products.
+            // If unfused, the number of heads affects the kernels of the products.
             if whole != part || !whole.as_ref().is_some_and(fused) {
                 return Ok([heads, kv_heads]);
             }

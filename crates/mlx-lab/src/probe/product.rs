@@ -1,4 +1,4 @@
-//! One quantized product: rows together against rows alone.
+//! One quantized product: compares rows together with rows alone.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::setting;
 use crate::values::{self, Noise};
 use crate::{Error, Result};
 
-/// What a product dispatched.
+/// The dispatches of a product.
 struct Run {
     bits: Vec<u32>,
     kernel: String,
     function: String,
 }
 
-/// Blocks of a layer that it takes to compare: one for each policy, number of rows, type and seed.
+/// The number of blocks that comparing a layer takes: one for each policy, number of rows, type and seed.
 pub(super) fn steps(options: &Options) -> usize {
     options.policies.len() * options.rows.len() * options.types().len() * options.seeds as usize
 }
@@ -95,7 +95,7 @@ pub(super) fn verdict(
                         continue;
                     }
                     let sample = samples.of(outputs)?;
-                    // `wide` has bits of its own, those of one row included.
+                    // `wide` has its own bits, also for one row.
                     let own = policy.kind() == PolicyKind::Wide;
                     let run = stream.scope(|| sample.run(0..rows))?;
                     expect(product, dtype, rows, &kernel, &run)?;
@@ -115,7 +115,8 @@ pub(super) fn verdict(
                         differing += unequal(&alone.bits, &run.bits[row * outputs..][..outputs]);
                     }
                     (cell.kernel, cell.function) = (run.kernel, run.function);
-                    // MLX's matrix kernels cut K into parts, how many depends on the outputs: part of them proves nothing.
+                    // MLX's matrix kernels split K into parts, and the number of parts depends on the outputs: a subset
+                    // of the outputs proves nothing.
                     *differs |= differing > 0;
                     if outputs == product.n || kept || differing > 0 {
                         cell.differing += differing;
@@ -135,13 +136,13 @@ pub(super) fn verdict(
     Ok(verdict)
 }
 
-/// Multiplications beyond which a block is too much for the simulated device: half a minute or so.
+/// More multiplications in a block are too much for the simulated device: this takes about half a minute.
 const BEARABLE: usize = 8_000_000_000;
 
-/// MLX's matrix kernels take far longer there.
+/// The same for MLX's matrix kernels, which take far longer there.
 const BEARABLE_MATRIX: usize = 200_000_000;
 
-/// The kernel that the whole product takes, and its plan if one is known.
+/// The kernel of the whole product, and its plan if one is known.
 fn kernel_of(
     product: &Product,
     dtype: Dtype,
@@ -152,7 +153,7 @@ fn kernel_of(
     Ok((plan.as_ref().map(|plan| plan.kernel.clone()), plan))
 }
 
-/// The kernel that ran must be the one that the whole product takes, or another was examined.
+/// Checks that the kernel that ran is the one of the whole product; otherwise another kernel was examined.
 fn expect(
     product: &Product,
     dtype: Dtype,
@@ -194,11 +195,11 @@ impl Samples<'_> {
     }
 }
 
-/// A matrix, and rows of x.
+/// A matrix and rows of x.
 struct Sample {
     matrix: QuantizedMatrix,
     x: Array,
-    /// Rows alone, by row and whether they follow `wide`.
+    /// Rows alone, by row and whether they are computed under `wide`.
     alone: BTreeMap<(usize, bool), Run>,
 }
 

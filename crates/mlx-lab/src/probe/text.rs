@@ -1,4 +1,4 @@
-//! A probe's outcome for people.
+//! The text of a probe's outcome for people.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use comfy_table::presets::NOTHING;
 
 use super::{LayerVerdict, Operation, OperationVerdict, Report};
 
-/// The whole outcome.
+/// The complete outcome.
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -58,7 +58,7 @@ pub fn render(report: &Report) -> String {
     text
 }
 
-/// An operation, and from how many rows it differs under which policy.
+/// An operation, and from how many rows on it differs under which policy.
 fn operation(verdict: &OperationVerdict) -> String {
     let differs = verdict
         .reasons
@@ -80,7 +80,7 @@ fn operation(verdict: &OperationVerdict) -> String {
 
 fn verdict(report: &Report) -> String {
     if !report.has_products() {
-        return "verdict: none, as no product was probed".to_owned();
+        return "verdict: none, because no product was probed".to_owned();
     }
     let Some(policy) = report.recommended() else {
         return "verdict: no policy makes all of it exact".to_owned();
@@ -92,12 +92,12 @@ fn verdict(report: &Report) -> String {
         format!("verdict: exact under {exact}, {within}; {take}")
     } else {
         format!(
-            "verdict: what was probed is exact under {exact}, {within} ({take}), but not all was"
+            "verdict: everything probed is exact under {exact}, {within} ({take}), but not all was"
         )
     }
 }
 
-/// How far the verdict reaches: kernels change with the rows and, in attention, with the positions.
+/// The range of the verdict: kernels change with the rows and, for attention, with the positions.
 fn within(report: &Report) -> String {
     let rows = report.rows.iter().max().copied().unwrap_or(0);
     let positions = report
@@ -145,7 +145,7 @@ pub fn table(report: &Report) -> Table {
                 },
                 policy.to_owned(),
                 if cells().any(|cell| cell.outputs == 0) && differing == 0 {
-                    format!("none of {outputs}, but not all was compared")
+                    format!("none of {outputs}, but not all were compared")
                 } else if differing == 0 {
                     format!("none of {outputs}: exact")
                 } else {

@@ -15,10 +15,10 @@ struct Tensor {
     bytes: Vec<u8>,
 }
 
-/// What a folder holds besides the weights of its layers.
+/// What a folder contains besides the weights of its layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum More {
-    /// A matrix that is not quantized.
+    /// A dense matrix.
     Router,
     /// Matrices that a gather picks from, quantized and not.
     Experts,

@@ -1,4 +1,4 @@
-//! Whatever an archive holds: no panic, and what comes out can lie in a tree.
+//! For any archive: no panic, and the result can be stored in a tree.
 #![no_main]
 
 use std::io::Write as _;

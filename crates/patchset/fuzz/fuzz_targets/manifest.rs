@@ -1,4 +1,4 @@
-//! Whatever stands in `mlx.toml`: no panic, a line that exists in the error, and no path or name that leads elsewhere.
+//! For any text of `mlx.toml`: no panic, an existing line in the error, and no path or name that leads elsewhere.
 #![no_main]
 
 use camino::Utf8Path;
@@ -20,7 +20,7 @@ fuzz_target!(|text: &str| {
     };
     for pin in std::iter::once(&manifest.mlx).chain(&manifest.known) {
         let found = manifest.pin(&pin.name()).map(|found| found.name());
-        // A version without a tag is no name to ask by.
+        // A version without a tag cannot be used to find a pin.
         assert!(
             found.is_ok() || (pin.tag.is_none() && pin.commit.is_none()),
             "{}",

@@ -1,5 +1,5 @@
-//! Whatever a patch file holds: no panic, and what is accepted is canonical in its header, counts no line twice, and
-//! edits no file twice or outside the tree.
+//! For any patch file: no panic. An accepted one has a canonical header, counts no line twice, and edits no file twice
+//! or outside the tree.
 #![no_main]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Whatever stands in `patches/series`: no panic, and each name could be a file's and stands there once.
+//! For any text of `patches/series`: no panic, and each name is a valid file name and occurs once.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! `mlx.lock`: what the pin and the patches come to, written by xtask and committed.
+//! `mlx.lock`: the trees that the pin and the patches produce, written by xtask and committed.
 
 use camino::Utf8Path;
 use fs_err as fs;
@@ -20,7 +20,7 @@ const PREAMBLE: &str = "\
 
 ";
 
-/// The whole of `mlx.lock`.
+/// The content of `mlx.lock`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -36,7 +36,7 @@ pub struct Lock {
     /// The commit, if a git source has the reconstructed tree of the pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<Confirmed>,
-    /// The tree that the user took in place of the reconstructed one.
+    /// The tree that the user accepted instead of the reconstructed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
     /// The patches, in order.
@@ -44,12 +44,12 @@ pub struct Lock {
     pub patches: Vec<LockedPatch>,
 }
 
-/// What was said about the tree of a reconstructed pin.
+/// What is known about the tree of a reconstructed pin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// A git source has that tree.
     Confirmed(Confirmed),
-    /// The user took another one.
+    /// The user accepted another tree.
     Replaced(Replaced),
 }
 
@@ -67,7 +67,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Confirmed {
-    /// The whole commit id.
+    /// The complete commit id.
     #[serde(with = "hex")]
     pub commit: Oid,
     /// Its tree, which is the pin's.
@@ -75,17 +75,17 @@ pub struct Confirmed {
     pub tree: Oid,
 }
 
-/// A tree in place of the reconstructed one, by the user's word.
+/// A tree that replaces the reconstructed one, accepted by the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replaced {
     /// The tree to start from.
     #[serde(with = "hex")]
     pub tree: Oid,
-    /// The pin's tree, whose place it takes.
+    /// The pin's tree, which it replaces.
     #[serde(with = "hex")]
     pub pinned: Oid,
-    /// Its commit, if git had it.
+    /// Its commit, if git had one.
     #[serde(default, with = "hex::option", skip_serializing_if = "Option::is_none")]
     pub commit: Option<Oid>,
 }
@@ -94,7 +94,7 @@ pub struct Replaced {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockedPatch {
-    /// Its name in the series.
+    /// The name in the series.
     pub name: String,
     /// The blob id of the patch file.
     #[serde(with = "hex")]
@@ -102,7 +102,7 @@ pub struct LockedPatch {
     /// The tree after it.
     #[serde(with = "hex")]
     pub tree: Oid,
-    /// The files it adds whole.
+    /// The files that it adds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adds: Vec<LockedFile>,
 }
@@ -111,7 +111,7 @@ pub struct LockedPatch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockedFile {
-    /// Its path in MLX's tree.
+    /// The path in MLX's tree.
     pub path: String,
     /// The id of its content.
     #[serde(with = "hex")]
@@ -157,7 +157,7 @@ impl Lock {
     /// Reads `mlx.lock`; `None` if there is none.
     ///
     /// # Errors
-    /// Unknown keys, wrong types or another format, with the line.
+    /// Unknown keys, wrong types or another format; the error has the line.
     pub fn load(file: &Utf8Path) -> Result<Option<Self>> {
         if !read::is_there(file)? {
             return Ok(None);
@@ -173,10 +173,10 @@ impl Lock {
         Ok(Some(lock))
     }
 
-    /// The lock, if it is that of this pin and these patches. The trees themselves are not computed.
+    /// The lock, if it matches this pin and these patches. The trees themselves are not computed.
     ///
     /// # Errors
-    /// There is none, or it was made from others.
+    /// There is no lock, or it does not match.
     pub fn of<'a>(lock: Option<&'a Self>, pin: &Pin, series: &Series) -> Result<&'a Self> {
         let lock = lock.ok_or(Error::LockMissing)?;
         match lock.differences(pin, series) {
@@ -191,14 +191,14 @@ impl Lock {
         Ok(format!("{PREAMBLE}{body}"))
     }
 
-    /// Writes `mlx.lock` and its copy, both or neither, and says whether one of them was another before. A text that
-    /// says the same stays.
+    /// Writes `mlx.lock` and its copy, both or neither, and returns whether one of them changed. A file with equivalent
+    /// content stays.
     pub fn save(&self, workspace: &Workspace) -> Result<bool> {
         let (mut changes, text) = (Changes::new(), self.to_text()?);
         for path in workspace.lock_files() {
             let file = workspace.root().join(path);
             let is_file = fs::symlink_metadata(&file).is_ok_and(|found| found.is_file());
-            // What does not read is another.
+            // A file that cannot be read counts as different.
             if !is_file || Self::load(&file).ok().flatten().as_ref() != Some(self) {
                 let bytes = text.clone().into_bytes();
                 let mode = Mode::Regular;
@@ -212,7 +212,7 @@ impl Lock {
         Ok(true)
     }
 
-    /// The first copy of the lock that does not say the same.
+    /// The first copy of the lock that differs.
     pub(crate) fn other_copy(&self, workspace: &Workspace) -> Option<&'static str> {
         workspace.lock_files().into_iter().find(|path| {
             let copy = Self::load(&workspace.root().join(path)).ok().flatten();
@@ -220,7 +220,7 @@ impl Lock {
         })
     }
 
-    /// What the lock says about the tree of this pin, if it was reconstructed.
+    /// What the lock records about the tree of this pin, if it was reconstructed.
     pub fn verdict_for(&self, pin: &Pin) -> Option<Verdict> {
         if pin.tree_origin != TreeOrigin::Reconstructed || self.version != pin.version {
             return None;
@@ -232,7 +232,7 @@ impl Lock {
         let confirmed = self.confirmed.clone();
         confirmed
             .filter(|confirmed| {
-                // A commit with the pinned digits alone says nothing.
+                // A commit that only begins with the pinned digits proves nothing.
                 let digits = pin.commit.is_none() || pin.is_commit(confirmed.commit);
                 digits && confirmed.tree == pin.tree
             })
@@ -244,24 +244,24 @@ impl Lock {
         std::iter::once(self.base_tree).chain(self.patches.iter().map(|patch| patch.tree))
     }
 
-    /// Whether the patches come to the same trees in both.
+    /// Whether the patches produce the same trees in both.
     pub(crate) fn same_trees(&self, other: &Self) -> bool {
         (self.final_tree, &self.patches) == (other.final_tree, &other.patches)
     }
 
-    /// In what this lock differs from the pin and the patches that are here.
+    /// The differences between this lock and the current pin and patches.
     fn differences(&self, pin: &Pin, series: &Series) -> Vec<String> {
         let mut differences = Vec::new();
         if self.version != pin.version {
             differences.push(format!(
-                "it locks MLX {}, mlx.toml pins {}",
+                "it locks MLX {}, but mlx.toml pins {}",
                 self.version, pin.version
             ));
         }
         let base = base_tree(pin, Some(self));
         if self.base_tree != base {
             differences.push(format!(
-                "its base is tree {}, the pin's is {base}",
+                "its base is tree {}, but the pin's is {base}",
                 self.base_tree
             ));
         }
@@ -277,7 +277,7 @@ impl Lock {
             .collect();
         if locked != names {
             differences.push(format!(
-                "it locks the patches [{}], the series has [{}]",
+                "it locks the patches [{}], but the series has [{}]",
                 locked.join(", "),
                 names.join(", ")
             ));
@@ -299,7 +299,7 @@ impl Lock {
     }
 }
 
-/// The tree to start from: the pin's, unless the user took another one in its place.
+/// The tree to start from: the pin's, unless the user accepted another one.
 pub fn base_tree(pin: &Pin, lock: Option<&Lock>) -> Oid {
     lock.and_then(|lock| lock.verdict_for(pin))
         .map_or(pin.tree, |verdict| verdict.tree())

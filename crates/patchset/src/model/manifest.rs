@@ -1,4 +1,4 @@
-//! `mlx.toml`: which MLX is pinned, who may bring it, and which build inputs go with it.
+//! `mlx.toml`: the pinned MLX, its sources, and the build inputs.
 
 use camino::Utf8Path;
 use git2::Oid;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::read;
 use crate::tree::path;
 
-/// The whole of `mlx.toml`.
+/// The content of `mlx.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Manifest {
@@ -17,13 +17,13 @@ pub struct Manifest {
     pub overlay: Limits,
     /// The default pin.
     pub mlx: Pin,
-    /// Other versions whose tree ids are known: controls for the tests, targets for a bump.
+    /// Other versions with known tree ids: controls for the tests, targets for a bump.
     #[serde(default, rename = "known")]
     pub known: Vec<Pin>,
     /// What MLX's build needs besides MLX.
     #[serde(default, rename = "input")]
     pub inputs: Vec<Input>,
-    /// Upstream functions and macros that the overlay's claims rest on; a bump reports those that changed.
+    /// Upstream functions and macros that the overlay's claims depend on; a bump reports changes to them.
     #[serde(default, rename = "watch")]
     pub watch: Vec<Watch>,
 }
@@ -32,7 +32,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Watch {
-    /// The file, in MLX's tree.
+    /// The file in MLX's tree.
     #[serde(deserialize_with = "relative")]
     pub file: String,
     /// Functions that it defines.
@@ -44,7 +44,7 @@ pub struct Watch {
     /// Macros that it defines.
     #[serde(default)]
     pub macros: Vec<String>,
-    /// The file of the overlay that repeats these definitions, if one does.
+    /// The overlay's file that repeats these definitions, if there is one.
     #[serde(default)]
     pub followed_by: Option<String>,
 }
@@ -64,41 +64,41 @@ pub struct Pin {
     /// The version, as MLX's `version.h` gives it.
     #[serde(deserialize_with = "name")]
     pub version: String,
-    /// The upstream tag, where there is one.
+    /// The upstream tag, if there is one.
     #[serde(default, deserialize_with = "some_name")]
     pub tag: Option<String>,
-    /// The upstream commit, or its first digits where no more is known.
+    /// The upstream commit, or its first digits if only those are known.
     #[serde(default, deserialize_with = "commit")]
     pub commit: Option<String>,
-    /// The git tree id of the whole source.
+    /// The git tree id of the complete source.
     #[serde(deserialize_with = "oid")]
     pub tree: Oid,
-    /// How sure the tree id is.
+    /// How the tree id was determined.
     pub tree_origin: TreeOrigin,
     /// The licence, as an SPDX expression.
     pub licence: String,
-    /// Where to fetch from, in this order.
+    /// The sources, in the order in which they are tried.
     #[serde(default, rename = "source")]
     pub sources: Vec<Source>,
 }
 
-/// How a pinned tree id came to be known.
+/// How a pinned tree id was determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TreeOrigin {
     /// It equals the tree of upstream's commit.
     Upstream,
-    /// It was rebuilt from files; a git source that has the same tree confirms it.
+    /// It was rebuilt from files; a git source with the same tree confirms it.
     Reconstructed,
 }
 
-/// A place that may bring the pinned tree.
+/// A source that may provide the pinned tree.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Source {
     /// A git repository, fetched by the `git` program.
     Git(GitSource),
-    /// A package on crates.io that carries the files; it is downloaded, never compiled.
+    /// A package on crates.io that contains the files; it is downloaded, never compiled.
     Carrier(Carrier),
     /// An archive at a URL.
     Archive(ArchiveSource),
@@ -108,38 +108,38 @@ pub enum Source {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GitSource {
-    /// Anything that `git fetch` takes.
+    /// Any address that `git fetch` accepts.
     pub url: String,
 }
 
-/// A package on crates.io that carries files of others.
+/// A package on crates.io that contains the files of other projects.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Carrier {
-    /// The package.
+    /// The package's name.
     #[serde(rename = "crate", deserialize_with = "name")]
     pub name: String,
     /// Its exact version.
     #[serde(deserialize_with = "name")]
     pub version: String,
-    /// An archive inside the package, where the files are not unpacked in it.
+    /// An archive inside the package, if the files are not unpacked in it.
     pub archive: Option<PinnedFile>,
     /// The folder of the tree, in the package or in that archive.
     #[serde(deserialize_with = "relative")]
     pub path: String,
-    /// The carrier's own patches, in the order it applied them; they are taken back, last first.
+    /// The carrier's own patches in the order it applied them; they are reversed, last first.
     #[serde(default)]
     pub reverse: Vec<PinnedFile>,
 }
 
-/// A file with its sum.
+/// A file with its checksum.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PinnedFile {
-    /// Its path in the package.
+    /// The path in the package.
     #[serde(deserialize_with = "relative")]
     pub path: String,
-    /// Its sum, hexadecimal.
+    /// The checksum, hexadecimal.
     #[serde(deserialize_with = "sha256")]
     pub sha256: String,
 }
@@ -148,9 +148,9 @@ pub struct PinnedFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ArchiveSource {
-    /// Where it lies.
+    /// The URL.
     pub url: String,
-    /// Its sum, hexadecimal.
+    /// The checksum, hexadecimal.
     #[serde(deserialize_with = "sha256")]
     pub sha256: String,
     /// The folder of the tree inside it.
@@ -162,37 +162,36 @@ pub struct ArchiveSource {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Input {
-    /// Its name, and that of its folder: `fmt`, `json`, `metal-cpp`.
+    /// The name of the input and of its folder: `fmt`, `json`, `metal-cpp`.
     #[serde(deserialize_with = "name")]
     pub name: String,
-    /// Its version.
     #[serde(deserialize_with = "name")]
     pub version: String,
     /// The licence, as an SPDX expression.
     pub licence: String,
-    /// The archive at its origin.
+    /// The URL of the original archive.
     pub url: String,
-    /// The archive's sum, hexadecimal.
+    /// The archive's checksum, hexadecimal.
     #[serde(deserialize_with = "sha256")]
     pub sha256: String,
-    /// The folder inside the archive that is wanted.
+    /// The folder inside the archive to use.
     #[serde(deserialize_with = "relative")]
     pub path: String,
-    /// A package on crates.io that carries the same archive.
+    /// A package on crates.io that contains the same archive.
     pub carrier: InputCarrier,
 }
 
-/// The package that carries an [`Input`]'s archive.
+/// The package that contains an [`Input`]'s archive.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct InputCarrier {
-    /// The package.
+    /// The package's name.
     #[serde(rename = "crate", deserialize_with = "name")]
     pub name: String,
     /// Its exact version.
     #[serde(deserialize_with = "name")]
     pub version: String,
-    /// The archive's path in it.
+    /// The archive's path in the package.
     #[serde(deserialize_with = "relative")]
     pub archive: String,
 }
@@ -201,12 +200,12 @@ impl Manifest {
     /// Reads `mlx.toml`.
     ///
     /// # Errors
-    /// A missing file, unknown keys and wrong types, with the line and what was expected.
+    /// A missing file, unknown keys and wrong types; the error has the line and what was expected.
     pub fn load(file: &Utf8Path) -> Result<Self> {
         read::toml(file)
     }
 
-    /// Reads the text of `mlx.toml`; `file` names it in errors.
+    /// Parses the text of `mlx.toml`; `file` is its name in errors.
     ///
     /// # Errors
     /// As [`Manifest::load`].
@@ -217,7 +216,7 @@ impl Manifest {
     /// The pin with this version, tag or commit (its first seven digits or more); the default one first.
     ///
     /// # Errors
-    /// No pin has it; the error names those that exist.
+    /// No pin matches; the error lists the existing ones.
     pub fn pin(&self, wanted: &str) -> Result<&Pin> {
         let pins = || std::iter::once(&self.mlx).chain(&self.known);
         pins()
@@ -230,7 +229,7 @@ impl Manifest {
 }
 
 impl Pin {
-    /// The tag, or the commit where there is none.
+    /// The tag, or the commit if there is no tag.
     pub fn name(&self) -> String {
         self.tag
             .as_ref()
@@ -239,7 +238,7 @@ impl Pin {
             .clone()
     }
 
-    /// The version, and the commit of a pin that is no release: many commits share the version of the last one.
+    /// The version, and the commit of a pin that is not a release: many commits share the version of the last one.
     pub fn title(&self) -> String {
         let Self { version, tag, .. } = self;
         if tag.as_deref().map(|tag| tag.trim_start_matches('v')) == Some(version) {
@@ -254,7 +253,7 @@ impl Pin {
         }
     }
 
-    /// The whole commit id, where it is known.
+    /// The complete commit id, if it is known.
     pub fn full_commit(&self) -> Option<Oid> {
         self.commit
             .as_deref()
@@ -272,7 +271,7 @@ impl Pin {
         let commit = self.commit.as_ref().is_some_and(|commit| {
             wanted.len() >= 7 && (commit.starts_with(wanted) || wanted.starts_with(commit.as_str()))
         });
-        // A commit between releases has the version of the last one; files have nothing else.
+        // A commit between releases has the version of the last release; files alone have only the version.
         let of_files = self.tag.is_none() && self.commit.is_none();
         commit
             || self.tag.as_deref() == Some(wanted)
@@ -310,8 +309,8 @@ fn is_lower_hex(text: &str) -> bool {
         .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A name or a version. They become parts of paths, references and a generated manifest, so nothing in them may mean
-/// something there.
+/// A name or a version. They become parts of paths, references and a generated manifest, so they must not contain
+/// characters that are special there.
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);

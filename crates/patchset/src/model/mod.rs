@@ -1,4 +1,4 @@
-//! What the project's own files say: the pin, the patches in their order, and the lock that follows from both.
+//! The project's own files: the pin, the series of patches, and the lock that follows from both.
 
 pub mod lock;
 pub mod manifest;

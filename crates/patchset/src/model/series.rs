@@ -1,4 +1,4 @@
-//! The patches in their order, and the trees that they come to.
+//! The patches in their order, and the trees that they produce.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,16 @@ use crate::model::patch::{self, Patch};
 use crate::read;
 use crate::tree::{Entry, File, Listing, Mode, Snapshot};
 
-/// `patches/`: the series, its patches, and the files they add.
+/// `patches/`: the series, its patches, and the added files.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     /// The patches, in order.
     pub patches: Vec<Patch>,
-    /// `patches/files`, with paths of MLX's tree.
+    /// `patches/files`, by path in MLX's tree.
     pub files: BTreeMap<String, (Entry, File)>,
 }
 
-/// The trees of a series on a base.
+/// The trees of a series applied to a base.
 #[derive(Debug, Clone)]
 pub struct Resolved {
     /// The tree before the first patch.
@@ -48,7 +48,7 @@ impl Series {
     /// Reads `patches/`.
     ///
     /// # Errors
-    /// A malformed patch; names in `series` without a patch or the other way round; patches that are no files; files of
+    /// A malformed patch; a name in `series` without a patch, or the reverse; a patch that is not a file; a file in
     /// `patches/files` that no patch or more than one adds.
     pub fn load(folder: &Utf8Path) -> Result<Self> {
         let names = names(&read::text(&folder.join("series"))?)?;
@@ -56,7 +56,7 @@ impl Series {
         let mut patches = Vec::new();
         for name in &names {
             let file = folder.join(format!("{name}.patch"));
-            // What is no file is a fault already.
+            // What is not a file has already been reported.
             if kind(&file)? == Some("a file") {
                 patches.push(Patch::parse(name, &read::short(&file)?)?);
             }
@@ -65,7 +65,7 @@ impl Series {
             None => BTreeMap::new(),
             Some("a folder") => read_files(&folder.join("files"))?,
             Some(other) => {
-                faults.push(format!("files is {other}, expected a folder"));
+                faults.push(format!("files is {other}; expected a folder"));
                 BTreeMap::new()
             }
         };
@@ -85,7 +85,7 @@ impl Series {
             .collect()
     }
 
-    /// The place of a patch in the order.
+    /// The position of a patch in the series.
     ///
     /// # Errors
     /// There is no such patch.
@@ -102,7 +102,7 @@ impl Series {
         self.patches.iter().map(|patch| patch.changed_lines).sum()
     }
 
-    /// The files that a patch adds, with the ids of their contents.
+    /// The files that a patch adds, with the ids of their content.
     pub fn added_by<'a>(&'a self, patch: &'a Patch) -> impl Iterator<Item = (&'a str, Oid)> {
         patch
             .header
@@ -110,7 +110,7 @@ impl Series {
             .filter_map(|path| Some((path, self.files.get(path)?.0.blob)))
     }
 
-    /// Takes the files that a patch adds from a tree that has them.
+    /// Reads the files that a patch adds from a tree that has them.
     pub(crate) fn take_files(&mut self, repo: &Repository, patch: &Patch, tree: Oid) -> Result<()> {
         let tree = repo.find_tree(tree)?;
         for path in patch.header.adds() {
@@ -120,7 +120,7 @@ impl Series {
             let (mode, blob) = found.ok_or_else(|| {
                 Error::patch(
                     &patch.name,
-                    format!("it adds {path}, but the file is not there any more"),
+                    format!("it adds {path}, but the file no longer exists"),
                 )
             })?;
             let bytes = repo.find_blob(blob)?.content().to_vec();
@@ -132,7 +132,7 @@ impl Series {
         Ok(())
     }
 
-    /// Applies the patches one after the other. `repo` gets the objects; it must hold the base.
+    /// Applies the patches one after the other. `repo` gets the objects; it must have the base.
     ///
     /// # Errors
     /// The first patch that does not apply exactly.
@@ -147,8 +147,9 @@ impl Series {
         Ok(Resolved { base, trees })
     }
 
-    /// What keeps resolved patches out of a project: trees that cannot be written everywhere, and patches that an export
-    /// would write otherwise. `patch lint` reports all of it; nothing is applied or locked before it is empty.
+    /// Reasons to reject resolved patches: trees that cannot be written on every file system, and patches that an
+    /// export would write differently. `patch lint` reports all of them; nothing is applied or locked until there are
+    /// none.
     ///
     /// # Errors
     /// Objects that cannot be read.
@@ -187,7 +188,7 @@ impl Series {
             if base.get_path(path.as_ref()).is_ok() {
                 return fail(format!("it adds {path}, which is in tree {tree} already"));
             }
-            // An index would drop the file for the folder.
+            // An index would drop the file in favour of the folder.
             for (end, _) in path.match_indices('/') {
                 let above = &path[..end];
                 let found = base.get_path(above.as_ref()).ok();
@@ -204,7 +205,7 @@ impl Series {
     }
 }
 
-/// An entry as an index wants it; all that a tree does not record is zero.
+/// An entry for an index; fields that a tree does not record are zero.
 fn index_entry(path: &str, entry: Entry) -> IndexEntry {
     let never = IndexTime::new(0, 0);
     let mode = u32::from_str_radix(entry.mode.octal(), 8).unwrap_or_default();
@@ -224,7 +225,7 @@ fn index_entry(path: &str, entry: Entry) -> IndexEntry {
     }
 }
 
-/// Whether a patch may have this name; it is a file's name too.
+/// Whether a patch may have this name, which is also a file name.
 pub(crate) fn is_patch_name(name: &str) -> bool {
     !name.is_empty()
         && name
@@ -237,10 +238,10 @@ pub(crate) fn name_in(line: &str) -> &str {
     line.split('#').next().unwrap_or_default().trim()
 }
 
-/// The names in the text of `patches/series`: one a line, `#` begins a comment.
+/// Parses the text of `patches/series`: one name per line, `#` starts a comment.
 ///
 /// # Errors
-/// What cannot be a patch's name, and a name that is listed twice.
+/// An invalid name, or a name that is listed twice.
 pub fn names(text: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -276,7 +277,7 @@ fn compare_names(folder: &Utf8Path, names: &[String]) -> Result<Vec<String>> {
     let listed: BTreeSet<_> = names.iter().cloned().collect();
     let missing = listed
         .difference(&there)
-        .map(|name| format!("series lists {name}, but there is no {name}.patch"));
+        .map(|name| format!("series lists {name}, but {name}.patch does not exist"));
     let stray = there
         .difference(&listed)
         .map(|name| format!("{name}.patch is not listed in series"));
@@ -284,13 +285,13 @@ fn compare_names(folder: &Utf8Path, names: &[String]) -> Result<Vec<String>> {
     for name in &there {
         let kind = kind(&folder.join(format!("{name}.patch")))?;
         if let Some(other) = kind.filter(|kind| *kind != "a file") {
-            faults.push(format!("{name}.patch is {other}, expected a file"));
+            faults.push(format!("{name}.patch is {other}; expected a file"));
         }
     }
     Ok(faults)
 }
 
-/// What lies at a path, in words; nothing may.
+/// Describes what is at a path; `None` if nothing is.
 fn kind(path: &Utf8Path) -> Result<Option<&'static str>> {
     if !read::is_there(path)? {
         return Ok(None);
@@ -338,7 +339,7 @@ fn compare_files(patches: &[Patch], files: &BTreeMap<String, (Entry, File)>) -> 
         .filter(|(path, _)| !files.contains_key(**path))
         .map(|(path, names)| {
             format!(
-                "{} adds {path}, but there is no files/{path}",
+                "{} adds {path}, but files/{path} does not exist",
                 names.join(" and ")
             )
         });

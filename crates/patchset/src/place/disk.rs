@@ -1,5 +1,5 @@
-//! Every file-system call that changes `vendor/` or the lock goes through here, so that the tests can kill the process
-//! before each of them.
+//! Every file-system call that changes `vendor/` or the lock is made here, so that tests can kill the process before
+//! each of them.
 
 use std::io::Write as _;
 
@@ -16,7 +16,7 @@ pub(crate) fn create_dir_all(path: &Utf8Path) -> Result<()> {
     Ok(fs::create_dir_all(path)?)
 }
 
-/// Writes a new file; one that is there is an error.
+/// Writes a new file; an existing one is an error.
 pub(crate) fn write_new(path: &Utf8Path, file: &File) -> Result<()> {
     if file.mode == Mode::Link {
         step();
@@ -39,10 +39,10 @@ pub(crate) fn write_new(path: &Utf8Path, file: &File) -> Result<()> {
     Ok(out.write_all(&file.bytes)?)
 }
 
-/// Writes the files of a tree below a folder that has none of them.
+/// Writes the files of a tree into a folder that has none of them.
 ///
 /// # Errors
-/// A file is there already, or cannot be written.
+/// A file exists already or cannot be written.
 pub fn write_tree(folder: &Utf8Path, files: &Snapshot) -> Result<()> {
     for (path, file) in &files.0 {
         let path = folder.join(path);
@@ -57,7 +57,7 @@ pub(crate) fn hard_link(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     Ok(fs::hard_link(from, to)?)
 }
 
-/// Copies content, permissions and time; of a link the link itself, wherever it leads.
+/// Copies content, permissions and time; of a link, the link itself, wherever it points.
 pub(crate) fn copy_with_time(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     step();
     if fs::symlink_metadata(from)?.is_symlink() {
@@ -82,7 +82,7 @@ pub(crate) fn remove_file(path: &Utf8Path) -> Result<()> {
     Ok(fs::remove_file(path)?)
 }
 
-/// Removes a folder with all that is in it; none is fine.
+/// Removes a folder with everything in it; a missing folder is not an error.
 pub(crate) fn remove_tree(path: &Utf8Path) -> Result<()> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok(());
@@ -97,8 +97,8 @@ pub(crate) fn remove_tree(path: &Utf8Path) -> Result<()> {
     Ok(fs::remove_dir(path)?)
 }
 
-/// Gives a file another content in one step: written beside it, then renamed over it. What a killed run wrote beside it
-/// goes.
+/// Replaces a file's content in one step: writes a new file next to it and renames that over it. Removes what a killed
+/// run left there.
 pub(crate) fn replace(path: &Utf8Path, bytes: &[u8]) -> Result<()> {
     let prefix = format!(".{}.", path.file_name().unwrap_or_default());
     let of_a_run = |name: &str| {
@@ -115,7 +115,7 @@ pub(crate) fn replace(path: &Utf8Path, bytes: &[u8]) -> Result<()> {
         scratch::claim(&file);
         Ok(file.write_all(bytes)?)
     };
-    // Another run may have swept it before it was claimed.
+    // Another run may have swept it before it was locked.
     let written = write()
         .and_then(|()| rename(&beside, path))
         .or_else(|_: crate::Error| write().and_then(|()| rename(&beside, path)));
@@ -125,7 +125,7 @@ pub(crate) fn replace(path: &Utf8Path, bytes: &[u8]) -> Result<()> {
     written
 }
 
-/// Exchanges two files or folders in one step. `Ok(false)` where the file system cannot.
+/// Exchanges two files or folders in one step. `Ok(false)` if the file system does not support that.
 pub(crate) fn exchange(one: &Utf8Path, other: &Utf8Path) -> Result<bool> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;

@@ -1,4 +1,4 @@
-//! Puts something finished in the place of something older, as one step.
+//! Replaces something older with something finished, in one step.
 
 use camino::Utf8Path;
 use fs_err as fs;
@@ -6,14 +6,14 @@ use fs_err as fs;
 use crate::error::Result;
 use crate::place::disk;
 
-/// Puts the file or folder `new` where `place` says. What was there is at `new` afterwards.
+/// Puts the file or folder `new` at `place`. What was there is at `new` afterwards.
 ///
-/// Whatever happens, the place holds the old one or the new one. Only where the file system cannot exchange the two it
-/// is empty for an instant, and the old one lies at `aside` meanwhile: [`recover`] puts it back after a kill. All three
-/// must be on one file system, and nothing may lie at `aside`.
+/// The place always has the old one or the new one. Only if the file system cannot exchange the two, it is empty for an
+/// instant and the old one is at `aside`: [`recover`] puts it back after a kill. All three must be on one file system,
+/// and `aside` must not exist.
 ///
 /// # Errors
-/// There is nothing at `new`, or the place may not be changed; it is as it was.
+/// `new` does not exist, or the place cannot be changed; it stays as it was.
 pub fn put(new: &Utf8Path, place: &Utf8Path, aside: &Utf8Path) -> Result<()> {
     if !is_there(place) {
         return disk::rename(new, place);
@@ -29,10 +29,10 @@ pub fn put(new: &Utf8Path, place: &Utf8Path, aside: &Utf8Path) -> Result<()> {
     disk::rename(aside, new)
 }
 
-/// Puts back what a killed [`put`] left aside, or removes it where something else is in the place by now.
+/// Puts back what a killed [`put`] left at `aside`, or removes it if the place is occupied again.
 ///
 /// # Errors
-/// The files may not be changed.
+/// The files cannot be changed.
 pub fn recover(place: &Utf8Path, aside: &Utf8Path) -> Result<()> {
     if is_there(aside) && !is_there(place) {
         disk::rename(aside, place)?;
@@ -40,7 +40,7 @@ pub fn recover(place: &Utf8Path, aside: &Utf8Path) -> Result<()> {
     disk::remove_tree(aside)
 }
 
-/// Whether there is anything, be it a link that leads nowhere.
+/// Whether anything is there, including a link without a target.
 fn is_there(path: &Utf8Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }

@@ -1,7 +1,7 @@
-//! A lock whose file says who holds it, so that whoever waits can be told for whom and since when.
+//! A lock whose file names its holders, so that a waiting process can print whom it waits for and since when.
 //!
-//! The kernel's lock decides; what the file says is for people. Each holder has a line in it while it holds the lock. A
-//! line of a process that is gone counts for nothing.
+//! The kernel's lock decides; the file's content is for people. Each holder has a line in it while it holds the lock. A
+//! line of a process that has ended is ignored.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -13,12 +13,12 @@ use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
 use rustix::process::{Pid, test_kill_process};
 
-/// How a lock is taken.
+/// The kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// By one process, which changes what it protects.
+    /// For one process, which changes what the lock protects.
     Alone,
-    /// By any number of them.
+    /// For any number of processes.
     Shared,
 }
 
@@ -27,15 +27,15 @@ pub enum Kind {
 pub struct Held {
     file: File,
     path: Utf8PathBuf,
-    /// Where this process's line stands, and how long it is; none if the file cannot be written.
+    /// The position and length of this process's line; `None` if the file cannot be written.
     line: Option<(u64, usize)>,
 }
 
 impl Held {
-    /// Locks an open file. `waits` is told for whom first, if it is not free.
+    /// Locks an open file. If it is not free, `waits` is first called with a description of the holders.
     ///
     /// # Errors
-    /// The file system has no locks.
+    /// The file system does not support locks.
     pub fn take(
         file: File,
         path: &Utf8Path,
@@ -62,13 +62,13 @@ impl Held {
         Ok(Self { file, path, line })
     }
 
-    /// The locked file, for a child that is to hold the lock too.
+    /// The locked file, for a child process that must hold the lock too.
     pub fn file(&self) -> &File {
         &self.file
     }
 
     fn wipe(&self, (start, length): (u64, usize)) -> io::Result<()> {
-        // A file of blank lines is begun anew at this length.
+        // A file of blank lines is truncated at this length.
         const LONG: u64 = 4096;
         let file = fs::OpenOptions::new()
             .read(true)
@@ -85,7 +85,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What stays counts until this process ends; the lock itself goes in any case.
+        // A line that remains counts until this process ends; the lock itself is released in any case.
         let _ = self.line.map(|line| self.wipe(line));
     }
 }
@@ -105,11 +105,10 @@ fn sign(path: &Utf8Path, kind: Kind) -> io::Result<(u64, usize)> {
 /// A process that holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
     pub process: i32,
     /// Its command line.
     pub command: String,
-    /// Since when, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub since: u64,
 }
 
@@ -119,7 +118,7 @@ impl Holder {
         let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let program = words.next().unwrap_or_default();
         let program = Utf8Path::new(&program).file_name().unwrap_or(&program);
-        // An address may hold a password, and the file is read by others.
+        // An address may contain a password, and other users can read the file.
         let words = words.map(|word| match word.contains("://") {
             true => "…".to_owned(),
             false => word,
@@ -148,7 +147,7 @@ impl Holder {
     }
 
     fn is_alive(&self) -> bool {
-        // A process of someone else may not be signalled, but it is there.
+        // A process of another user may not be signalled, but it exists.
         let alive = |process| test_kill_process(process) != Err(rustix::io::Errno::SRCH);
         Pid::from_raw(self.process).is_some_and(alive)
     }
@@ -175,7 +174,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Who holds the lock, as far as its file says; the kernel is not asked.
+/// The holders of the lock according to its file; the kernel is not asked.
 fn read(path: &Utf8Path) -> Vec<Holder> {
     let text = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -183,7 +182,7 @@ fn read(path: &Utf8Path) -> Vec<Holder> {
     holders.filter(Holder::is_alive).collect()
 }
 
-/// Those who hold a lock that another process could not take alone now; `None` if it is free.
+/// The holders of a lock that another process could not take alone now; `None` if it is free.
 ///
 /// # Errors
 /// The lock's file cannot be opened.
@@ -199,12 +198,12 @@ pub fn of(path: &Utf8Path, kind: Kind) -> io::Result<Option<String>> {
     Ok(matches!(tried, Err(TryLockError::WouldBlock)).then(|| told(path)))
 }
 
-/// The holders and the lock, in words.
+/// A description of the holders and the lock.
 fn told(path: &Utf8Path) -> String {
     let holders: Vec<_> = read(path).iter().map(ToString::to_string).collect();
     match &holders[..] {
-        // A child holds on to a lock that it was given.
-        [] => format!("a program that holds {path} (a run that is gone started it)"),
+        // A child keeps a lock that it was given.
+        [] => format!("a program that holds {path} (started by a run that has ended)"),
         holders => format!("{}, which holds {path}", holders.join(" and ")),
     }
 }
@@ -281,10 +280,10 @@ mod tests {
         };
         fs::write(&path, format!("{}\0\0 \nnonsense\n", gone.to_line())).unwrap();
         assert_eq!(read(&path), []);
-        // What it started holds on.
+        // The process that it started keeps the lock.
         let file = fs::File::open(&path).unwrap();
         file.file().lock().unwrap();
         let told = of(&path, Kind::Shared).unwrap().unwrap();
-        assert!(told.contains("a run that is gone started it"), "{told}");
+        assert!(told.contains("started by a run that has ended"), "{told}");
     }
 }

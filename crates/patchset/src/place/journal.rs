@@ -1,9 +1,8 @@
-//! Changes several files of the project as one step: the pin, the lock, the patches and a report go together or not at
-//! all.
+//! Changes several files of the project in one step: the pin, the lock, the patches and a report change together or not
+//! at all.
 //!
-//! The new contents are laid down beside the tree in `vendor/`. One rename makes them a journal; from then on the change
-//! is decided, and whoever comes next carries it out, this run or the next one. Before that rename the project is
-//! untouched.
+//! The new contents are first written next to the tree in `vendor/`. One rename makes them a journal; from then on the
+//! change is decided, and this run or the next one carries it out. Before that rename the project is untouched.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +16,14 @@ use crate::place::workspace::Workspace;
 use crate::read;
 use crate::tree::{File, Mode, path};
 
-/// The files to change, by their path in the project; `None` removes one.
+/// The files to change, by path in the project; `None` removes a file.
 pub(crate) type Changes = BTreeMap<String, Option<File>>;
 
 const DRAFT: &str = ".journal.next";
 const DECIDED: &str = ".journal";
 const LIST: &str = "list.toml";
 
-/// What the journal holds: a file's path in the project, and the name of its content in the journal.
+/// The journal's content: a file's path in the project, and the name of its content in the journal.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
@@ -34,7 +33,7 @@ struct List {
     remove: Vec<String>,
 }
 
-/// Changes all files, or none.
+/// Changes all files or none.
 pub(crate) fn commit(workspace: &Workspace, changes: &Changes) -> Result<()> {
     recover(workspace)?;
     let vendor = workspace.vendor();
@@ -72,7 +71,7 @@ pub(crate) fn waits(workspace: &Workspace) -> bool {
     workspace.vendor().join(DECIDED).is_dir()
 }
 
-/// Finishes a change that was decided. Does nothing where there is none. Needs the lock of `vendor/`.
+/// Finishes a change that was decided, if there is one. Needs the lock of `vendor/`.
 pub(crate) fn recover(workspace: &Workspace) -> Result<()> {
     if waits(workspace) {
         carry_out(workspace)
@@ -81,7 +80,7 @@ pub(crate) fn recover(workspace: &Workspace) -> Result<()> {
     }
 }
 
-/// Each step can be taken again: a content that is no longer in the journal is in its place.
+/// Each step can be repeated: a content that is no longer in the journal is in its place.
 fn carry_out(workspace: &Workspace) -> Result<()> {
     let journal = workspace.vendor().join(DECIDED);
     let list: List = read::toml(&journal.join(LIST))?;
@@ -99,14 +98,14 @@ fn carry_out(workspace: &Workspace) -> Result<()> {
         }
         remove_empty_parents(workspace, &file);
     }
-    // The list goes last of all, with its folder: without it the rest could not be told from a change.
+    // The list is removed last, with its folder: without it the remains would look like an undecided change.
     let done = workspace.vendor().join(DRAFT);
     disk::remove_tree(&done)?;
     disk::rename(&journal, &done)?;
     disk::remove_tree(&done)
 }
 
-/// Moves a content to its place; where `vendor/` lies on another file system, by way of a copy beside that place.
+/// Moves a content to its place. If `vendor/` is on another file system, it is first copied next to that place.
 fn put(from: &Utf8Path, to: &Utf8Path) -> Result<()> {
     if disk::rename(from, to).is_ok() {
         return Ok(());
@@ -122,7 +121,7 @@ fn in_project(workspace: &Workspace, path: &str) -> Result<Utf8PathBuf> {
     Ok(workspace.root().join(path))
 }
 
-/// Folders of added files that no patch adds any more; git would not keep them either.
+/// Removes empty folders of added files; git would not keep them either.
 fn remove_empty_parents(workspace: &Workspace, file: &Utf8Path) {
     let top = workspace.patches();
     for folder in file
@@ -199,8 +198,8 @@ mod tests {
         );
     }
 
-    /// Stops a commit at every file-system call in turn (this test run anew as a child that kills itself) and looks at
-    /// what the next run makes of it: all old or all new.
+    /// Stops a commit at every file-system call in turn (this test runs again as a child process that kills itself) and
+    /// checks that the next run finds everything old or everything new.
     #[test]
     fn a_kill_at_any_step_leaves_old_or_new() {
         const CHILD: &str = "OVERLAY_TEST_JOURNAL";

@@ -1,4 +1,4 @@
-//! Where things lie in a checkout, and how they change: in one step, or not at all.
+//! The paths of a checkout, and how their content changes: in one step, or not at all.
 
 pub(crate) mod disk;
 pub(crate) mod exchange;

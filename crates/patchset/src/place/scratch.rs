@@ -1,5 +1,5 @@
-//! Files and folders for work that is not finished. They carry a name, are held by a lock while a run uses them, and go
-//! away with the run; what a killed one left is removed by the next that works in the same folder.
+//! Files and folders for unfinished work. They have a recognizable name, are locked while a run uses them, and are
+//! removed with the run. What a killed run left is removed by the next run in the same folder.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -10,7 +10,7 @@ use fs_err as fs;
 
 use crate::error::{Error, Result};
 
-/// A folder that goes away when it is dropped.
+/// A folder that is removed when it is dropped.
 #[derive(Debug)]
 pub struct Scratch {
     folder: Utf8PathBuf,
@@ -18,10 +18,10 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a folder in `folder` whose name begins with `prefix`, and removes those that killed runs left there.
+    /// Makes a folder in `folder` whose name starts with `prefix`, and removes those that killed runs left there.
     ///
     /// # Errors
-    /// The folder cannot be written.
+    /// The folder is not writable.
     pub fn new(folder: &Utf8Path, prefix: &str) -> Result<Self> {
         sweep(folder, |name| name.starts_with(prefix));
         loop {
@@ -29,7 +29,7 @@ impl Scratch {
             let folder = Utf8PathBuf::from_path_buf(made.keep()).map_err(|path| {
                 Error::source(path.display().to_string(), "the path is not UTF-8")
             })?;
-            // A sweep of another run may have come between the two.
+            // Another run may have swept it between the two calls.
             match hold(&folder) {
                 Ok(Held::Yes(held)) => {
                     return Ok(Self {
@@ -46,7 +46,6 @@ impl Scratch {
         }
     }
 
-    /// Where it lies.
     pub fn path(&self) -> &Utf8Path {
         &self.folder
     }
@@ -54,15 +53,15 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // If it cannot be removed now, a later run does it.
+        // If it cannot be removed now, a later run removes it.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 enum Held {
-    /// The lock, if this file system has any.
+    /// Locked, with the lock if this file system supports locks.
     Yes(Option<File>),
-    /// Somebody removed it.
+    /// Someone removed it.
     Gone,
 }
 
@@ -89,13 +88,13 @@ fn is_at(file: &File, path: &Utf8Path) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Locks a file that was made for this run alone, so that no sweep takes it.
+/// Locks a file that was made for this run, so that no sweep removes it.
 pub(crate) fn claim(file: &fs::File) {
-    // Without locks nobody sweeps either.
+    // Without locks nothing is swept.
     let _ = file.file().try_lock();
 }
 
-/// Removes what killed runs left in a folder under a name of ours: what nobody holds, and this user owns.
+/// Removes what killed runs left in a folder: files with one of our names that nobody has locked and this user owns.
 pub(crate) fn sweep(folder: &Utf8Path, ours: impl Fn(&str) -> bool) {
     let user = rustix::process::geteuid().as_raw();
     let Ok(entries) = folder.read_dir_utf8() else {
@@ -112,7 +111,7 @@ pub(crate) fn sweep(folder: &Utf8Path, ours: impl Fn(&str) -> bool) {
         let Ok(file) = File::open(path) else { continue };
         match file.try_lock() {
             Ok(()) if is_at(&file, path) => {
-                // What cannot be removed is tried again by the next run.
+                // The next run tries again to remove what is left.
                 let _ = if found.is_dir() {
                     fs::remove_dir_all(path)
                 } else {
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(folder.read_dir_utf8().unwrap().count(), 2);
     }
 
-    /// Taken for a folder that is gone, it would be made again for ever.
+    /// If it counted as missing, it would be made again forever.
     #[test]
     fn a_folder_that_cannot_be_opened_is_not_gone() {
         let all = tempfile::tempdir().unwrap();

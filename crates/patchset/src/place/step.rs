@@ -1,16 +1,16 @@
-//! A place to stop: the file-system calls of [`super::disk`] announce themselves here, and the unit tests kill the process
-//! at the one they chose. Outside of them nothing is left of it.
+//! Points at which tests can kill the process: the file-system calls of [`super::disk`] announce themselves here, and
+//! the unit tests choose one. Without tests this compiles to nothing.
 
 #[cfg(test)]
 use std::sync::LazyLock;
 #[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Names the step at which the process dies, counted from 1.
+/// The step at which the process dies, counted from 1.
 #[cfg(test)]
 pub(crate) const VARIABLE: &str = "OVERLAY_TEST_KILL_AT";
 
-/// Set where folders shall pass for ones that cannot be exchanged.
+/// If set, folders are treated as ones that cannot be exchanged.
 #[cfg(test)]
 pub(crate) const NO_EXCHANGE: &str = "OVERLAY_TEST_NO_EXCHANGE";
 
@@ -36,7 +36,7 @@ pub(crate) fn step() {
 #[inline(always)]
 pub(crate) fn step() {}
 
-/// Whether folders may be exchanged; a file system that cannot is rare where tests run.
+/// Whether folders may be exchanged; file systems that cannot are rare where tests run.
 pub(crate) fn may_exchange() -> bool {
     #[cfg(test)]
     return std::env::var_os(NO_EXCHANGE).is_none();

@@ -1,10 +1,10 @@
-//! What lies in `vendor/` beside the tree, and how the tree is replaced in one step.
+//! The files in `vendor/` next to the tree, and how the tree is replaced in one step.
 //!
-//! - `mlx.next/` the tree in the making, and after the exchange the old one until it is removed
+//! - `mlx.next/` the unfinished new tree; after the exchange the old one, until it is removed
 //! - `mlx.old/` the old tree, on file systems that cannot exchange two folders
-//! - `.mlx-placed/<tree id>` the listing of a tree that was put there, to name edited files later
+//! - `.mlx-placed/<tree id>` the listing of a tree that was placed, to name edited files later
 //! - `.mlx-lock` held by the run that changes any of these
-//! - `mlx-edits-<n>/` edited files that `--discard-edits` took out
+//! - `mlx-edits-<n>/` edited files that `--discard-edits` removed
 
 use std::io::ErrorKind;
 
@@ -23,14 +23,14 @@ use crate::tree::{Entry, Listing, Mode};
 
 const LOCK: &str = ".mlx-lock";
 
-/// `vendor/` while this run alone may change it. The lock goes with the process, however it ends.
+/// `vendor/` while only this run may change it. The lock ends with the process.
 pub(crate) struct Vendor {
     folder: Utf8PathBuf,
     _lock: Held,
 }
 
 impl Vendor {
-    /// Waits for other runs, then finishes what a killed one decided and clears what else it left behind.
+    /// Waits for other runs, then finishes what a killed run decided and removes what else it left.
     pub(crate) fn lock(workspace: &Workspace, progress: Progress<'_>) -> Result<Self> {
         let folder = workspace.vendor();
         disk::create_dir_all(&folder)?;
@@ -52,8 +52,8 @@ impl Vendor {
         Ok(vendor)
     }
 
-    /// Waits until no run changes `vendor/`, and holds off those that would until the file is dropped. `None` if no run
-    /// ever changed it. A change that a killed run decided is finished first.
+    /// Waits until no run changes `vendor/`, and blocks runs that would, until the file is dropped. `None` if there is
+    /// no lock file yet. A change that a killed run decided is finished first.
     pub(crate) fn lock_to_read(
         workspace: &Workspace,
         progress: Progress<'_>,
@@ -79,17 +79,16 @@ impl Vendor {
         Ok(Some(Held::take(file, &path, Kind::Shared, waits)?))
     }
 
-    /// The run that changes the project now, in words; `None` if it can be read at once.
+    /// A description of the run that is changing the project; `None` if it can be read at once.
     pub(crate) fn holder(workspace: &Workspace) -> Result<Option<String>> {
         Ok(holder::of(&workspace.vendor().join(LOCK), Kind::Shared)?)
     }
 
-    /// The tree.
     pub(crate) fn tree(&self) -> Utf8PathBuf {
         self.folder.join("mlx")
     }
 
-    /// Where the next tree is made.
+    /// The folder in which the next tree is made.
     pub(crate) fn next(&self) -> Utf8PathBuf {
         self.folder.join("mlx.next")
     }
@@ -98,7 +97,7 @@ impl Vendor {
         self.folder.join("mlx.old")
     }
 
-    /// A folder for edited files, not there yet.
+    /// A new folder for edited files.
     pub(crate) fn edits(&self) -> Utf8PathBuf {
         let mut number = 1;
         loop {
@@ -110,11 +109,11 @@ impl Vendor {
         }
     }
 
-    /// Puts the next tree in the tree's place. Whatever happens, the place holds the old tree or the new one; only
-    /// where folders cannot be exchanged it may be empty after a kill, and the next run then puts the old tree back.
+    /// Puts the next tree in the tree's place. The place always has the old tree or the new one. Only if folders cannot
+    /// be exchanged, it may be empty after a kill; then the next run puts the old tree back.
     pub(crate) fn swap(&self) -> Result<()> {
         exchange::put(&self.next(), &self.tree(), &self.old())?;
-        // The new tree is in place; if the old one cannot be removed now, the next run says why.
+        // The new tree is in place; if the old one cannot be removed now, the next run reports why.
         let _ = disk::remove_tree(&self.next());
         Ok(())
     }
@@ -124,14 +123,14 @@ impl Vendor {
         disk::remove_tree(&self.next())
     }
 
-    /// Remembers the listing of a tree that is about to be placed.
+    /// Records the listing of a tree before it is placed.
     pub(crate) fn remember(&self, tree: Oid, listing: &Listing) -> Result<()> {
         let folder = placed_folder(&self.folder);
         disk::create_dir_all(&folder)?;
         disk::replace(&folder.join(tree.to_string()), to_text(listing).as_bytes())
     }
 
-    /// Forgets all listings but the one of the tree that is in place.
+    /// Removes all listings except that of the current tree.
     pub(crate) fn forget_others(&self, tree: Oid) -> Result<()> {
         let keep = tree.to_string();
         for entry in placed_folder(&self.folder).read_dir_utf8()? {
@@ -144,7 +143,7 @@ impl Vendor {
     }
 }
 
-/// The listings of trees that were placed; damaged ones are left out.
+/// The listings of placed trees; damaged ones are left out.
 pub(crate) fn placed(workspace: &Workspace) -> Vec<(Oid, Listing)> {
     let Ok(entries) = placed_folder(&workspace.vendor()).read_dir_utf8() else {
         return Vec::new();
@@ -163,7 +162,7 @@ fn placed_folder(vendor: &Utf8Path) -> Utf8PathBuf {
     vendor.join(".mlx-placed")
 }
 
-/// One file a line: mode, blob id, path.
+/// One file per line: mode, blob id, path.
 fn to_text(listing: &Listing) -> String {
     listing
         .0

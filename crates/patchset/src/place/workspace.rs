@@ -1,4 +1,4 @@
-//! Where things lie in a checkout.
+//! The paths of a checkout.
 
 use std::env;
 
@@ -10,24 +10,24 @@ use crate::place::scratch::{Scratch, sweep};
 
 const LOCK: &str = "mlx.lock";
 
-/// How the names of unfinished work begin.
+/// The prefix of the names of unfinished work.
 pub(crate) const SCRATCH: &str = "tmp-";
 
-/// A checkout of mlx-overlay: the folder that holds `mlx.toml`.
+/// A checkout of mlx-overlay: the folder of `mlx.toml`.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     root: Utf8PathBuf,
 }
 
 impl Workspace {
-    /// The lock's copy in the package that is published with it. Not a link: git writes one as a text where
-    /// `core.symlinks` is off.
+    /// The lock's copy in the package that is published with it. It is not a link: with `core.symlinks` off, git writes
+    /// a link as a text file.
     pub const LOCK_COPY: &str = "crates/mlx-overlay-sys/mlx.lock";
 
-    /// The checkout around the current folder. Nothing is read but names, and nothing is written.
+    /// The checkout around the current folder. Reads only names and writes nothing.
     ///
     /// # Errors
-    /// No `mlx.toml` in it or a folder above it.
+    /// There is no `mlx.toml` in the folder or above it.
     pub fn discover() -> Result<Self> {
         let here = env::current_dir()?;
         let here = Utf8PathBuf::from_path_buf(here)
@@ -35,7 +35,7 @@ impl Workspace {
         Self::around(&here)
     }
 
-    /// The same for another folder.
+    /// The checkout around another folder.
     ///
     /// # Errors
     /// See [`Workspace::discover`].
@@ -47,14 +47,14 @@ impl Workspace {
             .ok_or_else(|| Error::NoWorkspace(folder.to_owned()))
     }
 
-    /// The checkout at `root`, taken as it is.
+    /// The checkout at `root`, without any check.
     pub fn at(root: impl AsRef<Utf8Path>) -> Self {
         Self {
             root: root.as_ref().to_owned(),
         }
     }
 
-    /// The checkout's own folder.
+    /// The folder of the checkout.
     pub fn root(&self) -> &Utf8Path {
         &self.root
     }
@@ -64,12 +64,12 @@ impl Workspace {
         self.root.join("mlx.toml")
     }
 
-    /// `mlx.lock`: the trees that the patches give, written by xtask.
+    /// `mlx.lock`: the trees that the patches produce, written by xtask.
     pub fn lock_path(&self) -> Utf8PathBuf {
         self.root.join("mlx.lock")
     }
 
-    /// `mlx.lock` and [its copy](Self::LOCK_COPY), by their paths in the checkout.
+    /// `mlx.lock` and [its copy](Self::LOCK_COPY), by path in the checkout.
     pub(crate) fn lock_files(&self) -> Vec<&'static str> {
         let mut files = vec![LOCK];
         if self
@@ -88,7 +88,7 @@ impl Workspace {
         self.root.join("patches")
     }
 
-    /// `vendor/`: the tree, and beside it what is needed to change it safely.
+    /// `vendor/`: the tree, and the files next to it that are needed to change it safely.
     pub fn vendor(&self) -> Utf8PathBuf {
         self.root.join("vendor")
     }
@@ -98,7 +98,7 @@ impl Workspace {
         self.vendor().join("mlx")
     }
 
-    /// `target/overlay`: what was fetched. Safe to delete; it is fetched anew.
+    /// `target/overlay`: fetched files. It can be deleted; they are fetched again.
     pub fn cache(&self) -> Utf8PathBuf {
         self.root.join("target/overlay")
     }
@@ -110,7 +110,7 @@ impl Workspace {
         Scratch::new(&cache, SCRATCH)
     }
 
-    /// Removes what killed runs left in the cache, those of earlier versions too.
+    /// Removes what killed runs left in the cache, including those of earlier versions.
     pub(crate) fn sweep_scratch(&self) {
         let cache = self.cache();
         sweep(&cache, |name| {

@@ -1,13 +1,13 @@
-//! Addresses of repositories and archives: what may be committed of one, and whether two name the same.
+//! Addresses of repositories and archives: which part may be committed, and whether two addresses are the same.
 
 use camino::Utf8Path;
 
-/// Whether an address leads off this machine.
+/// Whether an address is on another machine.
 pub(crate) fn is_remote(url: &str) -> bool {
     !url.starts_with("file://") && !Utf8Path::new(url).exists()
 }
 
-/// Host and path, however the address is written.
+/// Host and path, in any form of the address.
 pub(crate) fn host_and_path(url: &str) -> String {
     let rest = url[host_at(url)..].replacen(':', "/", 1);
     rest.trim_end_matches('/')
@@ -15,7 +15,7 @@ pub(crate) fn host_and_path(url: &str) -> String {
         .to_lowercase()
 }
 
-/// The address without a password or a token, which would be committed with it.
+/// The address without a password or token, which would otherwise be committed.
 pub(crate) fn without_credentials(url: &str) -> String {
     let Some((scheme, _)) = url.split_once("://") else {
         return url.to_owned();
@@ -25,18 +25,18 @@ pub(crate) fn without_credentials(url: &str) -> String {
     let is_http = ["http", "https"]
         .iter()
         .any(|http| scheme.eq_ignore_ascii_case(http));
-    // ssh needs the user's name; where http has one, it may be a token.
+    // ssh needs the user name; with http it may be a token.
     match user.split([':', '@']).next() {
         Some(name) if !is_http && !name.is_empty() => format!("{scheme}://{name}@{rest}"),
         _ => format!("{scheme}://{rest}"),
     }
 }
 
-/// Where the host begins: after the scheme and the user. An `@` in the path divides nothing.
+/// The start of the host: after the scheme and the user. An `@` in the path does not count.
 fn host_at(url: &str) -> usize {
     let (start, ends): (_, &[char]) = match url.find("://") {
         Some(at) => (at + "://".len(), &['/', '?', '#']),
-        // As scp writes it.
+        // scp's notation.
         None => (0, &['/', ':']),
     };
     let authority = &url[start..];

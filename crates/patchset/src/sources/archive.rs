@@ -1,5 +1,5 @@
-//! Archives: `.tar.gz`, `.tar.xz`, `.zip`, `.crate`. They are unpacked into memory, so a hostile name never touches
-//! the disk.
+//! Archives: `.tar.gz`, `.tar.xz`, `.zip`, `.crate`. They are unpacked into memory, so a hostile name never reaches the
+//! disk.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -17,10 +17,10 @@ use crate::tree::bounds::{Bounds, Tally};
 use crate::tree::path;
 use crate::tree::{File, Mode, Snapshot};
 
-/// The memory that an .xz may ask for before its first byte; `xz -9` asks for 65 MiB.
+/// The memory that an .xz file may request before its first byte; `xz -9` requests 65 MiB.
 const LARGEST_DICTIONARY: u64 = 256 << 20;
 
-/// The sum of some bytes, hexadecimal.
+/// The SHA-256 of some bytes, hexadecimal.
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
@@ -28,7 +28,7 @@ fn sha256(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Downloads a file and checks its sum.
+/// Downloads a file and verifies its checksum.
 pub(crate) fn download(url: &str, expected: &str) -> Result<Vec<u8>> {
     let bytes = ureq::get(url)
         .call()
@@ -44,15 +44,15 @@ pub(crate) fn download(url: &str, expected: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads an archive that lies here.
+/// Reads a local archive.
 ///
 /// # Errors
-/// It is larger than an archive may be.
+/// It is larger than the limit for archives.
 pub(crate) fn read_file(path: &Utf8Path) -> Result<Vec<u8>> {
     read::at_most(path, Bounds::default().bytes)
 }
 
-/// Checks the sum of a file.
+/// Verifies the checksum of a file.
 pub(crate) fn check_sum(file: &str, bytes: &[u8], expected: &str) -> Result<()> {
     let found = sha256(bytes);
     if found == expected {
@@ -65,12 +65,12 @@ pub(crate) fn check_sum(file: &str, bytes: &[u8], expected: &str) -> Result<()> 
     })
 }
 
-/// Unpacks an archive; its kind is read from its first bytes. Takes the files below `folder`, or, where none is
-/// given, those below the one folder that holds everything.
+/// Unpacks an archive; its kind is determined from its first bytes. Returns the files below `folder`, or, without one,
+/// those below the single top folder.
 ///
 /// # Errors
-/// Damaged or cut-off archives, hostile or clashing names, anything that is neither file, link nor folder, more files
-/// or bytes than a source may have.
+/// Damaged or truncated archives, hostile or clashing names, anything that is not a file, link or folder, more files or
+/// bytes than the limits.
 pub fn unpack(origin: &str, bytes: &[u8], folder: Option<&str>) -> Result<Snapshot> {
     unpack_within(Bounds::default(), origin, bytes, folder)
 }
@@ -97,7 +97,7 @@ pub(crate) fn unpack_within(
     } else {
         return Err(Error::source(
             origin,
-            "expected a .tar.gz, .tar.xz, .zip or .crate archive; it begins like none of them",
+            "expected a .tar.gz, .tar.xz, .zip or .crate archive; it has the first bytes of none of them",
         ));
     };
     let snapshot = Snapshot(files);
@@ -108,11 +108,11 @@ pub(crate) fn unpack_within(
 fn damaged(origin: &str, error: impl std::fmt::Display) -> Error {
     Error::source(
         origin,
-        format!("the archive is damaged or cut off: {error}"),
+        format!("the archive is damaged or truncated: {error}"),
     )
 }
 
-/// All members of a gzip file: what was compressed piece by piece is one file.
+/// All members of a gzip file: it may consist of several compressed pieces.
 fn gunzip(bytes: &[u8], tally: &mut Tally<'_>) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     let mut rest = bytes;
@@ -126,7 +126,7 @@ fn gunzip(bytes: &[u8], tally: &mut Tally<'_>) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Appends what a decoder gives.
+/// Appends the output of a decoder.
 fn decompress(reader: impl Read, tally: &mut Tally<'_>, all: &mut Vec<u8>) -> Result<()> {
     let before = all.len();
     let read = reader.take(tally.left() + 1).read_to_end(all);
@@ -165,7 +165,7 @@ fn untar(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> 
                 if bytes.len() as u64 != entry.size() {
                     return Err(Error::source(
                         origin,
-                        format!("the archive is cut off in {name}"),
+                        format!("the archive is truncated in {name}"),
                     ));
                 }
                 File { mode, bytes }
@@ -180,17 +180,17 @@ fn untar(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> 
             other => {
                 return Err(Error::source(
                     origin,
-                    format!("{name} is of kind {other:?}; only files and links are known"),
+                    format!("{name} is of kind {other:?}; only files and links are supported"),
                 ));
             }
         };
         add(origin, &mut files, name, file)?;
     }
-    // Two tars in one file, say: what reads the first alone would not see the other.
+    // For example two tars in one file: a reader of the first would not see the second.
     if archive.into_inner().iter().any(|byte| *byte != 0) {
         return Err(Error::source(
             tally.origin(),
-            "something follows the end of the archive in it",
+            "it has data after the end of the archive",
         ));
     }
     Ok(files)
@@ -204,7 +204,7 @@ fn unzip(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> 
     let mut archive =
         zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(tally.origin(), error))?;
     if archive.has_duplicate_names() {
-        return Err(Error::source(tally.origin(), "a name is in it twice"));
+        return Err(Error::source(tally.origin(), "it has a name twice"));
     }
     for index in 0..archive.len() {
         tally.entry()?;
@@ -220,12 +220,12 @@ fn unzip(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> 
         let bits = entry.unix_mode().unwrap_or(0o644);
         let mode = match bits & KIND {
             LINK => Mode::Link,
-            // Packers of other systems give none.
+            // Packers on other systems do not set it.
             0 | REGULAR => Mode::from_permissions(bits),
             other => {
                 return Err(Error::source(
                     tally.origin(),
-                    format!("{name} is of kind {other:o}; only files and links are known"),
+                    format!("{name} is of kind {other:o}; only files and links are supported"),
                 ));
             }
         };
@@ -277,13 +277,10 @@ fn below(origin: &str, snapshot: Snapshot, folder: Option<&str>) -> Result<Snaps
         .filter_map(|(path, file)| Some((path.strip_prefix(&prefix)?.to_owned(), file)))
         .collect();
     if files.is_empty() {
-        return Err(Error::source(
-            origin,
-            format!("there is no folder {folder} in it"),
-        ));
+        return Err(Error::source(origin, format!("it has no folder {folder}")));
     }
     let snapshot = Snapshot(files);
-    // A link may stay inside the archive and yet leave the folder.
+    // A link may stay inside the archive but lead out of the folder.
     snapshot.check_paths(origin)?;
     Ok(snapshot)
 }

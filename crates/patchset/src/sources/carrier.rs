@@ -1,5 +1,5 @@
-//! Packages on crates.io that carry files of others. `cargo fetch` downloads them (through the user's registry,
-//! mirror and proxy settings, or from cargo's cache when offline); nothing of them is ever compiled.
+//! Packages on crates.io that contain the files of other projects. `cargo fetch` downloads them (with the user's
+//! registry, mirror and proxy settings, or from cargo's cache when offline); nothing in them is ever compiled.
 
 use std::env;
 
@@ -19,7 +19,7 @@ use crate::tree::{Mode, Snapshot};
 
 /// A package whose files can be read.
 pub(crate) enum Package {
-    /// Where cargo unpacked it, and the sum of the `.crate` that cargo checked.
+    /// The folder into which cargo unpacked it, and the checksum of the `.crate` that cargo verified.
     Folder {
         folder: Utf8PathBuf,
         checksum: String,
@@ -40,10 +40,10 @@ struct MetadataPackage {
 }
 
 impl Package {
-    /// Has cargo download a package and tells where it lies.
+    /// Makes cargo download a package and returns its folder.
     ///
-    /// The package is a dependency of a throw-away manifest of its own: under `cfg(any())`, so that it is locked and
-    /// downloaded but never compiled, and alone, since cargo refuses two packages that link the same library.
+    /// The package is a dependency of a temporary manifest: under `cfg(any())`, so that it is locked and downloaded but
+    /// never compiled, and alone, because cargo rejects two packages that link the same library.
     pub(crate) fn fetch(
         workspace: &Workspace,
         name: &str,
@@ -84,7 +84,7 @@ impl Package {
         }
     }
 
-    /// The tree that it carries, its own patches taken back.
+    /// The tree in the package, with its own patches reversed.
     pub(crate) fn tree(&self, carrier: &Carrier) -> Result<Snapshot> {
         let mut snapshot = match &carrier.archive {
             Some(file) => archive::unpack(&file.path, &self.pinned(file)?, Some(&carrier.path))?,
@@ -96,7 +96,7 @@ impl Package {
         Ok(snapshot)
     }
 
-    /// The sum of the package, where cargo told it.
+    /// The checksum of the package, if cargo printed it.
     pub(crate) fn checksum(&self) -> Option<&str> {
         match self {
             Self::Folder { checksum, .. } => Some(checksum),
@@ -104,7 +104,7 @@ impl Package {
         }
     }
 
-    /// One file of it.
+    /// One file of the package.
     pub(crate) fn file(&self, path: &str) -> Result<Vec<u8>> {
         match self {
             Self::Folder { folder, .. } => archive::read_file(&folder.join(path)),
@@ -112,7 +112,7 @@ impl Package {
                 .0
                 .get(path)
                 .map(|file| file.bytes.clone())
-                .ok_or_else(|| Error::source(path, "the package does not hold it")),
+                .ok_or_else(|| Error::source(path, "the package does not contain it")),
         }
     }
 
@@ -140,7 +140,7 @@ impl Package {
     }
 }
 
-/// The sum that cargo locked for a package.
+/// The checksum that cargo locked for a package.
 fn locked_checksum(file: &Utf8Path, name: &str) -> Result<String> {
     #[derive(Deserialize)]
     struct CargoLock {
@@ -178,8 +178,8 @@ fn write_manifest(folder: &Utf8Path, name: &str, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes a patch back. The carrier's patches sit at an offset in its files, which diffy follows; whether it followed
-/// rightly the tree id decides.
+/// Reverses a patch. The carrier's patches apply with an offset, which diffy follows; the tree id shows whether the
+/// result is right.
 fn take_back(snapshot: &mut Snapshot, name: &str, patch: &[u8]) -> Result<()> {
     for part in PatchSet::parse_bytes(patch, ParseOptions::gitdiff()) {
         let part = part.map_err(|error| Error::source(name, error))?;
@@ -197,9 +197,11 @@ fn take_back(snapshot: &mut Snapshot, name: &str, patch: &[u8]) -> Result<()> {
             .0
             .get_mut(&path)
             .filter(|file| file.mode != Mode::Link)
-            .ok_or_else(|| Error::source(name, format!("it changes {path}, which is not there")))?;
+            .ok_or_else(|| {
+                Error::source(name, format!("it changes {path}, which does not exist"))
+            })?;
         file.bytes = diffy::apply_bytes(&file.bytes, &text.reverse()).map_err(|error| {
-            Error::source(name, format!("it cannot be taken back in {path}: {error}"))
+            Error::source(name, format!("it cannot be reversed in {path}: {error}"))
         })?;
     }
     Ok(())

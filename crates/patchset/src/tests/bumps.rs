@@ -15,17 +15,17 @@ use crate::tree::{File, Mode};
 use crate::work::bump::{self, Options, Outcome};
 use crate::{Error, Workspace};
 
-/// The folder in which a child process bumps. It runs this one test, which then does that and nothing else.
+/// The folder in which a child process bumps. If set, the test does only that.
 const FOLDER: &str = "OVERLAY_TEST_BUMP";
 const CHILD: &str = "tests::bumps::killed_at_any_step_of_a_bump_that_goes_through";
 
-/// What the child does: begins a bump, goes on with one or goes a step back.
+/// What the child does: starts a bump, continues one, or goes back a step.
 const HOW: &str = "OVERLAY_TEST_BUMP_HOW";
 
 /// Every file that a bump may change.
 type Project = BTreeMap<String, Vec<u8>>;
 
-/// The fixture, and beside it the folder of upstream's next version.
+/// The fixture, and next to it the folder of upstream's next version.
 struct Moved {
     fixture: Fixture,
     options: Options,
@@ -83,7 +83,7 @@ impl Moved {
         }
     }
 
-    /// Bumps in a process of its own, which dies at a step.
+    /// Bumps in a separate process, which dies at a step.
     fn killed_at(&self, step: u64) -> bool {
         self.killed("start", step)
     }
@@ -135,7 +135,7 @@ fn killed_at_any_step_of_a_bump_that_goes_through() {
         moved.recover();
         let found = moved.project();
         if found == old {
-            assert!(killed, "it ended well and changed nothing");
+            assert!(killed, "it succeeded and changed nothing");
             undone += 1;
             continue;
         }
@@ -149,7 +149,7 @@ fn killed_at_any_step_of_a_bump_that_goes_through() {
     assert!(undone > 5, "only {undone} kills came before the decision");
     let new = new.unwrap();
     for path in ["mlx.toml", "mlx.lock", "patches/one.patch"] {
-        assert_ne!(new[path], old[path], "{path} is what it was");
+        assert_ne!(new[path], old[path], "{path} has not changed");
     }
     assert!(new.contains_key("docs/pin-moves/1.0.0-to-1.1.0.md"));
 }
@@ -162,28 +162,28 @@ fn killed_at_any_step_of_a_bump_that_ends_in_a_conflict() {
         let killed = moved.killed_at(step);
         moved.recover();
         assert!(moved.project() == old, "step {step}: the project changed");
-        // Either nothing waits, and a bump stops at the same conflict, or one waits already.
+        // Either nothing waits and a bump stops at the same conflict, or one waits already.
         match bump::start(&moved.fixture.workspace, &moved.options, QUIET) {
             Ok((_, outcome)) => assert!(matches!(outcome, Outcome::Conflict { .. }), "{outcome:?}"),
             Err(error) => assert!(matches!(error, Error::BumpPending { .. }), "{error}"),
         }
         bump::abort(&moved.fixture.workspace, QUIET).unwrap();
         if !killed {
-            assert!(step > 5, "it ended well at step {step}: was it a bump?");
+            assert!(step > 5, "it succeeded at step {step}: was it a bump?");
             break;
         }
     }
     assert!(moved.project() == old);
 }
 
-/// What waits, if anything does: the patch, and the text in its worktree.
+/// What waits, if anything: the patch, and the text in its worktree.
 fn waits(moved: &Moved) -> Option<(String, String)> {
     let waiting = bump::waiting(&moved.fixture.workspace).unwrap()?;
     let text = fs::read_to_string(waiting.worktree.join("a.txt")).unwrap();
     Some((waiting.patch, text))
 }
 
-/// Decides on the patch that waits: its line `number` becomes `text`.
+/// Resolves the patch that waits: its line `number` becomes `text`.
 fn decide(moved: &Moved, number: u32, text: &str) {
     let waiting = bump::waiting(&moved.fixture.workspace).unwrap().unwrap();
     let file = waiting.worktree.join("a.txt");
@@ -203,8 +203,8 @@ fn decide(moved: &Moved, number: u32, text: &str) {
     }
 }
 
-/// Kills at every step what `how` does to a bump that stands at `before`. The next runs go on from before it or after it,
-/// and come to the same.
+/// Kills a bump that is at `before` at every step of `how`. The next runs continue from before it or after it, with the
+/// same result.
 fn killed_at_every_step(moved: &Moved, how: &str, before: &Utf8PathBuf) {
     let root = moved.fixture.workspace.root();
     let restore = || {
@@ -213,13 +213,13 @@ fn killed_at_every_step(moved: &Moved, how: &str, before: &Utf8PathBuf) {
     };
     let old = moved.project();
     let stood = waits(moved);
-    assert!(!moved.killed(how, u64::MAX), "it does not go through");
+    assert!(!moved.killed(how, u64::MAX), "it does not succeed");
     let (new, stands) = (moved.project(), waits(moved));
     assert!(old != new || stood != stands, "it does nothing");
     let (mut undone, mut done) = (0, 0);
     let mut step = 0;
     loop {
-        // After the decision only rubbish is removed, file by file.
+        // After the decision only leftovers are removed, file by file.
         step += if done < 5 { 1 } else { 10 };
         restore();
         let killed = moved.killed(how, step);
@@ -227,7 +227,7 @@ fn killed_at_every_step(moved: &Moved, how: &str, before: &Utf8PathBuf) {
         let is_over = stands.is_none() && moved.project() == new;
         let is_there = is_over || waits(moved).is_some();
         assert!(is_there, "step {step}: the bump is lost");
-        // Clears what is left beside it, as any bump does first.
+        // Removes what is left next to it, as any bump does first.
         if let Err(error) = bump::start(&moved.fixture.workspace, &moved.options, QUIET) {
             assert!(
                 matches!(error, Error::BumpPending { .. } | Error::Source { .. }),
@@ -248,7 +248,7 @@ fn killed_at_every_step(moved: &Moved, how: &str, before: &Utf8PathBuf) {
             .collect();
         beside.retain(|name| name.starts_with("bump"));
         let expected: &[&str] = if waiting.is_some() { &["bump"] } else { &[] };
-        assert_eq!(beside, expected, "step {step}: something is left");
+        assert_eq!(beside, expected, "step {step}: something was left");
         if !killed {
             break;
         }
@@ -284,7 +284,7 @@ fn killed_at_any_step_of_going_on_and_back() {
     };
     bump::start(workspace, &moved.options, QUIET).unwrap();
     decide(&moved, 3, "line three, another\n");
-    // To the next conflict, to the step before it, and to the end.
+    // To the next conflict, back a step, and to the end.
     killed_at_every_step(&moved, "continue", &saved("first"));
     assert_eq!(waits(&moved).unwrap().0, "two");
     killed_at_every_step(&moved, "back", &saved("second"));

@@ -85,7 +85,7 @@ impl Fixture {
         Lock::load(&self.workspace.lock_path()).unwrap().unwrap()
     }
 
-    /// Puts the upstream files into the store, so that nothing has to be fetched.
+    /// Puts the upstream files into the store, so that nothing must be fetched.
     pub(crate) fn fill_store(&self) {
         let store = Store::open(&self.workspace).unwrap();
         let upstream = upstream();
@@ -108,7 +108,7 @@ impl Fixture {
         lock.save(&self.workspace).unwrap();
     }
 
-    /// Two patches on the upstream files; the first edits two of them, the second one of these again.
+    /// Two patches on the upstream files; the first edits two of them, the second edits one of these again.
     fn write_patches(&self) {
         let patches = self.workspace.patches();
         let added = patches.join("files").join(ADDED);
@@ -179,7 +179,7 @@ impl Fixture {
     }
 }
 
-/// Sets a file's time to an hour ago, so that a new time shows.
+/// Sets a file's time to an hour ago, so that a new time is visible.
 pub(crate) fn make_old(path: &Utf8Path) -> SystemTime {
     let time = SystemTime::now() - Duration::from_secs(3600);
     fs::OpenOptions::new()

@@ -1,4 +1,4 @@
-//! A run that is killed leaves the old tree or the new one, and the next run goes through.
+//! A killed run leaves the old tree or the new one, and the next run succeeds.
 //!
 //! The killed process is this test binary again, running only [`CHILD`].
 
@@ -17,7 +17,7 @@ use crate::progress::QUIET;
 use crate::state::State;
 use crate::tree::Listing;
 
-/// The folder in which a child process applies or reverts. It runs this one test, which then does that and nothing else.
+/// The folder in which a child process applies or reverts. If set, the test does only that.
 const FOLDER: &str = "OVERLAY_TEST_CHECKOUT";
 const CHILD: &str = "tests::kills::killed_while_reverting";
 const REVERT: &str = "OVERLAY_TEST_REVERT";
@@ -50,7 +50,7 @@ fn apply_or_revert(folder: String) {
     apply(&Workspace::at(folder), &options, QUIET).unwrap();
 }
 
-/// This test binary as a process of its own, running only [`CHILD`].
+/// This test binary as a separate process that runs only [`CHILD`].
 pub(crate) fn child_command(workspace: &Workspace, target: Target) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -72,7 +72,7 @@ fn run_child(fixture: &Fixture, target: Target, kill_at: u64, exchange: bool) ->
     command.status().unwrap()
 }
 
-/// The tree in place, if there is one.
+/// The tree in `vendor/mlx`, if there is one.
 pub(crate) fn tree_in_place(workspace: &Workspace) -> Option<Oid> {
     workspace.tree().exists().then(|| {
         Listing::of_dir(&workspace.tree())
@@ -82,7 +82,7 @@ pub(crate) fn tree_in_place(workspace: &Workspace) -> Option<Oid> {
     })
 }
 
-/// Kills a run at every step until one comes through; gives how many steps there were.
+/// Kills a run at every step until one succeeds; returns the number of steps.
 fn kill_at_every_step(start: Option<Target>, target: Target, exchange: bool) -> u64 {
     let fixture = Fixture::new();
     match start {
@@ -111,17 +111,17 @@ fn kill_at_every_step(start: Option<Target>, target: Target, exchange: bool) -> 
                 "step {step}: found {found:?}"
             );
         } else {
-            // Without an exchange the place may be empty, but the old tree is whole, and any run puts it back.
+            // Without an exchange the place may be empty, but the old tree is complete, and any run puts it back.
             drop(Vendor::lock(&fixture.workspace, QUIET).unwrap());
             assert_eq!(tree_in_place(&fixture.workspace), old, "step {step}");
         }
-        // No state is taken for another, whatever lies beside the tree.
+        // No state is confused with another, whatever is next to the tree.
         let state = fixture.state();
         assert!(
             matches!(state, State::Absent | State::Pristine | State::Applied),
             "step {step}: {state}"
         );
-        // The next run goes through, and the one after starts from the old tree again.
+        // The next run succeeds, and the one after it starts from the old tree again.
         reset(&fixture, start);
         assert_eq!(tree_in_place(&fixture.workspace), old, "step {step}");
     }
@@ -148,7 +148,7 @@ fn reset(fixture: &Fixture, start: Option<Target>) {
             .all(|name| ["mlx", ".mlx-lock", ".mlx-placed"].contains(&name.as_str())),
         "left: {left:?}"
     );
-    // The listing of a tree that never came into place may stay until the next change.
+    // The listing of a tree that was never placed may stay until the next change.
     assert!(vendor::placed(&fixture.workspace).len() <= 2);
 }
 
@@ -183,7 +183,7 @@ fn killed_where_folders_cannot_be_exchanged() {
     kill_at_every_step(Some(Target::Pristine), Target::Applied, false);
 }
 
-/// The lock and its published copy are the old ones or the new ones, both.
+/// The lock and its published copy are both old or both new.
 #[test]
 fn killed_while_writing_the_lock() {
     let fixture = Fixture::new();
@@ -241,7 +241,7 @@ fn killed_while_fetching() {
             .env(step::VARIABLE, step.to_string())
             .env(FETCH, fixture.upstream());
         let status = command.status().unwrap();
-        // The next run has the tree, or fetches it, and leaves nothing beside it.
+        // The next run has the tree or fetches it, and leaves nothing next to it.
         let mut command = child_command(&fixture.workspace, Target::Applied);
         command.env(FETCH, fixture.upstream());
         assert!(command.status().unwrap().success(), "step {step}");

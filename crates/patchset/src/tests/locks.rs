@@ -38,7 +38,7 @@ fn a_lock_of_other_things_is_refused() {
         (
             final_tree.as_str(),
             "00000000000000000000000000000000000000aa",
-            "come to tree",
+            "produce tree",
         ),
     ];
     for (from, to, expected) in cases {
@@ -65,7 +65,7 @@ impl Fixture {
         self.workspace.tree().exists().then_some(())
     }
 
-    /// A repository beside the checkout, with `tree` at the tag v1.0.0; gives the commit.
+    /// A repository next to the checkout, with `tree` at the tag v1.0.0; returns the commit.
     pub(crate) fn make_upstream_repository(&self, tree: &Snapshot) -> Oid {
         self.make_repository("repository", tree)
     }
@@ -141,14 +141,14 @@ fn git_confirms_a_reconstructed_pin() {
     assert_eq!(fixture.lock(), lock, "applying keeps what git said");
 }
 
-/// Upstream's files with one change: what a forger, or a moved tag, would have.
+/// Upstream's files with one change, like those of a forger or a moved tag.
 fn other() -> Snapshot {
     let mut other = upstream();
     edit(&mut other, "dir/run.sh", "#!/bin/sh\n", "#!/bin/bash\n");
     other
 }
 
-/// Seven digits are ground in a second: a commit that begins with them says nothing about its tree.
+/// Seven digits can be brute-forced in a second: a commit that starts with them proves nothing about its tree.
 #[test]
 fn a_commit_with_the_pinned_digits_confirms_no_other_tree() {
     let fixture = Fixture::new();
@@ -159,7 +159,7 @@ fn a_commit_with_the_pinned_digits_confirms_no_other_tree() {
         refresh: true,
         ..Options::default()
     };
-    // The tree is here already, so it can be said what differs.
+    // The tree is here already, so the difference can be reported.
     let text = fetch(&fixture.workspace, &options, QUIET)
         .unwrap_err()
         .to_string();
@@ -242,12 +242,12 @@ fn another_tree_replaces_a_reconstructed_one_by_the_users_word_and_back() {
     assert_eq!((lock.base_tree, &lock.confirmed), (tree, &None));
     fixture.apply().unwrap();
     assert_eq!(fixture.state(), State::Applied);
-    assert_eq!(fixture.lock(), lock, "applying keeps the user's word");
+    assert_eq!(fixture.lock(), lock, "applying keeps the user's decision");
     assert_eq!(
         fs::read_to_string(fixture.vendored("dir/run.sh")).unwrap(),
         "#!/bin/bash\n"
     );
-    // The reconstruction counts no longer.
+    // The reconstruction no longer counts.
     let old = Options {
         source: Some(fixture.upstream()),
         ..Options::default()
@@ -259,7 +259,7 @@ fn another_tree_replaces_a_reconstructed_one_by_the_users_word_and_back() {
 
     fetch(&fixture.workspace, &accept(fixture.base), QUIET).unwrap();
     assert_eq!(fixture.lock(), before);
-    // Nor may a word about one pin be carried to another.
+    // A verdict on one pin must not be used for another.
     fixture.write_manifest(
         &format!("tree = \"{}\"\ntree-origin = \"upstream\"", fixture.base),
         "",
@@ -268,7 +268,7 @@ fn another_tree_replaces_a_reconstructed_one_by_the_users_word_and_back() {
     assert!(matches!(error, Error::NotReplaceable(tree) if tree == fixture.base));
 }
 
-/// As an earlier version wrote it, on seven digits alone.
+/// As an earlier version wrote it, based on seven digits.
 #[test]
 fn a_lock_that_calls_another_tree_confirmed_is_refused() {
     let fixture = Fixture::new();
@@ -325,7 +325,7 @@ fn another_commit_at_the_tag_is_refused() {
     );
 }
 
-/// A merge leaves such a file behind; even `--update-lock` reads it first.
+/// A merge leaves such a file; even `--update-lock` reads it first.
 #[test]
 fn a_lock_that_does_not_read_is_refused_with_its_line() {
     let fixture = Fixture::new();
@@ -350,7 +350,7 @@ fn a_lock_file_of_git_that_a_killed_run_left_stops_nobody() {
         store.source_of(fixture.base).as_deref(),
         Some("the fixture")
     );
-    // Nor in a cache that is whole, nor in one that was begun.
+    // Nor in a complete cache, nor in an unfinished one.
     fs::write(store.folder().join("config.lock"), "").unwrap();
     let again = Store::open(&fixture.workspace).unwrap();
     assert!(again.source_of(fixture.base).is_some());
@@ -364,7 +364,7 @@ fn a_lock_file_of_git_that_a_killed_run_left_stops_nobody() {
     assert_eq!(left.count(), 1);
 }
 
-/// Under the names of this version and of earlier ones.
+/// With the names of this version and of earlier ones.
 #[test]
 fn what_a_killed_fetch_left_is_removed_by_the_next_run() {
     let fixture = Fixture::new();
@@ -400,7 +400,7 @@ fn the_published_copy_follows_the_lock() {
         };
         crate::apply::apply(&fixture.workspace, &options, QUIET).unwrap()
     };
-    // Absent, as git writes a link without links, a link, and of another pin.
+    // Missing, a link as git writes it without links, a link, and one for another pin.
     type Spoil = fn(&camino::Utf8Path);
     let spoil: [Spoil; 4] = [
         |_| {},
@@ -436,7 +436,7 @@ fn the_published_copy_follows_the_lock() {
     );
 }
 
-/// Of this repository.
+/// The lock of this repository.
 #[test]
 fn the_published_copy_is_a_file_that_equals_the_lock() {
     let workspace = super::real::repository();
@@ -449,7 +449,7 @@ fn the_published_copy_is_a_file_that_equals_the_lock() {
     assert_eq!(fs::read_to_string(copy).unwrap(), lock);
 }
 
-/// Of this repository, as people with these settings have it.
+/// This repository as people with these settings have it.
 #[test]
 fn a_clone_has_the_same_bytes_whatever_git_is_set_to() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The engine's tests: bad input of every kind, kills, oracles, and the real MLX.
+//! The engine's tests: invalid input of every kind, kills, comparisons with other programs, and the real MLX.
 
 mod archives;
 mod bumps;

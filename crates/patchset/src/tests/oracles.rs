@@ -14,7 +14,7 @@ use crate::sources::store::Store;
 use crate::tree::path;
 use crate::tree::{File, Listing, Mode, Snapshot};
 
-/// Runs git in a folder, away from every configuration.
+/// Runs git in a folder without any configuration.
 fn git(folder: &Utf8Path, args: &[&str]) -> String {
     let output = Command::new("git")
         .args(args)
@@ -67,7 +67,7 @@ fn any_tree() -> impl Strategy<Value = Snapshot> {
     )
 }
 
-/// A text in which the same line comes often, so that a hunk would fit in several places.
+/// A text in which the same line occurs often, so that a hunk would fit in several places.
 fn any_text() -> impl Strategy<Value = Vec<String>> {
     proptest::collection::vec("[ab]{0,1}", 0..60)
 }
@@ -96,7 +96,7 @@ fn one_file(bytes: Vec<u8>) -> Snapshot {
     )
 }
 
-/// Two versions of a text; the second comes from the first by a few edits.
+/// Two versions of a text; the second one is the first with a few edits.
 fn any_edit() -> impl Strategy<Value = (Snapshot, Snapshot)> {
     let edits = proptest::collection::vec(
         (any::<prop::sample::Index>(), "[abc]{0,2}", any::<bool>()),

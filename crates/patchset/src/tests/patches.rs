@@ -1,4 +1,4 @@
-//! Patches that are malformed, belong to something else, or would do more than they may.
+//! Patches that are malformed, belong to something else, or would do more than allowed.
 
 use fs_err as fs;
 
@@ -55,7 +55,7 @@ fn a_patch_cut_between_its_files_does_not_come_to_the_next_ones_preimage() {
     let fixture = Fixture::new();
     let text = patch_text(&fixture, "one");
     let second = text.rfind("diff --git").unwrap();
-    // Alone it is a patch like any other; the lock is what tells.
+    // By itself it is a valid patch; only the lock shows the change.
     let half = Patch::parse("one", &text.as_bytes()[..second]).unwrap();
     assert_eq!(half.edits.len(), 1);
     fs::write(fixture.patch_file("one"), &text[..second]).unwrap();
@@ -83,7 +83,7 @@ fn a_hunk_at_an_offset_is_refused() {
 fn context_that_fits_another_file_is_refused_by_its_id() {
     let fixture = Fixture::new();
     let text = patch_text(&fixture, "one");
-    // Same context, same lines, but made from another content of the file.
+    // The same context and lines, but made from another content of the file.
     let before = Series::load(&fixture.workspace.patches()).unwrap().patches[0].edits[0]
         .before
         .to_string();
@@ -93,13 +93,13 @@ fn context_that_fits_another_file_is_refused_by_its_id() {
         error.contains("expected a.txt as blob 1212") && error.contains(&before),
         "{error}"
     );
-    // And a promise that is not kept.
+    // And a result that is not the one specified.
     let after = Series::load(&fixture.workspace.patches()).unwrap().patches[0].edits[0]
         .after
         .to_string();
     let patch = Patch::parse("one", text.replace(&after, &"34".repeat(20)).as_bytes()).unwrap();
     let error = apply_to_base(&fixture, &patch).unwrap_err().to_string();
-    assert!(error.contains("it should make a.txt blob 3434"), "{error}");
+    assert!(error.contains("a.txt should become blob 3434"), "{error}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_mode_that_git_does_not_know_is_refused() {
 }
 
 impl Fixture {
-    /// Applies with a lock written anew; what is refused leaves neither a tree nor another lock.
+    /// Applies with `update_lock`; a refusal leaves neither a tree nor another lock.
     #[track_caller]
     fn refuses_to_lock(&self) -> Error {
         let lock = fs::read(self.workspace.lock_path()).unwrap();
@@ -263,7 +263,7 @@ fn a_patch_that_an_export_would_write_otherwise_is_not_applied() {
     );
 }
 
-/// By way of a link of upstream's, which stays inside by itself.
+/// Through a link of upstream's, which stays inside by itself.
 #[test]
 fn an_added_link_does_not_leave_the_tree_by_way_of_another() {
     let fixture = Fixture::new();
@@ -275,7 +275,7 @@ fn an_added_link_does_not_leave_the_tree_by_way_of_another() {
     let text = patch_text(&fixture, "two").replace(ADDED, "new/sub/top\n out");
     fs::write(fixture.patch_file("two"), text).unwrap();
     let error = fixture.refuses_to_lock().to_string();
-    assert!(error.contains("by way of another link"), "{error}");
+    assert!(error.contains("through another link"), "{error}");
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn an_added_file_with_windows_line_ends_is_refused() {
     );
 }
 
-/// A sparse file of this size takes no room, and all the memory if it is read.
+/// A sparse file of this size takes no space, but would fill the memory if it were read.
 #[test]
 fn a_patch_of_a_terabyte_is_not_read() {
     let fixture = Fixture::new();
@@ -404,10 +404,10 @@ fn series_folder_and_files_agree() {
     assert_eq!(
         faults,
         [
-            "series lists three, but there is no three.patch",
+            "series lists three, but three.patch does not exist",
             "stray.patch is not listed in series",
             "no patch adds files/dir/unclaimed.h",
-            "two adds dir/added.h, but there is no files/dir/added.h",
+            "two adds dir/added.h, but files/dir/added.h does not exist",
         ]
     );
     for (series, expected) in [
@@ -444,7 +444,7 @@ fn an_added_file_must_not_be_there_already() {
     assert!(error.contains("it adds b.txt, which is in tree"), "{error}");
 }
 
-/// On a file system that ignores case the one would overwrite the other.
+/// On a file system that ignores case, one would overwrite the other.
 #[test]
 fn an_added_file_must_not_differ_from_another_by_case_only() {
     let adds = |paths: &[&str]| {

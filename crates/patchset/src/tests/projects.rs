@@ -1,4 +1,4 @@
-//! Who finds a project writes nothing; who opens it sees it whole, and no other run changes it meanwhile.
+//! Finding a project writes nothing; opening it shows it complete, and no other run changes it meanwhile.
 
 use std::sync::mpsc;
 
@@ -13,7 +13,7 @@ use crate::state::{State, status};
 use crate::tree::Listing;
 use crate::{Error, Result, Workspace};
 
-/// Leaves what a run leaves that was killed after it decided to raise the budget.
+/// Leaves the same files as a run that was killed after it decided to raise the budget.
 fn decide(fixture: &Fixture) {
     let journal = fixture.workspace.vendor().join(".journal");
     fs::create_dir(&journal).unwrap();

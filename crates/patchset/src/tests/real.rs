@@ -28,7 +28,7 @@ pub(crate) fn repository() -> Workspace {
     Workspace::at(Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
 }
 
-/// A checkout of this repository's pin and patches, with the pinned tree in its store.
+/// A checkout with this repository's pin and patches, and the pinned tree in its store.
 pub(crate) fn checkout() -> (TempDir, Workspace) {
     static FETCHED: LazyLock<(TempDir, Workspace)> = LazyLock::new(|| {
         let (folder, workspace) = empty_checkout();
@@ -67,7 +67,7 @@ fn copy_dir(from: &Utf8Path, to: &Utf8Path) {
     }
 }
 
-/// Without the git source: these tests use crates.io and nothing else.
+/// Without the git source: these tests use only crates.io.
 fn from_carriers(pin: &Pin) -> Pin {
     let mut pin = pin.clone();
     pin.sources
@@ -116,7 +116,8 @@ fn every_known_tree_is_reproduced_from_its_carrier() {
     );
 }
 
-/// Every change that is meant for upstream: its branch is made, its evidence is there, and a person's words are not.
+/// Every change that is intended for upstream: its branch is made, its evidence exists, and a person's texts are
+/// missing.
 #[test]
 fn every_recipe_makes_a_bundle() {
     let (_folder, workspace) = checkout();
@@ -162,7 +163,7 @@ fn a_carrier_whose_patches_stay_in_is_refused() {
         error.to_string().contains("expected tree 0b3dbfac"),
         "{error}"
     );
-    // Nor is one whose patch is not the pinned one.
+    // Nor is a patch that is not the pinned one.
     let Source::Carrier(carrier) = &mut pin.sources[0] else {
         unreachable!()
     };
@@ -229,7 +230,7 @@ fn the_overlay_applies_to_the_real_tree_as_git_applies_it() {
     assert_eq!(
         time_of(&kernels),
         old,
-        "an equal file must not look changed"
+        "an unchanged file must not look changed"
     );
 }
 
@@ -342,7 +343,7 @@ fn every_tile_the_host_can_choose_is_instantiated() {
     )
     .unwrap();
     let cap = 8;
-    // As qmv_wide in quantized.cpp chooses for affine and many outputs; limits end at 32 rows.
+    // As qmv_wide in quantized.cpp chooses for affine and many outputs; its limits end at 32 rows.
     for rows in 2..=64_usize {
         let tile = rows.div_ceil(rows.div_ceil(cap));
         let line = format!(
@@ -359,7 +360,7 @@ fn every_tile_the_host_can_choose_is_instantiated() {
     assert!(host.contains(&format!("mode == \"affine\" && N > 2048 ? {cap} : 5")));
 }
 
-/// Kills runs on the real tree at moments spread over their whole length.
+/// Kills runs on the real tree at moments spread over their whole duration.
 fn kill_at_moments(count: u32) {
     let (_folder, workspace) = checkout();
     let lock = Lock::load(&workspace.lock_path()).unwrap().unwrap();
@@ -391,7 +392,7 @@ fn kill_at_moments(count: u32) {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // The golden ratio spreads the moments evenly, in an order that repeats nothing.
+        // The golden ratio spreads the moments evenly, without repetition.
         let part = (f64::from(number) * 0.618_033_988_749_895).fract();
         std::thread::sleep(length.mul_f64(part));
         let _ = child.kill();

@@ -1,4 +1,4 @@
-//! Sources that bring something else, or nothing.
+//! Sources that provide something else, or nothing.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -41,7 +41,7 @@ fn a_folder_must_hash_to_the_pinned_tree() {
         fixture.base
     );
 
-    // The pin's own source then tells which files differ.
+    // The pin's own source then shows which files differ.
     let url = fixture.root().join("repository");
     let tree = format!(
         "tree = \"{}\"\ntree-origin = \"upstream\"\ncommit = \"{commit}\"",
@@ -137,7 +137,7 @@ fn of_a_work_tree_its_commits_count_and_not_its_files() {
     fs::write(folder.join("a.txt"), "edited").unwrap();
     assert_eq!(fixture.fetch_from(&folder).unwrap().mlx.tree, fixture.base);
 
-    // The right files without a commit of them are no commit.
+    // The right files without a commit are not a commit.
     let other = fixture.root().join("uncommitted");
     write_snapshot(&other, &upstream());
     Repository::init(&other).unwrap();
@@ -202,7 +202,7 @@ fn a_repository_that_does_not_open_is_no_folder_of_files() {
     assert!(error.contains("cannot be opened"), "{error}");
 }
 
-/// Whatever is wrong with a repository is not the cache's fault.
+/// A fault of a repository is not reported as the cache's.
 #[test]
 fn a_tag_without_a_commit_is_the_repositorys_fault() {
     let fixture = Fixture::new();
@@ -221,7 +221,7 @@ fn a_tag_without_a_commit_is_the_repositorys_fault() {
     assert!(error.contains("neither a file nor a folder"), "{error}");
 }
 
-/// What recurses over a tree is held by the bound of its paths.
+/// The limit on paths also limits recursion over a tree.
 #[test]
 fn a_tree_of_git_that_is_too_deep_is_refused() {
     let fixture = Fixture::new();
@@ -254,7 +254,7 @@ fn a_repository_whose_tag_has_another_tree_says_so() {
     );
 }
 
-/// The command that the remedy names brings what is missing.
+/// The command in the remedy fetches what is missing.
 #[test]
 fn a_partial_clone_is_told_as_such_and_completed_by_git() {
     let fixture = Fixture::new();
@@ -411,7 +411,7 @@ fn offline_asks_no_remote() {
         QUIET,
     )
     .unwrap_err();
-    assert!(error.to_string().contains("not asked: offline"), "{error}");
+    assert!(error.to_string().contains("not tried: offline"), "{error}");
 }
 
 #[test]

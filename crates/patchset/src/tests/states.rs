@@ -1,4 +1,4 @@
-//! Every state is told apart, and changing states loses nothing.
+//! Every state is recognized, and changing states loses nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -106,7 +106,7 @@ fn another_lock_makes_the_tree_stale() {
 
     fixture.write_lock();
     assert_eq!(fixture.state(), State::Stale);
-    // The cache is not what tells it.
+    // The state is not taken from the cache.
     fs::remove_dir_all(fixture.workspace.cache()).unwrap();
     assert_eq!(fixture.state(), State::Stale);
     fixture.fill_store();
@@ -123,7 +123,7 @@ fn edits_are_named_refused_and_kept() {
     fs::remove_file(fixture.vendored("dir/sub/link")).unwrap();
     let expected = ["dir/sub/link", "dir/mine.txt", "b.txt"];
 
-    // With and without the cache: `cargo clean` must not make us forget what was placed.
+    // With and without the cache: after `cargo clean` we must still know what was placed.
     for cached in [true, false] {
         if !cached {
             fs::remove_dir_all(fixture.workspace.cache()).unwrap();
@@ -161,7 +161,7 @@ fn edits_are_named_refused_and_kept() {
     assert!(!kept.join("a.txt").exists(), "only edited files are kept");
 }
 
-/// Nothing is left to keep, and no folder is named that is not there.
+/// There is nothing to keep, and no missing folder is named.
 #[test]
 fn of_files_that_were_deleted_none_is_kept() {
     let fixture = Fixture::new();
@@ -182,7 +182,7 @@ fn of_files_that_were_deleted_none_is_kept() {
     );
 }
 
-/// A link that leads nowhere or to a folder has no content to copy.
+/// A link without a target, or to a folder, has no content to copy.
 #[test]
 fn links_put_in_by_hand_are_kept_as_links() {
     let fixture = Fixture::new();
@@ -236,7 +236,7 @@ fn a_file_or_link_in_the_trees_place_is_refused_and_stays() {
     );
 }
 
-/// Also where the tree is in place already: a source that was named is looked at.
+/// Even if the tree is in place already, a source that was named is checked.
 #[test]
 fn a_source_for_an_applied_tree_is_checked_all_the_same() {
     let fixture = Fixture::new();
@@ -253,7 +253,7 @@ fn a_source_for_an_applied_tree_is_checked_all_the_same() {
     assert_eq!((outcome.written, outcome.removed), (0, 0));
 }
 
-/// The swap is done then; an error would claim that the old tree is in place.
+/// The swap is done by then; an error would claim that the old tree is in place.
 #[test]
 fn clutter_beside_the_listings_does_not_fail_an_apply() {
     let fixture = Fixture::new();
@@ -297,7 +297,7 @@ fn equal_files_keep_their_times_and_others_get_the_present() {
             new[0] > old[0] && new[1] > old[1],
             "changed files must look changed"
         );
-        assert_eq!(new[2], old[2], "an equal file must not look changed");
+        assert_eq!(new[2], old[2], "an unchanged file must not look changed");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Two runs at once. What a disk can do to one is in `tests/disk.rs`.
+//! Two runs at once. For disk errors see `tests/disk.rs`.
 
 use std::sync::mpsc;
 
@@ -16,7 +16,7 @@ fn a_second_run_waits_and_says_so() {
     let (waiting, is_waiting) = mpsc::channel();
     let workspace = &fixture.workspace;
     std::thread::scope(|scope| {
-        // The sender goes with the run: one that does not wait ends the test instead of blocking it.
+        // The sender is dropped with the run: a run that does not wait ends the test instead of blocking it.
         let run = scope.spawn(move || {
             let progress = |event: Event<'_>| {
                 if let Event::Waiting(for_whom) = event {

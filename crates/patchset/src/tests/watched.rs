@@ -1,4 +1,5 @@
-//! The watch list against our own text: what the overlay and its plans name or copy of upstream's is watched.
+//! Compares the watch list with our own text: everything of upstream's that the overlay and its plans name or copy is
+//! watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +13,10 @@ use crate::sources::store::Store;
 use crate::tree::Snapshot;
 use crate::watch;
 
-/// So many tokens in a row are copied; fewer may be a kernel's usual parameters.
+/// A run of this many equal tokens counts as a copy; shorter ones may be a kernel's usual parameters.
 const COPIED: usize = 60;
 
-/// Names in our text on which no claim rests: file, names and why.
+/// Names in our text on which no claim depends: file, names and reason.
 const NOT_WATCHED: [(&str, &[&str], &str); 10] = [
     (
         "mlx/backend/metal/device.cpp",
@@ -76,7 +77,7 @@ const NOT_WATCHED: [(&str, &[&str], &str); 10] = [
     ),
 ];
 
-/// Our files: the overlay's own, and what describes MLX's dispatch.
+/// Our files: the overlay's own, and those that describe MLX's dispatch.
 fn our_files() -> BTreeMap<String, String> {
     let root = repository().root().to_owned();
     let mut texts = BTreeMap::new();
@@ -101,13 +102,13 @@ fn includes(text: &str) -> Vec<String> {
     quoted.map(str::to_owned).collect()
 }
 
-/// Upstream's files that our text rests on: watched ones, those that it includes, and what included kernels include.
+/// Upstream's files that our text depends on: watched ones, included ones, and what included kernels include.
 fn room(upstream: &Snapshot, list: &[Watch], ours: &str) -> BTreeSet<String> {
     let mut room: BTreeSet<_> = list.iter().map(|entry| entry.file.clone()).collect();
     let mut left = includes(ours);
     while let Some(file) = left.pop() {
         let is_kernels = file.starts_with("mlx/backend/metal/kernels/");
-        // Matrix kernels are upstream's alone; MLX's dispatch of them is watched.
+        // Matrix kernels are upstream's only; MLX's dispatch of them is watched.
         let counts = file.starts_with("mlx/backend/") && !file.contains("/steel/");
         if let Some(text) = upstream.0.get(&file).filter(|_| counts)
             && room.insert(file)
@@ -119,7 +120,7 @@ fn room(upstream: &Snapshot, list: &[Watch], ours: &str) -> BTreeSet<String> {
     room
 }
 
-/// Whether a text holds a name that is no part of a longer one.
+/// Whether a text contains a name that is not part of a longer one.
 fn has_name(text: &str, name: &str) -> bool {
     let in_name = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
@@ -133,8 +134,8 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens.filter(|token| *token != "\n").collect()
 }
 
-/// What `ours` names or copies of upstream's and the list does not watch, file and name; and what a definition that
-/// `ours` follows names of its own file.
+/// The upstream names (with their files) that `ours` uses or copies but the list does not watch; also names from the
+/// same file that a definition followed by `ours` uses.
 fn not_watched(
     upstream: &Snapshot,
     list: &[Watch],
@@ -207,7 +208,7 @@ fn what_our_text_names_or_copies_of_upstream_is_watched() {
         left_over.is_empty(),
         "no longer named, or watched: {left_over:?}"
     );
-    // And every name that is watched is there.
+    // And every watched name exists.
     let sums = watch::sums(store.repo(), manifest.mlx.tree, &manifest.watch).unwrap();
     for entry in &manifest.watch {
         for name in [&entry.functions, &entry.structs, &entry.macros]
@@ -222,7 +223,7 @@ fn what_our_text_names_or_copies_of_upstream_is_watched() {
         }
     }
 
-    // What it finds: a name that the list forgets, and a body under another name.
+    // What the test finds: a name missing from the list, and a copied body under another name.
     let quantized = "mlx/backend/metal/kernels/quantized.h";
     for entry in &mut manifest.watch {
         entry

@@ -1,13 +1,13 @@
-//! How much is read into memory, whoever offers it. A source of MLX is far below each bound; what exceeds one is none.
+//! Limits on what is read into memory from any source. A source of MLX is far below each of them.
 
 use crate::error::{Error, Result};
 
-/// The most that a source, or a file of ours, may be.
+/// The limits for a source, or for one of our files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Files, links and folders; members of a compressed stream too.
+    /// Files, links and folders; also members of a compressed stream.
     pub(crate) entries: u64,
-    /// Bytes, unpacked, of all files together. A packed archive may not have more either.
+    /// Total unpacked bytes of all files. Also the limit for a packed archive.
     pub(crate) bytes: u64,
 }
 
@@ -21,7 +21,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Counts what `origin` has.
+    /// A counter for `origin`.
     pub(crate) fn tally(self, origin: &str) -> Tally<'_> {
         Tally {
             origin,
@@ -32,7 +32,7 @@ impl Bounds {
     }
 }
 
-/// What was counted so far.
+/// A running count.
 pub(crate) struct Tally<'a> {
     origin: &'a str,
     bounds: Bounds,
@@ -41,7 +41,7 @@ pub(crate) struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// Whose entries are counted.
+    /// The source whose entries are counted.
     pub(crate) fn origin(&self) -> &str {
         self.origin
     }
@@ -58,7 +58,7 @@ impl Tally<'_> {
         self.within(self.bytes, self.bounds.bytes, "bytes")
     }
 
-    /// The bytes that may still come.
+    /// The bytes that are still allowed.
     pub(crate) fn left(&self) -> u64 {
         self.bounds.bytes - self.bytes
     }

@@ -5,18 +5,18 @@ use std::fmt;
 /// How the files of two trees differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Expected, not there.
+    /// Expected but missing.
     pub missing: Vec<String>,
-    /// There, not expected.
+    /// Present but not expected.
     pub added: Vec<String>,
-    /// There with another content.
+    /// With different content.
     pub changed: Vec<String>,
-    /// There with the same content, but another mode.
+    /// With the same content but a different mode.
     pub modes: Vec<String>,
 }
 
 impl Difference {
-    /// How many files differ.
+    /// The number of differing files.
     pub fn len(&self) -> usize {
         self.lists().iter().map(|(_, paths)| paths.len()).sum()
     }
@@ -34,7 +34,7 @@ impl Difference {
             .collect()
     }
 
-    /// Leaves only the paths that `keep` wants.
+    /// Keeps only the paths that `keep` accepts.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         for paths in [
             &mut self.missing,

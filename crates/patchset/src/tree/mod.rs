@@ -1,7 +1,7 @@
-//! Trees as git sees them: paths, modes and blob ids, and the id of the whole.
+//! Trees as git sees them: paths, modes and blob ids, and the id of the whole tree.
 //!
-//! A tree id depends on content, the executable bit and links alone, so any carrier of the files can be compared with
-//! the upstream commit.
+//! A tree id depends only on content, the executable bit and links, so files from any source can be compared with the
+//! upstream commit.
 
 pub(crate) mod bounds;
 pub(crate) mod difference;
@@ -22,15 +22,15 @@ use bounds::{Bounds, Tally};
 
 pub use difference::Difference;
 
-/// A tree id from its 40 digits.
+/// Parses a tree id of 40 digits.
 ///
 /// # Errors
-/// Anything else, a part of an id too.
+/// Anything else, including an abbreviated id.
 pub fn parse_id(text: &str) -> Result<Oid, String> {
     crate::read::oid(text)
 }
 
-/// What kind of file a path is; git knows no others.
+/// The kind of a file; git knows no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// An ordinary file.
@@ -42,7 +42,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode as git writes it into a tree.
+    /// The mode in the form that git writes into a tree.
     pub fn octal(self) -> &'static str {
         match self {
             Self::Regular => "100644",
@@ -74,18 +74,15 @@ impl Mode {
 /// One file of a [`Listing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Its kind.
     pub mode: Mode,
-    /// The id of its content.
+    /// The id of the content.
     pub blob: Oid,
 }
 
 /// One file of a [`Snapshot`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Its kind.
     pub mode: Mode,
-    /// Its content.
     pub bytes: Vec<u8>,
 }
 
@@ -101,7 +98,7 @@ impl Snapshot {
     /// Reads a folder into memory. A `.git` at its top is left out.
     ///
     /// # Errors
-    /// Files that cannot be read, paths that no tree may hold, and more than is read into memory (`Bounds`).
+    /// Files that cannot be read, paths that a tree must not have, and more than the limits (`Bounds`).
     pub fn of_dir(root: &Utf8Path) -> Result<Self> {
         Self::of_dir_within(root, &Bounds::default())
     }
@@ -112,7 +109,7 @@ impl Snapshot {
             tally.entry()?;
             match entry.metadata() {
                 Ok(metadata) if metadata.is_file() => tally.bytes(metadata.len()),
-                // A folder's size says nothing; what cannot be looked at cannot be read either.
+                // A folder's size means nothing; what cannot be examined cannot be read either.
                 _ => Ok(()),
             }
         })?;
@@ -131,7 +128,7 @@ impl Snapshot {
     /// The files of a tree object.
     ///
     /// # Errors
-    /// Missing objects, paths that no tree may hold, and more than is read into memory.
+    /// Missing objects, paths that a tree must not have, and more than the limits.
     pub fn of_tree(repo: &Repository, tree: Oid) -> Result<Self> {
         let listing = Listing::of_tree(repo, tree)?;
         listing.check_size(repo, tree)?;
@@ -199,8 +196,8 @@ impl Listing {
     /// The files of a tree object.
     ///
     /// # Errors
-    /// Missing objects, entries that are neither file, link nor folder, paths and links that no tree may hold, and more
-    /// entries than a tree may have.
+    /// Missing objects, entries that are not files, links or folders, paths and links that a tree must not have, and
+    /// more entries than the limit.
     pub fn of_tree(repo: &Repository, tree: Oid) -> Result<Self> {
         let mut files = BTreeMap::new();
         let origin = format!("tree {tree}");
@@ -229,8 +226,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Checks that the files together are no more than is read into memory, without reading them. They are those of
-    /// `tree`.
+    /// Checks that all files of `tree` together are within the limits, without reading them.
     pub(crate) fn check_size(&self, repo: &Repository, tree: Oid) -> Result<()> {
         let origin = format!("tree {tree}");
         let (mut tally, odb) = (Bounds::default().tally(&origin), repo.odb()?);
@@ -243,12 +239,13 @@ impl Listing {
         self.build(&mut |kind, bytes| Ok(Oid::hash_object(kind, bytes)?))
     }
 
-    /// Builds the tree objects from the leaves up and hands each to `object`; gives the root's id.
+    /// Builds the tree objects from the leaves up and passes each to `object`; returns the root's id.
     pub(crate) fn build(
         &self,
         object: &mut dyn FnMut(ObjectType, &[u8]) -> Result<Oid>,
     ) -> Result<Oid> {
-        // Git orders a folder as if its name ended in `/`, and so do whole paths in byte order: one pass is enough.
+        // Git sorts a folder as if its name ended in `/`, and so does the byte order of complete paths: one pass is
+        // enough.
         let entries: Vec<_> = self
             .0
             .iter()
@@ -257,7 +254,7 @@ impl Listing {
         build_level(&entries, 0, object)
     }
 
-    /// What `found` has that differs from `self`.
+    /// The differences of `found` from `self`.
     pub fn difference(&self, found: &Self) -> Difference {
         let missing = self
             .0
@@ -299,7 +296,7 @@ enum Skip {
     TopGit,
 }
 
-/// The relative paths of all files and links below `root`. `look` sees every entry first, folders too.
+/// The relative paths of all files and links below `root`. `look` is called for every entry first, including folders.
 fn walk(
     root: &Utf8Path,
     skip: Skip,
@@ -344,7 +341,7 @@ fn read(path: &Utf8Path) -> Result<File> {
     })
 }
 
-/// The id of a file's content. A large one is read piece by piece.
+/// The id of a file's content. A large file is read in pieces.
 fn hash(path: &Utf8Path) -> Result<Entry> {
     const LARGE: u64 = 64 << 20;
     let metadata = fs::symlink_metadata(path)?;
@@ -393,7 +390,7 @@ fn collect(
             .name()
             .map_err(|_| Error::source(format!("tree {tree}"), "a name is not UTF-8"))?;
         let path = format!("{prefix}{name}");
-        // Before the folder is entered: the path's bounds are those of this recursion.
+        // Before the folder is entered: the limits of paths also limit this recursion.
         path::check(&path, tally.origin())?;
         match (item.kind(), Mode::from_git(item.filemode())) {
             (Some(ObjectType::Tree), _) => {
@@ -410,7 +407,7 @@ fn collect(
             }
             _ => {
                 let message = format!(
-                    "{path} has mode {:o}; only files and links are known",
+                    "{path} has mode {:o}; only files and links are supported",
                     item.filemode()
                 );
                 return Err(Error::source(format!("tree {tree}"), message));

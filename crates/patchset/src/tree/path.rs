@@ -1,22 +1,22 @@
-//! Which paths may be part of a tree: none that leaves it, none that some file system would merge with another.
+//! Which paths a tree may have: none that leads out of it, and none that some file system would merge with another.
 
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 
-/// The most folders and the most bytes of a path, and of a link's target. MLX's deepest file is below eight folders; what recurses over a tree
-/// relies on the bound.
+/// The most folders and bytes of a path and of a link's target. MLX's deepest file is below eight folders; recursion
+/// over a tree relies on this limit.
 const DEEPEST: usize = 64;
 const LONGEST: usize = 1024;
 
-/// The most links that are followed one after another, as Linux does.
+/// The most links that are followed in a row, as on Linux.
 const MOST_LINKS: usize = 40;
 
 /// Checks one path of a tree (relative, with `/` between its parts).
 ///
 /// # Errors
-/// Paths of more than 64 folders or 1024 bytes, empty or absolute paths, `.` and `..`, anything git takes for its own folder, backslashes, drive letters and
-/// control characters. `origin` says in the error where the path came from.
+/// Paths of more than 64 folders or 1024 bytes, empty or absolute paths, `.` and `..`, names that git treats as its own
+/// folder, backslashes, drive letters and control characters. `origin` is the source of the path for errors.
 pub fn check(path: &str, origin: &str) -> Result<()> {
     let refuse = |why: &str| {
         Err(Error::UnsafePath {
@@ -29,7 +29,7 @@ pub fn check(path: &str, origin: &str) -> Result<()> {
         return refuse("it is empty");
     }
     if path.len() > LONGEST {
-        // The whole of it helps nobody.
+        // Printing all of it would not help.
         let start: String = path.chars().take(80).collect();
         return Err(Error::UnsafePath {
             origin: origin.to_owned(),
@@ -44,15 +44,15 @@ pub fn check(path: &str, origin: &str) -> Result<()> {
         return refuse("it is absolute");
     }
     if path.contains('\\') || path.contains(':') {
-        return refuse("backslashes and colons mean other things on other systems");
+        return refuse("backslashes and colons have other meanings on other systems");
     }
     if path.chars().any(char::is_control) {
-        return refuse("it holds a control character");
+        return refuse("it has a control character");
     }
     for part in path.split('/') {
         match part {
-            "" => return refuse("it holds an empty part"),
-            "." | ".." => return refuse("it holds a `.` or `..` part"),
+            "" => return refuse("it has an empty part"),
+            "." | ".." => return refuse("it has a `.` or `..` part"),
             part if is_git_folder(part) => return refuse("git takes this name for its own folder"),
             _ => {}
         }
@@ -63,7 +63,7 @@ pub fn check(path: &str, origin: &str) -> Result<()> {
 /// Checks that a link at `path` stays inside the tree.
 ///
 /// # Errors
-/// Absolute targets, those that climb above the tree's root, and those of more than 64 folders or 1024 bytes.
+/// Absolute targets, those that lead above the tree's root, and those of more than 64 folders or 1024 bytes.
 pub fn check_link(path: &str, target: &str, origin: &str) -> Result<()> {
     let refuse = |why: String| {
         Err(Error::UnsafePath {
@@ -101,8 +101,8 @@ pub fn check_link(path: &str, target: &str, origin: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that no link leaves the tree by way of another one. `links` are the paths and targets of all links of a tree,
-/// each of which passes [`check_link`].
+/// Checks that no link leads out of the tree through another one. `links` are the paths and targets of all links of a
+/// tree, each accepted by [`check_link`].
 ///
 /// # Errors
 /// A link that leads out of the tree, or through more than 40 links.
@@ -110,7 +110,7 @@ pub fn check_chains<'a>(
     links: impl IntoIterator<Item = (&'a str, &'a str)>,
     origin: &str,
 ) -> Result<()> {
-    // By folded paths: a file system that ignores case follows `A` where the tree has `a`.
+    // With folded paths: a file system that ignores case follows `A` where the tree has `a`.
     let links: HashMap<String, (&str, &str, String)> = links
         .into_iter()
         .map(|(path, target)| (path.to_lowercase(), (path, target, target.to_lowercase())))
@@ -133,7 +133,7 @@ pub fn check_chains<'a>(
                 "" | "." => continue,
                 ".." if place.is_empty() => {
                     return refuse(format!(
-                        "it is a link to {target:?}, which leads out of the tree by way of another link"
+                        "it is a link to {target:?}, which leads out of the tree through another link"
                     ));
                 }
                 ".." => {
@@ -143,7 +143,7 @@ pub fn check_chains<'a>(
                 _ if place.is_empty() => place.push_str(part),
                 _ => place.extend(["/", part]),
             }
-            // Nothing lies there, and each part would cost as much as all before it.
+            // Nothing exists there, and each part would cost as much as all before it.
             if place.len() > LONGEST {
                 return refuse(format!("it leads to more than {LONGEST} bytes"));
             }
@@ -161,12 +161,12 @@ pub fn check_chains<'a>(
     Ok(())
 }
 
-/// Checks that all `paths` can lie in one tree, also on a file system that ignores case.
+/// Checks that all `paths` can be in one tree, even on a file system that ignores case.
 ///
 /// # Errors
-/// Two paths that differ by case only, or one that is both a file and a folder.
+/// Two paths that differ only by case, or one that is both a file and a folder.
 pub fn check_together<'a>(paths: impl IntoIterator<Item = &'a str>, origin: &str) -> Result<()> {
-    // Folded prefix -> (as it is written, whether it is a whole path).
+    // Folded prefix -> (its spelling, whether it is a complete path).
     let mut seen: HashMap<String, (&str, bool)> = HashMap::new();
     for path in paths {
         let ends = path
@@ -194,8 +194,8 @@ pub fn check_together<'a>(paths: impl IntoIterator<Item = &'a str>, origin: &str
     Ok(())
 }
 
-/// Names that some file system opens as `.git`: other case, trailing dots or spaces, the short name of Windows, and on
-/// HFS+ characters that have no width.
+/// Names that some file system opens as `.git`: other case, trailing dots or spaces, the Windows short name, and on
+/// HFS+ characters without width.
 fn is_git_folder(part: &str) -> bool {
     let ignored = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let part: String = part.chars().filter(|c| !ignored(*c)).collect();
@@ -285,7 +285,7 @@ mod tests {
             assert!(error.contains(expected) && error.len() < 200, "{error}");
         }
         check_link("a", &deep[2..], "t").unwrap();
-        // Each is short, and together they lead where nothing can lie.
+        // Each is short, but together they lead where nothing can exist.
         let (long, path) = ("a".repeat(600), format!("{}/b", "b".repeat(600)));
         check_link(&path, &long, "t").unwrap();
         let error = check_chains([(path.as_str(), long.as_str())], "t").unwrap_err();
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn chains_of_links_stay_inside() {
         let leaving: [&[(&str, &str)]; 3] = [
-            // Each stays inside by itself.
+            // Each by itself stays inside.
             &[("a/b/c/top", "../../.."), ("out", "a/b/c/top/../secret")],
             &[("a/b/top", "../.."), ("x", "a/b"), ("out", "x/top/../etc")],
             &[("a/B/top", "../.."), ("out", "A/b/TOP/../etc")],
@@ -310,7 +310,7 @@ mod tests {
             let error = check_chains(links.iter().copied(), "t").unwrap_err();
             assert!(
                 error.to_string().contains("\"out\"")
-                    && error.to_string().contains("by way of another link"),
+                    && error.to_string().contains("through another link"),
                 "{error}"
             );
         }

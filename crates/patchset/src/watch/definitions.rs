@@ -8,7 +8,7 @@ use git2::{Oid, Repository};
 use crate::error::Result;
 use crate::model::manifest::Watch;
 
-/// What a watched name is.
+/// The kind of a watched name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A function; all definitions of that name in the file together.
@@ -35,7 +35,7 @@ pub(crate) struct Definition {
     pub(crate) tokens: Vec<String>,
 }
 
-/// The names of an entry, each with what it is.
+/// The names of an entry with their kinds.
 pub(crate) fn names(entry: &Watch) -> impl Iterator<Item = (Kind, &str)> {
     let Watch {
         functions,
@@ -52,7 +52,7 @@ pub(crate) fn names(entry: &Watch) -> impl Iterator<Item = (Kind, &str)> {
     .flat_map(|(kind, names)| names.iter().map(move |name| (kind, name.as_str())))
 }
 
-/// A file of a tree; `None` where the tree has none.
+/// The text of a file in a tree; `None` if the tree does not have it.
 pub(crate) fn text_of(repo: &Repository, tree: Oid, path: &str) -> Result<Option<String>> {
     let tree = repo.find_tree(tree)?;
     let Ok(entry) = tree.get_path(path.as_ref()) else {
@@ -79,7 +79,7 @@ pub(crate) fn definitions(kind: Kind, name: &str, text: &str) -> Result<Vec<Defi
         .collect())
 }
 
-/// Everything that a text defines outside of other definitions, and the tokens of each.
+/// All definitions in a text that are not inside others, with their tokens.
 #[cfg(test)]
 pub(crate) fn all(text: &str) -> Vec<(String, Vec<String>)> {
     const STATEMENTS: [&str; 8] = [
@@ -141,7 +141,7 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The text of a token; empty past the end.
+    /// The text of a token; empty after the end.
     fn at(&self, index: usize) -> &'a str {
         let token = self.tokens.get(index);
         token.map_or("", |token| &self.text[token.start..token.end])
@@ -154,7 +154,7 @@ impl<'a> Source<'a> {
     fn definition(&self, range: Range) -> Definition {
         let (first, last) = (self.tokens[range.start], self.tokens[range.end - 1]);
         let mut tokens: Vec<_> = range.clone().map(|at| self.at(at).to_owned()).collect();
-        // `#define F(x)` and `#define F (x)` are not the same macro.
+        // `#define F(x)` and `#define F (x)` are different macros.
         if self.at(range.start) == "#" && self.takes_arguments(range.start + 2) {
             tokens[2].push('(');
         }
@@ -185,7 +185,7 @@ impl<'a> Source<'a> {
             .collect()
     }
 
-    /// From the first word of the declaration (`template`, say) to the closing brace, for each definition.
+    /// From the first word of the declaration (for example `template`) to the closing brace, for each definition.
     fn functions(&self, name: &str) -> Result<Vec<Range>, String> {
         self.bodies(name, |after| {
             (self.at(after) == "(").then(|| self.body(after)).flatten()
@@ -226,7 +226,7 @@ impl<'a> Source<'a> {
             {
                 let end = self
                     .closing(open)
-                    .ok_or_else(|| format!("the braces of {name} do not close"))?;
+                    .ok_or_else(|| format!("the braces of {name} are not closed"))?;
                 found.push(self.declaration_start(at)..end + 1);
                 at = end;
             }
@@ -235,7 +235,7 @@ impl<'a> Source<'a> {
         Ok(found)
     }
 
-    /// Where the body opens, if these arguments are those of a definition.
+    /// The start of the body, if these arguments belong to a definition.
     fn body(&self, arguments: usize) -> Option<usize> {
         let mut at = self.closing(arguments)? + 1;
         loop {

@@ -1,5 +1,5 @@
-//! The watch list: upstream functions that the overlay's claims rest on. A bump compares them token by token, comments
-//! and white space aside, and reports one that changed even where every hunk still applies.
+//! The watch list: upstream functions that the overlay's claims depend on. A bump compares them token by token, without
+//! comments and white space, and reports changes even if every hunk still applies.
 
 mod definitions;
 mod sums;
@@ -17,12 +17,12 @@ pub use definitions::Kind;
 pub(crate) use definitions::all;
 pub(crate) use sums::{Sums, follow, sums};
 
-/// What became of a watched name between two trees.
+/// How a watched name differs between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The same tokens.
     Same,
-    /// Other tokens; a unified diff of the source text.
+    /// Different tokens; a unified diff of the source text.
     Changed(String),
     /// Only the new tree defines it.
     Appeared,
@@ -32,18 +32,16 @@ pub enum Change {
     Absent,
 }
 
-/// A watched name and what became of it.
+/// A watched name and how it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
-    /// The file, in MLX's old tree.
+    /// The file in MLX's old tree.
     pub file: String,
     /// Its path in the new tree, if upstream renamed it.
     pub renamed_to: Option<String>,
-    /// What it is.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
-    /// What became of it.
+    /// How it changed.
     pub change: Change,
     /// A file that upstream added or changed and that defines the name, if its own file no longer does.
     pub now_in: Option<String>,
@@ -52,7 +50,7 @@ pub struct Watched {
 /// Compares every watched name in two trees.
 ///
 /// # Errors
-/// Objects that are missing, and definitions whose brackets do not close.
+/// Missing objects, and definitions whose brackets are not closed.
 pub(crate) fn compare(
     repo: &Repository,
     old: Oid,
@@ -85,7 +83,7 @@ pub(crate) fn compare(
     Ok(watched)
 }
 
-/// The first of upstream's files that are new or changed that defines a name.
+/// The first new or changed upstream file that defines a name.
 fn elsewhere(
     repo: &Repository,
     (old, new): (Oid, Oid),

@@ -1,5 +1,5 @@
-//! The watched definitions that the patches were checked against, as sums of their tokens. `patches/watched.toml`, written
-//! when a person says that the patches still do what they claim: a bump leaves it alone.
+//! The watched definitions that the patches were checked against, as checksums of their tokens: `patches/watched.toml`.
+//! It is written when a person confirms that the patches still do what they claim; a bump does not change it.
 
 use std::collections::BTreeMap;
 
@@ -23,14 +23,14 @@ const PREAMBLE: &str = "\
 
 ";
 
-/// By file and name, the sum of all definitions of that name.
+/// By file and name, the checksum of all definitions of that name.
 pub(crate) type Definitions = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The file's content.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sums {
-    /// The MLX whose definitions they are.
+    /// The MLX version of the definitions.
     pub(crate) version: String,
     pub(crate) definitions: Definitions,
 }
@@ -56,7 +56,7 @@ impl Sums {
         journal::commit(workspace, &[change].into())
     }
 
-    /// Each file of the list with definitions that are others now, are gone or are new.
+    /// Each file of the list with definitions that changed, disappeared or are new.
     pub(crate) fn compare(&self, found: &Definitions, list: &[Watch]) -> Vec<Error> {
         let of = |all: &Definitions, file: &str, name: &str| all.get(file)?.get(name).cloned();
         let changed = |entry: &Watch| {
@@ -78,7 +78,7 @@ impl Sums {
     }
 }
 
-/// The file's text with the paths that upstream's files have now; `None` if that changes nothing.
+/// The file's text with upstream's current paths; `None` if nothing changes.
 pub(crate) fn follow(workspace: &Workspace, renames: &Renames) -> Result<Option<String>> {
     if !workspace.patches().join(FILE).exists() {
         return Ok(None);
@@ -93,7 +93,7 @@ pub(crate) fn follow(workspace: &Workspace, renames: &Renames) -> Result<Option<
     (new != old).then(|| new.to_text()).transpose()
 }
 
-/// The sums of the watched definitions in a tree. A name without a definition has none.
+/// The checksums of the watched definitions in a tree. A name without a definition has none.
 pub(crate) fn sums(repo: &Repository, tree: Oid, list: &[Watch]) -> Result<Definitions> {
     let mut sums = Definitions::new();
     for entry in list {

@@ -1,7 +1,7 @@
-//! Edits patches as commits: [`open`] lays the series out in a git worktree, one commit a patch, with the files it adds;
-//! [`export`] turns what a person made of it back into `patches/`, canonically.
+//! Edits patches as commits: [`open`] lays out the series in a git worktree, one commit per patch, with the files it
+//! adds; [`export`] turns a person's changes back into canonical `patches/`.
 //!
-//! A commit's message is the patch's name, an empty line, and its header. Exporting what was just laid out changes not
+//! A commit's message is the patch's name, an empty line, and its header. Exporting an unchanged worktree changes not
 //! one byte.
 
 use camino::Utf8PathBuf;
@@ -22,7 +22,7 @@ use crate::work::merge::{Clashes, Merged, merge};
 use crate::work::rewrite::{Rewritten, added_by, with_adds};
 use crate::work::workbench::{BRANCH, Desk, Workbench};
 
-/// What a new commit's message begins with.
+/// The start of a new commit's message.
 const TEMPLATE: &str = "\
 name-of-the-patch
 
@@ -39,18 +39,18 @@ Test: what shows that it works
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
-    /// The project's files when the worktree was laid out or last exported.
+    /// A fingerprint of the project's files when the worktree was laid out or last exported.
     project: String,
     /// The pristine commit.
     #[serde(with = "hex")]
     pristine: Oid,
-    /// The last commit that `patches/` knows.
+    /// The last commit that is in `patches/`.
     #[serde(with = "hex")]
     head: Oid,
-    /// Patches that come after the one to edit; they are put onto it again by the export.
+    /// Patches after the one to edit; the export rebases them onto it.
     #[serde(default)]
     later: Vec<String>,
-    /// Those of them that an export which was cut short may have made commits of.
+    /// Those of them for which an interrupted export may have made commits.
     #[serde(default)]
     laid_out: Vec<String>,
 }
@@ -58,20 +58,19 @@ struct State {
 /// A worktree to edit in.
 #[derive(Debug, Clone)]
 pub struct Opened {
-    /// Where it lies.
     pub worktree: Utf8PathBuf,
-    /// The patches in it, one commit each, in order.
+    /// The patches in it, in order, one commit each.
     pub patches: Vec<String>,
     /// The patches that wait outside until the export.
     pub later: Vec<String>,
 }
 
-/// What an export changed.
+/// The result of an export.
 #[derive(Debug, Clone)]
 pub struct Exported {
     /// The series now.
     pub patches: Vec<String>,
-    /// The files of the project that changed; none where the patches are what they were.
+    /// The files of the project that changed; empty if the patches have not changed.
     pub changed: Vec<String>,
 }
 
@@ -79,11 +78,11 @@ fn desk(workspace: &Workspace) -> Desk {
     Desk::below_target(workspace, "patches")
 }
 
-/// Lays the series out, up to and with the patch `name`, or all of it.
+/// Lays out the series up to and including the patch `name`, or all of it.
 ///
 /// # Errors
-/// No such patch; a lock that does not belong to the patches; a worktree that holds work which was not exported, unless
-/// `discard` says that it may go.
+/// No such patch; a lock that does not match the patches; a worktree with work that was not exported, unless `discard`
+/// allows losing it.
 pub fn open(
     workspace: &Workspace,
     name: Option<&str>,
@@ -130,12 +129,12 @@ pub fn open(
     })
 }
 
-/// Turns the commits of the worktree into `patches/`, and the lock with them. A later patch that no longer fits is laid
-/// out in the worktree as a conflict. With `drop_empty`, later patches of which nothing is left go.
+/// Turns the commits of the worktree into `patches/` and updates the lock. A later patch that no longer fits is laid
+/// out in the worktree as a conflict. `drop_empty` removes later patches without changes.
 ///
 /// # Errors
 /// Nothing is laid out; `patches/` changed since; uncommitted changes; a merge or an empty commit; a message without a
-/// header; an added binary; a later patch that no longer fits. `patches/` is not written then.
+/// header; an added binary; a later patch that no longer fits. In these cases `patches/` is not written.
 pub fn export(workspace: &Workspace, drop_empty: bool, progress: Progress<'_>) -> Result<Exported> {
     let (_vendor, project) = Project::open_to_change(workspace, progress)?;
     let desk = desk(workspace);
@@ -183,7 +182,7 @@ pub fn export(workspace: &Workspace, drop_empty: bool, progress: Progress<'_>) -
                 state.laid_out = state.later[..=at].to_vec();
                 desk.save(&state)?;
                 lay_out(&bench, &begun)?;
-                // From here on they are the person's.
+                // From here on they belong to the person.
                 (state.later, state.laid_out) = (later, Vec::new());
                 desk.save(&state)?;
                 return Err(Error::LaterConflict {
@@ -216,7 +215,7 @@ pub fn export(workspace: &Workspace, drop_empty: bool, progress: Progress<'_>) -
     })
 }
 
-/// A later patch that does not fit, and those before it that do.
+/// A later patch that does not fit, and the earlier ones that do.
 struct Begun<'a> {
     series: &'a Series,
     /// Name and tree.
@@ -272,12 +271,12 @@ fn commits(repo: &Repository, pristine: Oid) -> Result<Vec<Commit<'_>>> {
             1 => commit.parent(0)?,
             0 => {
                 return Err(Error::Edit(format!(
-                    "commit {short} does not stand on the pristine commit {pristine}; rebase onto it"
+                    "commit {short} is not based on the pristine commit {pristine}; rebase it"
                 )));
             }
             _ => {
                 return Err(Error::Edit(format!(
-                    "commit {short} is a merge; a patch is one commit after another, so rebase instead"
+                    "commit {short} is a merge; patches are a linear sequence of commits, so rebase instead"
                 )));
             }
         };
@@ -297,7 +296,7 @@ fn short(commit: &Commit<'_>) -> String {
     format!("{} ({subject})", &id[..7])
 }
 
-/// A rebase, merge or cherry-pick under way, or changes that no commit holds.
+/// An unfinished rebase, merge or cherry-pick, or uncommitted changes.
 fn refuse_unfinished(repo: &Repository) -> Result<()> {
     if repo.state() != RepositoryState::Clean {
         return Err(Error::Edit(
@@ -318,20 +317,20 @@ fn refuse_unfinished(repo: &Repository) -> Result<()> {
         .map(|entry| String::from_utf8_lossy(entry.path_bytes()).into_owned())
         .collect();
     Err(Error::Edit(format!(
-        "no commit holds the changes of {}; commit or remove them",
+        "no commit has the changes of {}; commit or remove them",
         paths.join(", ")
     )))
 }
 
-/// What becomes of a later patch.
+/// What happens to a later patch.
 enum Later {
     Fits,
-    /// Nothing is left of it.
+    /// It has no changes left.
     Empty,
     Clashes(Clashes),
 }
 
-/// The series as the commits have it.
+/// The series according to the commits.
 struct Edited(Rewritten);
 
 impl Edited {
@@ -346,12 +345,12 @@ impl Edited {
         }
         if self.0.has_patch(name) {
             return fail(format!(
-                "{name} is there already; squash the two, or give one another name"
+                "{name} already exists; squash the two, or give one another name"
             ));
         }
         let header = match Header::parse(name, &format!("{}\n\n", header.trim_end())) {
             Ok(header) => header,
-            Err(error) => return fail(format!("its message is no header of a patch: {error}")),
+            Err(error) => return fail(format!("its message is not a patch header: {error}")),
         };
         let tree = commit.tree_id();
         let adds = match self.added(repo, tree)? {
@@ -362,7 +361,7 @@ impl Edited {
         self.0.push(repo, name, &header, tree)
     }
 
-    /// The files that the commit adds. Everything else it does must be an edit of a text file of upstream's.
+    /// The files that the commit adds. All its other changes must be edits of upstream's text files.
     fn added(&self, repo: &Repository, tree: Oid) -> Result<Result<Vec<String>, String>> {
         let (old, new) = (repo.find_tree(self.0.tree())?, repo.find_tree(tree)?);
         let mut options = DiffOptions::new();
@@ -378,21 +377,21 @@ impl Edited {
             };
             if is_binary {
                 return Ok(Err(format!(
-                    "{path} is binary; a patch and the files it adds are text"
+                    "{path} is binary, but patches and the files they add must be text"
                 )));
             }
             if delta.status() == Delta::Added {
                 adds.push(path);
             } else if self.0.adds(&path) {
                 return Ok(Err(format!(
-                    "it edits {path}, which an earlier patch adds; do it in that patch's commit"
+                    "it edits {path}, which an earlier patch adds; edit it in that patch's commit"
                 )));
             }
         }
         Ok(Ok(adds))
     }
 
-    /// Puts a patch of the old series onto what is there now.
+    /// Rebases a patch of the old series onto the current tree.
     fn add_later(
         &mut self,
         repo: &Repository,

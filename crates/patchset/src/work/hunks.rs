@@ -12,27 +12,27 @@ pub(crate) type Hunks = BTreeMap<String, Vec<Hunk>>;
 /// One hunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hunk {
-    /// Its first line before.
+    /// The first line before.
     pub old_start: u32,
-    /// Its number of lines before.
+    /// The number of lines before.
     pub old_lines: u32,
-    /// Its first line after.
+    /// The first line after.
     pub new_start: u32,
-    /// Its number of lines after.
+    /// The number of lines after.
     pub new_lines: u32,
-    /// Its lines, each with ` `, `+` or `-` in front.
+    /// The lines, each starting with ` `, `+` or `-`.
     pub lines: Vec<String>,
 }
 
 impl Hunk {
-    /// Its last line before.
+    /// The last line before.
     pub fn old_end(&self) -> u32 {
         self.old_start + self.old_lines.saturating_sub(1)
     }
 
-    /// Whether a change of the same file lies inside the lines of this hunk.
+    /// Whether a change of the same file is inside the lines of this hunk.
     pub(super) fn touches(&self, hunk: &Self) -> bool {
-        // A pure addition stands after its line and so touches only what goes on below it.
+        // A pure addition comes after its line, so it touches only hunks that continue below it.
         let end = if self.old_lines == 0 {
             self.old_start + 1
         } else {
@@ -42,7 +42,7 @@ impl Hunk {
     }
 }
 
-/// All text files that differ between two trees. `context` lines stand around each hunk.
+/// All text files that differ between two trees, with `context` lines around each hunk.
 pub(crate) fn between(repo: &Repository, old: Oid, new: Oid, context: u32) -> Result<Hunks> {
     let mut options = DiffOptions::new();
     options
@@ -73,7 +73,7 @@ pub(crate) fn between(repo: &Repository, old: Oid, new: Oid, context: u32) -> Re
     Ok(files)
 }
 
-/// Upstream's changes between two trees in some files, each with added and removed lines.
+/// The numbers of added and removed lines in a file.
 pub(super) fn counts(changes: &Hunks, path: &str) -> (usize, usize) {
     let lines = changes
         .get(path)

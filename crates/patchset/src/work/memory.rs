@@ -1,5 +1,5 @@
-//! What people decided about conflicts, for the next time that the same lines meet: `target/resolutions`, one file for
-//! each. Used as git's rerere uses its own: the text with markers is the ancestor of what the person made of it.
+//! Remembers how people resolved conflicts: `target/resolutions`, one file for each. They are used as in git's rerere:
+//! the text with markers is the common ancestor of the resolution and the new conflict.
 
 use camino::Utf8PathBuf;
 use git2::{MergeFileInput, MergeFileOptions, ObjectType, Oid};
@@ -10,13 +10,13 @@ use crate::place::disk;
 use crate::place::workspace::Workspace;
 use crate::read;
 
-/// The decisions; without a folder there are none.
+/// The resolutions; empty if there is no folder.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     folder: Option<Utf8PathBuf>,
 }
 
-/// One of them.
+/// One resolution.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Decision {
@@ -25,20 +25,20 @@ pub(crate) struct Decision {
     /// The text with markers, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) before: Option<String>,
-    /// What a person made of it; none if the file goes.
+    /// The resolved text; `None` if the file is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<String>,
 }
 
 impl Memory {
-    /// That of a checkout.
+    /// The memory of a checkout.
     pub(crate) fn of(workspace: &Workspace) -> Self {
         Self {
             folder: Some(workspace.root().join("target/resolutions")),
         }
     }
 
-    /// The name under which a conflict is remembered: it stands for `parts`.
+    /// The name under which a conflict is remembered: a hash of `parts`.
     pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> Result<String> {
         let mut text = String::new();
         for part in parts {
@@ -47,13 +47,13 @@ impl Memory {
         Ok(Oid::hash_object(ObjectType::Blob, text.as_bytes())?.to_string())
     }
 
-    /// What was decided; a file that does not read counts for nothing.
+    /// The resolution, if there is one; a file that cannot be read is ignored.
     pub(crate) fn recall(&self, key: &str) -> Option<Decision> {
         let file = self.folder.as_ref()?.join(format!("{key}.toml"));
         file.is_file().then(|| read::toml(&file).ok())?
     }
 
-    /// Remembers a decision, in place of an earlier one.
+    /// Remembers a resolution; replaces an earlier one.
     pub(crate) fn keep(&self, key: &str, decision: &Decision) -> Result<()> {
         let Some(folder) = &self.folder else {
             return Ok(());
@@ -65,8 +65,7 @@ impl Memory {
 }
 
 impl Decision {
-    /// The same decision made of a text with the same conflicts, whatever else is different in it; `None` if it does not
-    /// fit.
+    /// Applies the resolution to a text with the same conflicts, whatever else differs; `None` if it does not fit.
     pub(crate) fn replay(&self, now: &str) -> Option<String> {
         let (before, after) = (self.before.as_ref()?, self.after.as_ref()?);
         let (mut base, mut ours, mut theirs) = (

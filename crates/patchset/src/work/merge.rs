@@ -1,4 +1,4 @@
-//! Puts one patch onto another base: a 3-way merge on trees, and the places where it does not go.
+//! Rebases one patch onto another base: a 3-way merge on trees, and the places where it conflicts.
 
 use git2::{FileFavor, Index, IndexEntry, MergeFileOptions, MergeOptions, Oid, Repository};
 
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::tree::{Mode, path};
 use crate::work::memory::{Decision, Memory};
 
-/// How the lines of a conflict begin: our side, the ancestor, the end.
+/// The start of a conflict's marker lines: our side, the ancestor, the end.
 pub(crate) const MARKERS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
 
 /// A file in which a patch does not fit.
@@ -14,15 +14,15 @@ pub(crate) const MARKERS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
 pub struct Conflict {
     /// The file.
     pub path: String,
-    /// What is the matter, in a few words.
+    /// The reason in a few words.
     pub reason: String,
-    /// Each place in which both sides changed the same lines.
+    /// The places where both sides changed the same lines.
     pub places: Vec<Place>,
-    /// Whether it was decided in an earlier bump.
+    /// Whether it was resolved in an earlier bump.
     pub decided: bool,
 }
 
-/// A place in which upstream and a patch change the same lines.
+/// A place where upstream and a patch change the same lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// The lines at the new pin.
@@ -31,36 +31,36 @@ pub struct Place {
     pub patch: String,
 }
 
-/// A merge that came out, or the places where it did not.
+/// A merge that succeeded, or its conflicts.
 pub(crate) enum Merged {
     Tree(Oid),
     Clashes(Clashes),
 }
 
-/// Files in which both sides want something else.
+/// The conflicts of a merge.
 pub(crate) struct Clashes {
     pub(crate) each: Vec<Clash>,
-    /// The merge with each of them as it was decided before, or else in the patch's favour.
+    /// The merge with each conflict resolved as before, or else in the patch's favour.
     pub(crate) tree: Oid,
-    /// The same in upstream's favour.
+    /// The same with conflicts resolved in upstream's favour.
     pub(crate) without: Oid,
 }
 
-/// One of them.
+/// One conflict.
 pub(crate) struct Clash {
     pub(crate) conflict: Conflict,
-    /// The name under which its decision is remembered.
+    /// The name under which its resolution is remembered.
     pub(crate) key: String,
     /// The text with markers.
     marked: Option<String>,
-    /// What was decided before: the text, or none if the file goes.
+    /// The earlier resolution: the text, or `None` if the file is removed.
     pub(crate) decided: Option<Option<String>>,
-    /// The mode that goes with such a text; none if upstream has a link, of which nothing is remembered.
+    /// The mode for such a text; `None` if upstream has a link, which is not remembered.
     pub(crate) mode: Option<Mode>,
 }
 
 impl Clashes {
-    /// Whether a person decided all of them before.
+    /// Whether a person resolved all of them before.
     pub(crate) fn are_decided(&self) -> bool {
         self.each.iter().all(|clash| clash.decided.is_some())
     }
@@ -70,7 +70,7 @@ impl Clashes {
     }
 }
 
-/// The change from `parent` to `patched`, made to `onto`: what a cherry-pick does, on trees. A file that upstream renamed
+/// Applies the change from `parent` to `patched` to `onto`, like a cherry-pick on trees. A file that upstream renamed
 /// has its new path in all three.
 pub(crate) fn merge(
     repo: &Repository,
@@ -161,7 +161,7 @@ fn clash(repo: &Repository, memory: &Memory, name: &str, sides: Sides<'_>) -> Re
         [_, None, Some(_)] => "upstream has a folder where the patch adds a file".to_owned(),
         _ => "upstream has a file where the patch has a folder".to_owned(),
     };
-    // As for git's rerere, the same lines in conflict are the same conflict, whatever stands around them.
+    // As in git's rerere, the same conflicting lines are the same conflict, whatever is around them.
     let parts: Vec<_> = if marked.is_some() {
         let lines = |place: &Place| [place.upstream.clone(), place.patch.clone()];
         places.iter().flat_map(lines).collect()
@@ -196,14 +196,14 @@ fn clash(repo: &Repository, memory: &Memory, name: &str, sides: Sides<'_>) -> Re
     })
 }
 
-/// The mode of the settled file. The patch changes no mode; if upstream did, that stays.
+/// The mode of the merged file. The patch changes no mode; if upstream did, its mode is kept.
 fn mode([ancestor, ours, theirs]: Sides<'_>) -> Option<u32> {
     let kept = ancestor.is_some().then_some(ours).flatten();
     let kept = kept.filter(|ours| !is_link(ours));
     kept.or(theirs).or(ours).map(|side| side.mode)
 }
 
-/// The file as it was decided before, or else as the patch wants it.
+/// The file as it was resolved before, or else as in the patch.
 fn settle(repo: &Repository, clash: &Clash, sides: Sides<'_>) -> Result<Option<IndexEntry>> {
     let text = match (&clash.decided, sides) {
         (Some(None), _) => return Ok(None),
@@ -226,7 +226,7 @@ fn settle(repo: &Repository, clash: &Clash, sides: Sides<'_>) -> Result<Option<I
     }))
 }
 
-/// The entry of one side, in conflict no more.
+/// The entry of one side, no longer in conflict.
 fn settled_as(side: &IndexEntry) -> IndexEntry {
     IndexEntry {
         flags: 0,
@@ -237,7 +237,7 @@ fn settled_as(side: &IndexEntry) -> IndexEntry {
 }
 
 impl Clash {
-    /// The decision that a person made of it.
+    /// The resolution that a person made of it.
     pub(crate) fn decision(&self, patch: &str, after: Option<String>) -> Decision {
         Decision {
             patch: patch.to_owned(),
@@ -281,11 +281,11 @@ fn has_crlf(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|two| two == b"\r\n")
 }
 
-/// Takes a merged text in diff3 style apart.
+/// Splits a merged text in diff3 style into its conflicts.
 fn places(text: &str) -> Vec<Place> {
     let [ours, ancestor, end] = MARKERS;
     let mut places = Vec::new();
-    // Upstream's lines, the old pin's, the patch's; and which of them the line belongs to.
+    // Upstream's lines, the old pin's, the patch's; and which of them the current line belongs to.
     let mut sides: [String; 3] = Default::default();
     let mut side = None;
     for line in text.split_inclusive('\n') {

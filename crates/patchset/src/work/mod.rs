@@ -1,4 +1,4 @@
-//! Work on the patches: edited as commits, taken to another pin, prepared for upstream.
+//! Work on the patches: edit them as commits, move them to another pin, prepare them for upstream.
 
 pub mod bump;
 pub mod edit;

@@ -1,5 +1,5 @@
-//! Upstream's renames between two pins. Patches rename nothing, so the old pin's trees are taken to the new names first;
-//! after that every merge is one of files with the same path.
+//! Upstream's renames between two pins. Patches rename nothing, so the old pin's trees are first changed to the new
+//! names; then every merge is one of files with the same path.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::model::series::{Resolved, Series};
 pub(crate) struct Renames(BTreeMap<String, String>);
 
 impl Renames {
-    /// The files that went and came back under another path, at least half of their lines as they were.
+    /// The files that disappeared and came back under another path with at least half of their lines.
     pub(crate) fn between(repo: &Repository, old: Oid, new: Oid) -> Result<Self> {
         Self::alike(repo, old, new, 50)
     }
 
-    /// The same for files of which so many percent are as they were.
+    /// The same for files that have `percent` of their lines.
     pub(crate) fn alike(repo: &Repository, old: Oid, new: Oid, percent: u16) -> Result<Self> {
-        // Git's limit; beyond it only files that are equal are found.
+        // Git's limit; beyond it only identical files are found.
         const MOST: usize = 7000;
         let (old, new) = (repo.find_tree(old)?, repo.find_tree(new)?);
         let mut diff = repo.diff_tree_to_tree(Some(&old), Some(&new), None)?;
@@ -53,8 +53,8 @@ impl Renames {
         pairs.find_map(|(old, name)| (name == new).then_some(old.as_str()))
     }
 
-    /// Trees of the old pin with the new paths; the old one stays if one of them has a file at the new one, which a patch
-    /// adds there.
+    /// Trees of the old pin with the new paths. A file keeps its old path if one of the trees has a file at the new
+    /// one, because a patch adds it there.
     pub(crate) fn follow<const N: usize>(
         &self,
         repo: &Repository,

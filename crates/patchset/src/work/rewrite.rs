@@ -1,4 +1,4 @@
-//! A series written anew, patch by patch, and the files of the project that change with it.
+//! Writes a new series patch by patch, with the files of the project that change with it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::place::workspace::Workspace;
 use crate::project::Project;
 use crate::tree::{File, Mode};
 
-/// The series in the making.
+/// The new series.
 pub(crate) struct Rewritten {
     series: Series,
     /// The text of each patch.
@@ -25,7 +25,7 @@ pub(crate) struct Rewritten {
 }
 
 impl Rewritten {
-    /// No patch yet.
+    /// A series without patches.
     pub(crate) fn new(base: Oid) -> Self {
         Self {
             series: Series::default(),
@@ -71,7 +71,7 @@ impl Rewritten {
         self.series.names()
     }
 
-    /// The lock and the files of `patches/` that are not what they were, checked by reading them as the next run will.
+    /// The lock and the files of `patches/` that changed; they are checked by reading them as the next run will.
     pub(crate) fn changes(
         self,
         project: &Project,
@@ -137,7 +137,7 @@ impl Rewritten {
     }
 }
 
-/// The header of a patch between two trees: it adds the files that only the second has, in the order that it had, new
+/// The header of a patch between two trees: it adds the files that only the second one has, in the previous order, new
 /// ones last.
 pub(crate) fn added_by(
     repo: &Repository,
@@ -154,7 +154,7 @@ pub(crate) fn added_by(
     Ok(with_adds(header, added.map(path).collect()))
 }
 
-/// The header with these added files; in the order that it had, new ones last.
+/// The header with these added files, in the previous order, new ones last.
 pub(crate) fn with_adds(header: &Header, mut adds: Vec<String>) -> Header {
     let known: Vec<_> = header.adds().map(str::to_owned).collect();
     let place = |path: &String| {
@@ -167,7 +167,7 @@ pub(crate) fn with_adds(header: &Header, mut adds: Vec<String>) -> Header {
     header.clone().with_adds(adds)
 }
 
-/// Adds a file unless it holds this text already.
+/// Adds a file unless it has this text already.
 fn write(changes: &mut Changes, workspace: &Workspace, path: String, bytes: Vec<u8>) -> Result<()> {
     let file = workspace.root().join(&path);
     if !file.exists() || fs::read(&file)? != bytes {
@@ -177,8 +177,8 @@ fn write(changes: &mut Changes, workspace: &Workspace, path: String, bytes: Vec<
     Ok(())
 }
 
-/// The names in a new order; what stands behind a name stays with it. Comments on lines of their own stay, but where the
-/// order changes only those at the top do.
+/// The names in a new order; text after a name stays with it. Comments on separate lines stay, but if the order
+/// changes, only those at the top do.
 fn series_text(before: &str, names: &[String]) -> String {
     let left: Vec<_> = before
         .lines()

@@ -1,8 +1,8 @@
-//! Makes of a patch what upstream wants to see: a branch on one of upstream's commits with a commit for the change and
-//! one for its test, the same as mails, and a checklist that says what is still missing.
+//! Prepares a patch for upstream: a branch on one of upstream's commits with one commit for the change and one for its
+//! test, the same as mails, and a checklist of what is missing.
 //!
-//! The words are a person's: upstream forbids machine-written descriptions and commit messages. They begin as
-//! placeholders, and a bundle with one is not ready. Nothing here pushes.
+//! A person must write the texts: upstream forbids machine-written descriptions and commit messages. They start as
+//! placeholders, and a bundle with a placeholder is not ready. Nothing here pushes.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
@@ -24,15 +24,14 @@ use crate::work::memory::Memory;
 use crate::work::merge::{Merged, merge};
 use crate::work::workbench::{Who, Workbench};
 
-/// What a person has not written yet begins with this.
+/// The start of a text that a person has not written yet.
 const PLACEHOLDER: &str = "PLACEHOLDER";
 
-/// How to make a bundle.
+/// Options of a bundle.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The patch.
     pub patch: String,
-    /// Put the branch on this repository's `main` instead of the pin.
+    /// Base the branch on this repository's `main` instead of the pin.
     pub main_of: Option<String>,
     /// The clang-format to check with.
     pub clang_format: Option<Utf8PathBuf>,
@@ -41,9 +40,8 @@ pub struct Options {
 /// A bundle.
 #[derive(Debug, Clone)]
 pub struct Bundle {
-    /// Where it lies.
     pub folder: Utf8PathBuf,
-    /// Each point of its checklist.
+    /// The points of its checklist.
     pub points: Vec<Point>,
 }
 
@@ -52,12 +50,12 @@ pub struct Bundle {
 pub struct Point {
     /// What it is about.
     pub what: String,
-    /// Why it is not done; `None` where it is.
+    /// Why it is not done; `None` if it is.
     pub missing: Option<String>,
 }
 
 impl Bundle {
-    /// The points that are not done; without any, the bundle is ready for a person to send.
+    /// The points that are not done; if there are none, the bundle is ready for a person to send.
     pub fn missing(&self) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(|point| point.missing.is_some())
     }
@@ -68,14 +66,14 @@ impl Bundle {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Recipe {
     branch: String,
-    /// Whom the description has to name, where others had the idea first.
+    /// Whom the description must credit, if others had the idea first.
     lineage: Option<String>,
     #[serde(default, rename = "table")]
     tables: Vec<Table>,
     #[serde(default)]
     evidence: Vec<Evidence>,
     test: Option<Test>,
-    /// Why upstream's tests cannot show it.
+    /// Why upstream's tests cannot test it.
     no_test: Option<String>,
 }
 
@@ -101,12 +99,12 @@ struct Test {
     /// Upstream's test file.
     #[serde(deserialize_with = "relative")]
     file: String,
-    /// The text that the test goes before; it stands there once.
+    /// The text before which the test is inserted; it must occur once.
     before: String,
-    /// The test's own text, in the recipe's folder.
+    /// The file in the recipe's folder with the test's text.
     #[serde(deserialize_with = "relative")]
     body: String,
-    /// Its name, as unittest takes it.
+    /// The name for unittest.
     name: String,
     fails_without_the_change: bool,
 }
@@ -117,10 +115,10 @@ fn relative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
     Ok(text)
 }
 
-/// Makes the bundle of a patch in `target/upstream/<patch>`, anew each time.
+/// Makes the bundle of a patch in `target/upstream/<patch>`, again each time.
 ///
 /// # Errors
-/// No such patch or no recipe for it; the patch or its test does not fit on the base.
+/// No such patch, or no recipe for it; the patch or its test does not fit on the base.
 pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) -> Result<Bundle> {
     let name = &options.patch;
     let project = Project::open(workspace, progress)?;
@@ -128,9 +126,8 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
     let at = project.series.position(name)?;
     let recipe_folder = workspace.root().join("upstream").join(name);
     if !recipe_folder.join("bundle.toml").is_file() {
-        let message = format!(
-            "expected upstream/{name}/bundle.toml; upstream/README.md says what belongs there"
-        );
+        let message =
+            format!("upstream/{name}/bundle.toml is missing; upstream/README.md describes it");
         return Err(Error::source(name.as_str(), message));
     }
     let recipe: Recipe = read::toml(&recipe_folder.join("bundle.toml"))?;
@@ -162,7 +159,7 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
         }
         None => bench.commit("MLX\n", onto, None)?,
     };
-    // What lies there now decides about the history.
+    // Whether there is history depends on the tree that is there now.
     let bench = Workbench::open(&folder.join("mlx"))?;
     let repo = bench.repo();
     let (before, after) = project.series.resolve(repo, pinned)?.around(at);
@@ -202,12 +199,12 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
         point(
             "commits in a person's name",
             (!who.is_known())
-                .then(|| "git does not know who you are; set user.name and user.email".to_owned()),
+                .then(|| "git does not know your name; set user.name and user.email".to_owned()),
         ),
         point(
-            "a branch on a commit of upstream's, so that it can be pushed",
+            "a branch on one of upstream's commits, so that it can be pushed",
             begin.is_none().then(|| {
-                "the pin's commit is not here, so it stands on one of its own; \
+                "the pin's commit is not available, so the branch is on a separate commit; \
                  --main-of <upstream's address> puts it on upstream's main"
                     .to_owned()
             }),
@@ -256,7 +253,7 @@ pub fn bundle(workspace: &Workspace, options: &Options, progress: Progress<'_>) 
     Ok(bundle)
 }
 
-/// The pinned commit, if a git source brought it.
+/// The pinned commit, if a git source provided it.
 fn pinned_commit(project: &Project, store: &Store, tree: Oid) -> Option<Oid> {
     let confirmed = project.locked.as_ref()?.confirmed.as_ref();
     let known = confirmed.map(|confirmed| confirmed.commit);
@@ -265,12 +262,12 @@ fn pinned_commit(project: &Project, store: &Store, tree: Oid) -> Option<Oid> {
     (found.tree_id() == tree).then_some(commit)
 }
 
-/// The patch alone, without those before it in the series.
+/// Applies the patch by itself, without those before it in the series.
 fn put(repo: &Repository, name: &str, parent: Oid, patched: Oid, onto: Oid) -> Result<Oid> {
     match merge(repo, &Memory::default(), name, parent, patched, onto)? {
         Merged::Tree(tree) if tree == onto => Err(Error::patch(
             name,
-            "the base has all of it already; there is nothing to propose",
+            "the base already has all of it; there is nothing to propose",
         )),
         Merged::Tree(tree) => Ok(tree),
         Merged::Clashes(clashes) => {
@@ -282,7 +279,7 @@ fn put(repo: &Repository, name: &str, parent: Oid, patched: Oid, onto: Oid) -> R
             Err(Error::patch(
                 name,
                 format!(
-                    "it does not fit on this base alone, in {}",
+                    "it does not fit on this base by itself, in {}",
                     paths.join(", ")
                 ),
             ))
@@ -295,7 +292,7 @@ fn insert_test(repo: &Repository, tree: Oid, test: &Test, body: &str) -> Result<
     let tree = repo.find_tree(tree)?;
     let entry = tree
         .get_path(test.file.as_ref())
-        .map_err(|_| fail("expected upstream's test file; there is none".to_owned()))?;
+        .map_err(|_| fail("upstream's test file does not exist".to_owned()))?;
     let blob = repo.find_blob(entry.id())?;
     let text =
         std::str::from_utf8(blob.content()).map_err(|_| fail("it is not UTF-8".to_owned()))?;
@@ -377,11 +374,11 @@ fn format_point(
     base: Oid,
     tree: Oid,
 ) -> Result<Point> {
-    let what = "formatted as MLX's pre-commit would";
+    let what = "formatted as by MLX's pre-commit";
     let Some(program) = program else {
         return Ok(point(
             what,
-            Some("not checked: there is no clang-format".to_owned()),
+            Some("not checked: clang-format was not found".to_owned()),
         ));
     };
     let mut findings = Findings::default();
@@ -393,9 +390,9 @@ fn format_point(
 
 fn test_point(test: &Test) -> Point {
     let expected = if test.fails_without_the_change {
-        "it is to fail without the change and to pass with it"
+        "it must fail without the change and pass with it"
     } else {
-        "the change alters no number, so it guards equality and is to pass on both"
+        "the change alters no number, so the test checks equality and must pass on both"
     };
     let (name, file) = (&test.name, &test.file);
     point(
@@ -406,7 +403,7 @@ fn test_point(test: &Test) -> Point {
     )
 }
 
-/// A table counts if it states its hardware, and that is Apple's.
+/// A table counts if it names its hardware and that is Apple's.
 fn table_point(from: &Utf8Path, to: &Utf8Path, table: &Table) -> Result<Point> {
     let what = format!("raw table from {}", table.hardware);
     let file = from.join(&table.file);
@@ -414,7 +411,7 @@ fn table_point(from: &Utf8Path, to: &Utf8Path, table: &Table) -> Result<Point> {
         return Ok(point(
             what,
             Some(format!(
-                "there is no {}; bench.py makes it, in the order B A A B",
+                "{} does not exist; bench.py makes it, in the order B A A B",
                 table.file
             )),
         ));
@@ -441,7 +438,7 @@ fn evidence_point(from: &Utf8Path, to: &Utf8Path, evidence: &Evidence) -> Result
     if !file.is_file() {
         return Ok(point(
             &evidence.what,
-            Some(format!("there is no {} yet", evidence.file)),
+            Some(format!("{} does not exist yet", evidence.file)),
         ));
     }
     keep(&file, to, &evidence.file)?;
@@ -472,7 +469,7 @@ fn checklist(bundle: &Bundle, recipe: &Recipe, (commit, tree): (Option<Oid>, Oid
             Some(why) => text += &format!("- [ ] {what}: {why}\n"),
         }
     }
-    text += "\nBy hand, since nothing here pushes, opens or answers anything:\n\n";
+    text += "\nTo do by hand, because no command pushes, opens or answers anything:\n\n";
     if let Some(test) = &recipe.test {
         text += &format!(
             "- [ ] `python -m unittest {}` on the base and on the branch, in `mlx/python/tests`, on an Apple GPU\n",
@@ -481,6 +478,6 @@ fn checklist(bundle: &Bundle, recipe: &Recipe, (commit, tree): (Option<Oid>, Oid
     }
     text += "- [ ] `python3 python/tests/run.py` and `pre-commit run --all` on the branch\n\
          - [ ] an issue at upstream that the change answers\n\
-         - [ ] a person who understands every line, and says so\n";
+         - [ ] a person who understands every line, and confirms it\n";
     text
 }

@@ -1,5 +1,5 @@
-//! A git repository below `target/` in which a person works on the pinned MLX with any tool. It borrows its objects from
-//! the cache, so it takes no time to make.
+//! A git repository below `target/` in which a person works on the pinned MLX with any tool. It borrows its objects
+//! from the cache, so making it takes no time.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(crate) const BRANCH: &str = "overlay";
 const WORKTREE: &str = "worktree";
 const STATE: &str = "state.toml";
 
-/// A folder below `target/` where a person decides something: a worktree, and what the next run has to know of it.
+/// A folder below `target/` for a person's decision: a worktree, and the state that the next run needs.
 pub(crate) struct Desk {
     folder: Utf8PathBuf,
 }
@@ -44,7 +44,7 @@ impl Desk {
         self.folder.join(STATE)
     }
 
-    /// What was saved; `None` if nothing waits here.
+    /// The saved state; `None` if there is none.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let file = self.state();
         if !file.exists() {
@@ -61,17 +61,17 @@ impl Desk {
         })
     }
 
-    /// Whether something waits here, be it in a state that no longer reads.
+    /// Whether something is laid out here, even if its state cannot be read.
     pub(crate) fn is_laid_out(&self) -> bool {
         self.state().exists()
     }
 
-    /// Saves the state anew.
+    /// Saves the state.
     pub(crate) fn save(&self, state: &impl Serialize) -> Result<()> {
         write(&self.state(), state)
     }
 
-    /// Puts another worktree and its state in the place of what is here, in one step.
+    /// Replaces what is here with another worktree and its state, in one step.
     pub(crate) fn renew<T: Serialize>(
         &self,
         make: impl FnOnce(&Utf8Path) -> Result<T>,
@@ -82,12 +82,12 @@ impl Desk {
         let state = make(&next.join(WORKTREE))?;
         write(&next.join(STATE), &state)?;
         exchange::put(&next, &self.folder, &self.beside("old"))?;
-        // What was here is only rubbish now.
+        // The old content is no longer needed.
         let _ = disk::remove_tree(&next);
         Ok(())
     }
 
-    /// Clears what a killed run left beside it.
+    /// Removes what a killed run left next to it.
     pub(crate) fn recover(&self) -> Result<()> {
         exchange::recover(&self.folder, &self.beside("old"))?;
         disk::remove_tree(&self.beside("next"))
@@ -99,7 +99,7 @@ impl Desk {
 
     /// Removes all of it.
     pub(crate) fn clear(&self) -> Result<()> {
-        // The state goes first: without it the rest is only rubbish.
+        // The state goes first: without it the rest is not used.
         let state = self.state();
         if state.exists() {
             disk::remove_file(&state)?;
@@ -121,19 +121,19 @@ pub(crate) struct Workbench {
 }
 
 impl Workbench {
-    /// Makes an empty one.
+    /// Makes an empty repository.
     pub(crate) fn create(folder: &Utf8Path, store: &Store) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let mut options = RepositoryInitOptions::new();
         options.external_template(false).initial_head(BRANCH);
         let repo = Repository::init_opts(folder, &options)?;
-        // The content counts byte by byte, whatever the person has set for other repositories.
+        // The content must be exact byte for byte, whatever the person has set for other repositories.
         let mut config = repo.config()?;
         for (key, value) in [
             ("core.autocrlf", "false"),
             ("core.fileMode", "true"),
             ("core.symlinks", "true"),
-            // Those of the person may ask for other line ends.
+            // The person's settings may ask for other line ends.
             ("core.attributesFile", "/dev/null"),
             ("merge.conflictStyle", "diff3"),
         ] {
@@ -146,7 +146,7 @@ impl Workbench {
         Self::open(folder)
     }
 
-    /// Opens one that is there.
+    /// Opens an existing repository.
     pub(crate) fn open(folder: &Utf8Path) -> Result<Self> {
         Ok(Self {
             repo: Repository::open(folder)?,
@@ -158,14 +158,14 @@ impl Workbench {
         &self.repo
     }
 
-    /// Makes a commit of a tree. Nobody's name and no time: the same trees give the same commits.
+    /// Makes a commit of a tree, without a person's name or the time: the same trees give the same commits.
     pub(crate) fn commit(&self, message: &str, tree: Oid, parent: Option<Oid>) -> Result<Oid> {
         let nobody = Who::nobody();
         let who = Signature::new(&nobody.name, &nobody.email, &Time::new(0, 0))?;
         self.commit_by(&who, message, tree, parent)
     }
 
-    /// Makes a commit in a person's name, now.
+    /// Makes a commit in a person's name with the current time.
     pub(crate) fn commit_as(
         &self,
         who: &Who,
@@ -192,7 +192,7 @@ impl Workbench {
         Ok(self.repo.commit(None, who, who, message, &tree, &parents)?)
     }
 
-    /// Puts a branch at a commit and its files into the folder.
+    /// Points a branch to a commit and checks out its files.
     pub(crate) fn check_out(&self, branch: &str, commit: Oid) -> Result<()> {
         let name = format!("refs/heads/{branch}");
         self.repo.reference(&name, commit, true, "mlx-overlay")?;
@@ -202,7 +202,7 @@ impl Workbench {
             .checkout_head(Some(CheckoutBuilder::new().force()))?)
     }
 
-    /// Moves what is checked out on to a commit.
+    /// Moves the current branch to a commit.
     pub(crate) fn advance(&self, commit: Oid) -> Result<()> {
         let head = self.repo.head()?;
         match head.shorthand() {
@@ -237,7 +237,7 @@ impl Workbench {
         Ok(self.repo.cherrypick(&commit, Some(&mut options))?)
     }
 
-    /// Takes a commit whose parents are not here for the first of the history, as a shallow clone does.
+    /// Treats a commit whose parents are not here as the first of the history, like a shallow clone.
     pub(crate) fn begin_at(&self, commit: Oid) -> Result<()> {
         Ok(fs::write(
             self.folder.join(".git/shallow"),
@@ -245,7 +245,7 @@ impl Workbench {
         )?)
     }
 
-    /// The paths that git would commit as they are, conflicts aside.
+    /// The paths that git would commit, without conflicts.
     pub(crate) fn staged(&self) -> Result<BTreeSet<String>> {
         const STAGE: u16 = 0x3000;
         let index = self.repo.index()?;
@@ -255,7 +255,7 @@ impl Workbench {
             .collect())
     }
 
-    /// Gives the files in the folder the contents that they have in a tree. Those that it has not are removed.
+    /// Gives the files in the folder the content that they have in a tree, and removes files that it does not have.
     pub(crate) fn put_files(&self, tree: Oid) -> Result<()> {
         let (_, found) = self.files()?;
         let wanted = Snapshot::of_tree(&self.repo, tree)?;
@@ -276,13 +276,13 @@ impl Workbench {
         Ok(())
     }
 
-    /// Gives one file this content, or removes it.
+    /// Writes or removes one file.
     pub(crate) fn put_file(&self, path: &str, text: Option<&str>) -> Result<()> {
         let file = self.folder.join(path);
         match text {
             Some(text) => {
                 file.parent().map_or(Ok(()), disk::create_dir_all)?;
-                // Not what a link leads to.
+                // Not the target of a link.
                 if file.is_symlink() {
                     fs::remove_file(&file)?;
                 }
@@ -293,7 +293,7 @@ impl Workbench {
         }
     }
 
-    /// Gives new commits a text to begin with.
+    /// Sets the template for the messages of new commits.
     pub(crate) fn set_template(&self, text: &str) -> Result<()> {
         let file = self.folder.join(".git/overlay-template");
         fs::write(&file, text)?;
@@ -303,7 +303,7 @@ impl Workbench {
             .set_str("commit.template", ".git/overlay-template")?)
     }
 
-    /// The files as they lie in the folder.
+    /// The current files in the folder.
     pub(crate) fn files(&self) -> Result<(Snapshot, Listing)> {
         let snapshot = Snapshot::of_dir(&self.folder)?;
         let listing = snapshot.listing()?;
@@ -311,7 +311,7 @@ impl Workbench {
     }
 }
 
-/// In whose name a commit is made.
+/// The author of a commit.
 pub(crate) struct Who {
     name: String,
     email: String,
@@ -327,7 +327,7 @@ impl Who {
         }
     }
 
-    /// The person whom git's settings name.
+    /// The person in git's settings.
     pub(crate) fn of_this_person(repo: &Repository) -> Self {
         let named = repo.signature().ok().and_then(|who| {
             Some(Self {

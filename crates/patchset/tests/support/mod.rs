@@ -14,7 +14,7 @@ use patchset::patch::{self, Header};
 use patchset::progress::QUIET;
 use patchset::series::Series;
 
-/// A file of upstream: forty numbered lines and a function.
+/// An upstream file: forty numbered lines and a function.
 pub(crate) fn kernel() -> String {
     let mut text = String::from("// kernel\n");
     for line in 1..=20 {
@@ -27,7 +27,7 @@ pub(crate) fn kernel() -> String {
     text
 }
 
-/// Runs git away from everyone's configuration, in nobody's name.
+/// Runs git without anyone's configuration or name.
 #[allow(
     clippy::disallowed_methods,
     reason = "the engine's wrapper is not public"
@@ -45,7 +45,7 @@ pub(crate) fn git_output(folder: &Utf8Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What git prints; it must succeed.
+/// The output of git, which must succeed.
 pub(crate) fn git(folder: &Utf8Path, args: &[&str]) -> String {
     let out = git_output(folder, args);
     assert!(
@@ -58,7 +58,7 @@ pub(crate) fn git(folder: &Utf8Path, args: &[&str]) -> String {
 
 pub(crate) type Files<'a> = &'a [(&'a str, &'a str)];
 
-/// A file's old path, its new one, and what becomes of its text.
+/// A file's old path, its new one, and the change of its text.
 pub(crate) type Renamed<'a> = (&'a str, &'a str, &'a dyn Fn(String) -> String);
 
 /// An upstream repository in a temporary folder.
@@ -133,7 +133,7 @@ impl Upstream {
             .unwrap()
     }
 
-    /// Changes the files of the next release as `change` says, and tags it.
+    /// Changes the files of the next release with `change`, and tags it.
     pub(crate) fn release_with(
         &self,
         version: &str,
@@ -279,7 +279,7 @@ impl Project {
         self.workspace.root()
     }
 
-    /// All files of the project but `target` and `vendor`.
+    /// All files of the project except `target` and `vendor`.
     pub(crate) fn files(&self) -> Vec<(String, Vec<u8>)> {
         let walk = walkdir::WalkDir::new(self.root()).sort_by_file_name();
         let keep = |entry: &walkdir::DirEntry| {
@@ -316,7 +316,7 @@ impl Project {
             .collect()
     }
 
-    /// Applies what is there, and gives a file of the result.
+    /// Applies the current files, and returns a file of the result.
     pub(crate) fn applied(&self, path: &str) -> String {
         apply::apply(&self.workspace, &apply::Options::default(), QUIET).unwrap();
         self.read(&format!("vendor/mlx/{path}"))

@@ -1,4 +1,4 @@
-//! The operations whose rows are compared, as the driver reads them.
+//! The operations whose rows are compared, in the driver's format.
 
 use std::fmt;
 
@@ -7,34 +7,33 @@ use metal_sim::{Contraction, Device, Reduction};
 use mlx_terms::Architecture;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// One operation, as blocks of several numbers of rows and row by row. The driver's `Case` has the
-/// same fields.
+/// One operation, evaluated in blocks of several numbers of rows and row by row. The driver's `Case` has the same
+/// fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Operation {
-    /// What it computes with.
+    /// The operation and its sizes.
     #[serde(flatten)]
     pub shape: Shape,
     /// The type of operands and result.
     #[serde(serialize_with = "by_name")]
     pub dtype: Dtype,
-    /// Of the values.
+    /// The seed of the values.
     pub seed: u64,
     /// Sequences.
     pub batch: u32,
-    /// Numbers of rows; of each a block is evaluated.
+    /// Numbers of rows; a block is evaluated for each.
     pub rows: Vec<u32>,
-    /// Policies under which blocks are evaluated, as their text.
+    /// Policies under which blocks are evaluated, as text.
     pub policies: Vec<String>,
-    /// Whether bits are compared. If not, dispatches are recorded, on a device whose kernels do
-    /// nothing.
+    /// Whether bits are compared. If not, dispatches are recorded on a device whose kernels do nothing.
     pub run: bool,
-    /// Whether dispatches are recorded although kernels run, and errors of blocks computed.
-    // Left out unless set: the text is the key under which results are kept.
+    /// Whether dispatches are recorded although kernels run, and errors of blocks are computed.
+    // Omitted unless set: the text is the key under which results are stored.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub record: bool,
 }
 
-/// What an operation computes with.
+/// An operation and its sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Shape {
@@ -44,9 +43,9 @@ pub enum Shape {
         heads: u32,
         /// Heads of keys and values.
         kv_heads: u32,
-        /// Numbers a query and key.
+        /// Dimensions of a query and key.
         head_dim: u32,
-        /// Numbers a value.
+        /// Dimensions of a value.
         value_dim: u32,
         /// Keys that the last position sees.
         keys: u32,
@@ -54,7 +53,7 @@ pub enum Shape {
         mask: Mask,
         /// Whether each head has a sink.
         sinks: bool,
-        /// Which axis of q is the outer one in memory: `heads` or `positions`.
+        /// The outer axis of q in memory: `heads` or `positions`.
         layout: &'static str,
     },
     /// `matmul`.
@@ -64,13 +63,13 @@ pub enum Shape {
         /// The product.
         #[serde(flatten)]
         product: Product,
-        /// Factors of the product and of what is added, as text: the driver reads numbers.
+        /// Factors of the product and of the summand, as text: the driver reads numbers.
         #[serde(serialize_with = "number")]
         alpha: &'static str,
         /// See `alpha`.
         #[serde(serialize_with = "number")]
         beta: &'static str,
-        /// What is added: a `vector` of n, a `row` of (1, n) or a `matrix` of a row for each row.
+        /// The summand: a `vector` of n, a `row` of (1, n) or a `matrix` with a row for each row.
         bias: &'static str,
     },
     /// `gather_mm`, sorted in a block.
@@ -79,9 +78,9 @@ pub enum Shape {
     GatherQmm(Experts),
     /// `quantized_matmul` with weights (k, n) of 4 bits in groups of 64.
     QmmN {
-        /// Outputs a row.
+        /// Outputs per row.
         n: u32,
-        /// Values a row.
+        /// Values per row.
         k: u32,
     },
     /// `fast::gated_delta_update`: rows and the state they leave.
@@ -90,14 +89,14 @@ pub enum Shape {
         heads: u32,
         /// Heads of queries and keys.
         kv_heads: u32,
-        /// Numbers a query and key.
+        /// Dimensions of a query and key.
         head_dim: u32,
-        /// Numbers a value.
+        /// Dimensions of a value.
         value_dim: u32,
     },
 }
 
-/// Which keys a row of attention sees.
+/// The keys that a row of attention sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mask {
@@ -105,7 +104,7 @@ pub enum Mask {
     Causal,
     /// All.
     None,
-    /// Those that an array of truth values names.
+    /// Those selected by a Boolean array.
     Bool,
     /// All, with an array of numbers added to the scores.
     Additive,
@@ -114,35 +113,34 @@ pub enum Mask {
 /// A dense product: x of (batch, rows, k) times n outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Product {
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: u32,
-    /// Values a row.
+    /// Values per row.
     pub k: u32,
-    /// `nt`: weights (n, k), transposed; `nn`: weights (k, n); `strided`: as nn, with rows of x that
-    /// have a gap after them.
+    /// `nt`: weights (n, k), transposed; `nn`: weights (k, n); `strided`: like nn, with a gap after each row of x.
     pub form: &'static str,
-    /// `matrix`: one for all; `batched`: one a sequence; `folded`: one a sequence for all heads.
+    /// `matrix`: one for all; `batched`: one per sequence; `folded`: one per sequence for all heads.
     pub weights: &'static str,
-    /// Heads, where they share weights.
+    /// Number of heads, if they share weights.
     pub heads: u32,
 }
 
 /// A layer of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Experts {
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: u32,
-    /// Values a row.
+    /// Values per row.
     pub k: u32,
     /// Matrices.
     pub experts: u32,
-    /// Of them, how many a token picks.
+    /// Matrices that a token picks.
     pub picks: u32,
-    /// Rows that meet each pick.
+    /// Rows that are multiplied by each pick.
     pub rows_a_pick: u32,
 }
 
-/// As the driver reads it.
+/// The format that the driver reads.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
@@ -161,9 +159,8 @@ fn number<S: Serializer>(text: &&'static str, serializer: S) -> Result<S::Ok, S:
 /// The device that evaluates an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// The GPU.
     pub architecture: Architecture,
-    /// What becomes of a product and a sum.
+    /// How a product followed by a sum is contracted.
     pub contraction: Contraction,
     /// The order of `simd_sum`.
     pub reduction: Reduction,
@@ -174,7 +171,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A device of that architecture, whose other settings are the usual ones.
+    /// A device with this architecture and the default settings otherwise.
     pub fn new(architecture: Architecture) -> Self {
         Self {
             architecture,
@@ -200,7 +197,7 @@ impl Setting {
     }
 }
 
-/// What an operation came to.
+/// The result of an operation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperationAnswer {
@@ -216,10 +213,10 @@ pub struct OperationAnswer {
 pub struct RowsAlone {
     /// Dispatches by kernel.
     pub kernels: std::collections::BTreeMap<String, u64>,
-    /// Largest error against float64, where the driver computes it: of attention absolute, of
-    /// products as a part of the sum of magnitudes.
+    /// Largest error compared with float64, if the driver computes it: absolute for attention, relative to the sum of
+    /// magnitudes for products.
     pub error: Option<f64>,
-    /// The dispatches of each row, where recorded.
+    /// The dispatches of each row, if recorded.
     pub rows: Vec<Vec<metal_sim::trace::Dispatch>>,
 }
 
@@ -227,7 +224,6 @@ pub struct RowsAlone {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// The policy.
     pub policy: String,
     /// Rows.
     pub m: u32,
@@ -235,11 +231,11 @@ pub struct Block {
     pub kernels: std::collections::BTreeMap<String, u64>,
     /// Outputs compared.
     pub outputs: u64,
-    /// Outputs whose bits are not those of the row alone.
+    /// Outputs whose bits differ from those of the row alone.
     pub differing: u64,
     /// As for [`RowsAlone`], if recorded.
     #[serde(default)]
     pub error: Option<f64>,
-    /// The dispatches in full, where recorded.
+    /// The dispatches in full, if recorded.
     pub dispatches: Vec<metal_sim::trace::Dispatch>,
 }

@@ -1,4 +1,4 @@
-//! Which operations are compared.
+//! The compared operations.
 
 use anyhow::{Context, Result};
 use dispatch_plan::Dtype;
@@ -19,7 +19,7 @@ pub enum Family {
     Rest,
 }
 
-/// Operations on the device that evaluates them.
+/// An operation and the device that evaluates it.
 pub type Job = (Setting, Operation);
 
 const POLICIES: [&str; 3] = ["default", "exact", "narrow"];
@@ -30,13 +30,13 @@ const REDUCTIONS: [Reduction; 3] = [
     Reduction::Neighbours,
     Reduction::Sequential,
 ];
-/// Own numbers of keys at which a row alone changes its kernel or its number of blocks.
+/// Numbers of keys at which a row alone changes its kernel or its number of blocks.
 pub(crate) const THRESHOLDS: [u32; 6] = [1024, 4096, 8192, 16384, 32768, 65536];
 
 /// The operations of a family.
 ///
 /// # Errors
-/// Never: the architectures named here are such.
+/// Never: the architectures here are valid.
 pub fn jobs(family: Family, tier: Tier) -> Result<Vec<Job>> {
     match (family, tier) {
         (Family::Attention, Tier::Core) => attention_core(),
@@ -51,11 +51,11 @@ fn setting(architecture: &str) -> Result<Setting> {
     Ok(Setting::new(
         format!("applegpu_{architecture}")
             .parse()
-            .with_context(|| format!("{architecture} is no architecture"))?,
+            .with_context(|| format!("{architecture} is not an architecture"))?,
     ))
 }
 
-/// Attention of (batch 1, float32) unless changed.
+/// Attention (batch 1, float32 unless changed).
 struct Attention {
     heads: [u32; 2],
     dims: [u32; 2],
@@ -108,14 +108,14 @@ impl Attention {
     }
 }
 
-/// One case for each way in which a row alone differs from a block: what CI runs.
+/// One case for each way in which a row alone differs from a block: for CI.
 fn attention_core() -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     let mut push = |architecture: &str, case: Attention| -> Result<()> {
         jobs.push((setting(architecture)?, case.operation()));
         Ok(())
     };
-    // Across the threshold of two passes on large devices, and of the blocks on an Ultra.
+    // Across the threshold of two passes on large devices, and that of the blocks on an Ultra.
     push("g15d", Attention::new([4, 1], 64, 1026, 5))?;
     push("g15s", Attention::new([6, 1], 64, 1026, 5))?;
     push(
@@ -125,7 +125,7 @@ fn attention_core() -> Result<Vec<Job>> {
             ..Attention::new([4, 2], 64, 1030, 4)
         },
     )?;
-    // Two passes where heads share keys, on a small device.
+    // Two passes if heads share keys, on a small device.
     push(
         "g15p",
         Attention {
@@ -141,7 +141,7 @@ fn attention_core() -> Result<Vec<Job>> {
             ..Attention::new([16, 2], 64, 40, 9)
         },
     )?;
-    // Never fused, and other layouts, masks and sinks.
+    // Never fused; and other layouts, masks and sinks.
     push(
         "g15d",
         Attention {
@@ -193,11 +193,10 @@ fn attention_core() -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Pairs of values of all dimensions meet (`pairwise`), of which the own number of keys of the last
-/// row is one: one below each threshold, at it, one above, and so that the threshold lies in the
-/// middle of the block. From 32,768 keys on there is one head of keys and values of 64, and at
-/// most two sequences; from 8,192 on one head. Besides: the kernel for large groups of heads, whose
-/// conditions are more than two, and head dim 512.
+/// All pairs of values of two dimensions occur (`pairwise`). One dimension is the last row's number of keys: one below
+/// each threshold, at it, one above, and such that the threshold is in the middle of the block. From 32,768 keys on
+/// there is one head of keys and values of 64 and at most two sequences; from 8,192 on one head. In addition: the
+/// kernel for large groups of heads, which has more than two conditions, and head dim 512.
 fn attention_full() -> Result<Vec<Job>> {
     const SIZES: [&str; 3] = ["g15p", "g15s", "g15d"];
     const GQA: [u32; 9] = [1, 2, 3, 4, 5, 6, 8, 12, 16];
@@ -450,8 +449,8 @@ fn dense_core() -> Result<Vec<Job>> {
     .collect()
 }
 
-/// Every K with every N as float32 products with transposed weights, of 2 to 16 and 33 rows; and
-/// pairs of values of all dimensions (`pairwise`) at 2, 3, 8, 9, 16 and 33 rows.
+/// Every K with every N as float32 products with transposed weights, of 2 to 16 and 33 rows; and all pairs of values of
+/// two dimensions (`pairwise`) at 2, 3, 8, 9, 16 and 33 rows.
 fn dense_full() -> Result<Vec<Job>> {
     const K: [u32; 5] = [64, 65, 130, 2048, 4100];
     const N: [u32; 6] = [1, 3, 64, 2048, 4096, 4100];
@@ -507,7 +506,7 @@ fn dense_full() -> Result<Vec<Job>> {
             heads: if WEIGHTS[weights] == "folded" { 4 } else { 1 },
             ..matrix(N[n], K[k], FORMS[form])
         };
-        // What is added to heads that share weights would have axes of its own.
+        // A summand for heads that share weights would have its own axes.
         let shape = match ADDED[added].filter(|_| WEIGHTS[weights] == "matrix") {
             None => Shape::Matmul(product),
             Some((alpha, beta, bias)) => Shape::Addmm {
@@ -538,8 +537,8 @@ fn dense_full() -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// 60 picks that are not sorted in mlx-lm and 64 that are, and several rows a pick; gated delta on
-/// both sides of its chunks of 8; products that are not transposed on both sides of split K.
+/// 60 picks, which are not sorted in mlx-lm, and 64, which are, and several rows per pick; gated delta around its
+/// chunks of 8; products that are not transposed around split K.
 fn rest(tier: Tier) -> Result<Vec<Job>> {
     let architectures: &[&str] = match tier {
         Tier::Core => &["g15d"],

@@ -1,5 +1,5 @@
-//! The rest of a forward pass: each row of a block of attention, dense products, gathers and gated
-//! delta has the bits that it has alone.
+//! The other operations of a forward pass: each row of a block of attention, dense products, gathers and gated delta
+//! has the same bits as alone.
 
 mod case;
 mod matrix;

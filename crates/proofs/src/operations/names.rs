@@ -1,5 +1,5 @@
-//! What attention dispatches, on a device whose kernels do nothing: so the whole matrix of devices,
-//! heads, rows and numbers of keys is within reach.
+//! The dispatches of attention on a device whose kernels do nothing, which makes all devices, heads, rows and numbers
+//! of keys affordable.
 
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::{Dtype, Policy, Way};
@@ -10,31 +10,30 @@ use super::case::{Mask, Operation, Setting, Shape};
 use super::matrix::THRESHOLDS;
 use crate::driver::Driver;
 
-/// What was looked at.
+/// What was checked.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     /// Blocks, under each policy.
     pub blocks: u64,
     /// Rows of those under `exact`.
     pub rows: u64,
-    /// Dispatches that compute them, second passes aside.
+    /// Dispatches that compute them, without second passes.
     pub dispatches: u64,
-    /// What is wrong, a line each.
+    /// What is wrong, one line each.
     pub findings: Vec<String>,
 }
 
-/// Queries a head of keys.
+/// Query heads per key head.
 const GQA: [u32; 8] = [1, 2, 4, 5, 6, 8, 12, 16];
 const ROWS: [u32; 6] = [2, 4, 5, 8, 9, 16];
 
-/// Compares, on one device, what each block dispatches with what each of its rows dispatches alone:
-/// the same kernel over the row's own keys, with the number of blocks of one row, and neighbouring
-/// rows that agree share a dispatch, of at most 8 rows (in two passes also of at most 32 simdgroups).
-/// The last row's own number of keys is within `around` of each threshold up to `most`. Under each
-/// policy, `default` included, the block dispatches what the plan says.
+/// Compares, on one device, the dispatches of each block with those of each of its rows alone: the same kernel over the
+/// row's own keys, with the number of blocks of one row. Adjacent rows with equal dispatches share one dispatch of at
+/// most 8 rows (with two passes also of at most 32 simdgroups). The last row's number of keys is within `around` of
+/// each threshold up to `most`. Under each policy, including `default`, the block dispatches what the plan says.
 ///
 /// # Errors
-/// The driver's.
+/// The driver's errors.
 pub fn check_names(
     driver: &Driver,
     architecture: Architecture,
@@ -102,7 +101,7 @@ pub fn check_names(
     Ok(names)
 }
 
-/// Every GPU that the matrix has: sizes p, s and d of generations 13 to 17.
+/// The tested GPUs: sizes p, s and d of generations 13 to 17.
 pub fn architectures() -> impl Iterator<Item = Architecture> {
     (13..=17).flat_map(|generation| {
         [SizeClass::Phone, SizeClass::Max, SizeClass::Ultra]
@@ -111,7 +110,7 @@ pub fn architectures() -> impl Iterator<Item = Architecture> {
     })
 }
 
-/// What a row takes, as far as its bits depend on it.
+/// How a row is computed, as far as its bits depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Alone {
     /// MLX's products and softmax.
@@ -131,8 +130,8 @@ fn is_first_pass(dispatch: &Dispatch) -> bool {
     dispatch.kernel.starts_with("sdpa_vector") && !dispatch.kernel.contains("2pass_2")
 }
 
-/// The kernel, and the blocks into which two passes cut the keys. The kernel for several rows of large groups of heads
-/// counts as the one for a single row.
+/// The kernel, and the blocks into which two passes split the keys. The kernel for several rows of large groups of
+/// heads counts as the one for a single row.
 fn normal(dispatch: &Dispatch) -> String {
     let kernel = dispatch.kernel.replace("_gqa_rows_", "_gqa_");
     match blocks_of(dispatch) {
@@ -154,7 +153,7 @@ fn compare(operation: &Operation, rows: &[Vec<Dispatch>], block: &[Dispatch]) ->
         anyhow::bail!("no attention");
     };
     let most = |what: &Alone| match what {
-        // A simdgroup a row and head, and a threadgroup has 32.
+        // A simdgroup per row and head; a threadgroup has 32.
         Alone::Fused(name) if name.contains("_2pass_") && !name.contains("_gqa_") => {
             8.min(32 / heads as usize).max(1)
         }
@@ -199,7 +198,7 @@ fn compare(operation: &Operation, rows: &[Vec<Dispatch>], block: &[Dispatch]) ->
     Ok(groups.len() as u64)
 }
 
-/// That a block dispatches the kernels of its plan, over as many keys and in as many blocks.
+/// Checks that a block dispatches the kernels of its plan, over as many keys and in as many blocks.
 fn as_planned(
     architecture: Architecture,
     operation: &Operation,
@@ -231,7 +230,7 @@ fn as_planned(
         sinks: false,
     };
     let plan = dispatch_plan::attention(&problem, policy)?;
-    // Keys, kernel and blocks of what reads the keys; a matrix kernel and MLX's products by their family.
+    // Keys, kernel and blocks of what reads the keys; matrix kernels and MLX's products by their family.
     let planned: Vec<(String, u32)> = plan
         .groups
         .iter()

@@ -1,4 +1,4 @@
-//! A comparison as a page.
+//! The report page of a comparison.
 
 use std::fmt::Write;
 

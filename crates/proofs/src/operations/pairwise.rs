@@ -1,11 +1,10 @@
-//! A covering array: few cases in which every two values of two dimensions meet.
+//! A covering array: few cases in which all pairs of values of two dimensions occur.
 
 use std::collections::BTreeSet;
 
-/// Cases, each with one value a dimension (numbers below `sizes`), in which every pair of values of
-/// two dimensions occurs. Always the same ones: each case takes the first pair that is not covered
-/// yet, and then for each further dimension the value that covers most of what is left, the least
-/// used of equal ones.
+/// Cases with one value per dimension (numbers below `sizes`) in which every pair of values of two dimensions occurs.
+/// The result is deterministic: each case starts with the first pair that is not covered yet; for each further
+/// dimension it takes the value that covers most of the rest, and of equal ones the least used.
 pub(crate) fn pairwise(sizes: &[usize]) -> Vec<Vec<usize>> {
     let mut left = BTreeSet::new();
     for (a, &size) in sizes.iter().enumerate() {
@@ -84,7 +83,7 @@ mod tests {
                 }
             }
         }
-        // 24 x 9 pairs of the two largest, and some.
+        // At least the 24 x 9 pairs of the two largest dimensions.
         assert!((216..=240).contains(&cases.len()), "{}", cases.len());
     }
 }

@@ -1,4 +1,4 @@
-//! Evaluates operations, several processes at a time, and keeps what is done.
+//! Evaluates operations in several processes at a time, and stores finished results.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,24 +22,24 @@ pub struct Compared {
     pub blocks: u64,
     /// Outputs compared.
     pub outputs: u64,
-    /// Outputs whose bits are not those of the row alone.
+    /// Outputs whose bits differ from those of the row alone.
     pub differing: u64,
 }
 
-/// What jobs came to.
+/// The results of jobs.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison {
-    /// Jobs that were evaluated, and all.
+    /// Number of evaluated jobs, and of all jobs.
     pub jobs: [usize; 2],
     /// By operation, type and kind of policy.
     pub by_policy: BTreeMap<(String, String, String), Compared>,
-    /// What is wrong, a line each: rows that differ under a policy that promises their bits, and
-    /// errors against float64 beyond what the type explains.
+    /// What is wrong, one line each: rows that differ under a policy that promises their bits, and errors compared with
+    /// float64 that are larger than the type explains.
     pub findings: Vec<String>,
 }
 
 impl Comparison {
-    /// The sum over what a kind of policy compared.
+    /// The sum over everything compared under a kind of policy.
     pub fn total(&self, kind: &str) -> Compared {
         let mut total = Compared::default();
         for ((_, _, policy), compared) in &self.by_policy {
@@ -106,7 +106,7 @@ fn names(kernels: &BTreeMap<String, u64>) -> String {
     names.join(", ")
 }
 
-/// The largest error against float64: a few units in the last place of the result, sums in float32.
+/// The largest allowed error compared with float64: a few units in the last place of the result, sums in float32.
 fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::Float32 => 2e-6,
@@ -115,19 +115,18 @@ fn tolerance(dtype: Dtype) -> f64 {
     }
 }
 
-/// A line of the file of results.
+/// A line of the results file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Done {
     job: String,
     answer: OperationAnswer,
 }
 
-/// Evaluates jobs in `processes` processes at a time; what `done` holds of an earlier run with the
-/// same build is not evaluated again, and what is evaluated is added to it. After `deadline` nothing
-/// new is started.
+/// Evaluates jobs in `processes` processes at a time. Results in `done` from an earlier run with the same build are not
+/// evaluated again, and new ones are added to it. After `deadline` nothing new is started.
 ///
 /// # Errors
-/// The driver's, or of the file.
+/// The driver's errors, or those of the file.
 pub fn compare(
     driver: &Driver,
     build: &str,
@@ -141,7 +140,7 @@ pub fn compare(
     if let Some(path) = done.filter(|path| path.exists()) {
         let text = fs_err::read_to_string(path)?;
         for line in text.lines() {
-            // The last line of a run that was killed may be half.
+            // The last line of a killed run may be incomplete.
             if let Ok(line) = serde_json::from_str::<Done>(line) {
                 known.insert(line.job, line.answer);
             }
@@ -216,20 +215,20 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Driver {
-    /// Evaluates one operation, in a process of its own.
+    /// Evaluates one operation in a separate process.
     ///
     /// # Errors
-    /// What the process says.
+    /// The process's errors.
     pub fn operation(&self, (setting, operation): &Job) -> Result<OperationAnswer> {
         let operations = std::slice::from_ref(operation);
         let mut answers = self.operations(&setting.device(), None, operations)?;
         answers.pop().context("no answer")
     }
 
-    /// Evaluates operations in one process, with other kernels than the build's own if they are given.
+    /// Evaluates operations in one process, with other kernels than the build's own if given.
     ///
     /// # Errors
-    /// What the process says.
+    /// The process's errors.
     pub fn operations(
         &self,
         device: &Device,

@@ -1,5 +1,5 @@
-//! The streamed kernels load four values of x at once; where rows do not begin at a multiple of four
-//! values, the dispatch copies them first.
+//! The streamed kernels load four values of x at once. If rows do not start at a multiple of four values, the dispatch
+//! copies them first.
 
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::{Dtype, Policy};

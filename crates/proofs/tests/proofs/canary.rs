@@ -1,5 +1,5 @@
-//! What one row gives at this pin, in bits. The order-preserving kernels follow the one-row kernels
-//! of the pin: a pin that changes them is to be known before anything else is read into a failure.
+//! The bits of one row at this pin. The order-preserving kernels follow the pin's one-row kernels. If a new pin changes
+//! those, this test fails and explains the other failures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,12 +10,12 @@ use metal_sim::Device;
 use proofs::{BITS, Case, Driver, FloatFormat, How, Kind, Prefix};
 use serde::{Deserialize, Serialize};
 
-/// Set to 1, it stores what is found instead of comparing.
+/// Set to 1 to store the bits instead of comparing them.
 pub(crate) const BLESS: &str = "QMV_PROOF_BLESS";
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Golden {
-    /// The pin that it was made on.
+    /// The pin with which it was made.
     version: String,
     base_tree: String,
     /// By kernel and K: 8 outputs in hex.
@@ -79,8 +79,8 @@ pub(crate) fn same_bits() -> Result<()> {
     let names_differ = !found.rows.keys().eq(stored.rows.keys());
     ensure!(
         changed.is_empty() && !names_differ,
-        "{}: one row has other bits than at MLX {} (tree {}), in {changed:?}; if the new pin means \
-         it, run again with {BLESS}=1 and say so in the change log",
+        "{}: one row has other bits than at MLX {} (tree {}), in {changed:?}; if the new pin intends \
+         that, run again with {BLESS}=1 and note it in the change log",
         file.display(),
         stored.version,
         stored.base_tree

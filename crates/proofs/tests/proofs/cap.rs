@@ -1,4 +1,4 @@
-//! The raised tile cap. That pristine MLX gives the same bits is a command: `proofs cap`.
+//! The raised tile cap. The comparison with pristine MLX is a command: `proofs cap`.
 
 use anyhow::{Result, ensure};
 use proofs::{Driver, Prefix, compare_with_smaller_tiles};

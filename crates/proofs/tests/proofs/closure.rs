@@ -1,5 +1,5 @@
-//! Every kernel that a policy can lead to is in the library that was built. That the sources instantiate them is
-//! `cargo xtask check closure`'s to say.
+//! Every kernel that a policy can ask for is in the built library. Whether the sources instantiate them is checked by
+//! `cargo xtask check closure`.
 
 use std::collections::BTreeSet;
 
@@ -32,8 +32,8 @@ pub(crate) fn complete() -> Result<()> {
             .filter(|(name, other)| other.path == path && name.starts_with("affine_") == affine)
             .count()
     };
-    // 3 groups, 3 types, batched and not; then widths times V, and the twin. One bit has no V of 6 and 8. The alternative is
-    // for single products below 8 bits.
+    // 3 groups, 3 types, batched and not; then widths times V, and the alternative arrangement. At one bit there is no
+    // V of 6 and 8. The alternative is for single products below 8 bits.
     ensure!(
         of(Path::Streamed, true) == (18 * (7 * 5 - 2) + 9 * (6 * 5 - 2)) * 2,
         "{} streamed",
@@ -44,7 +44,7 @@ pub(crate) fn complete() -> Result<()> {
         "{} wide",
         of(Path::Wide, true)
     );
-    // 3 modes batched and not, nvfp4 with a global scale, 3 types; then V and the twin. Of 4 bits the alternative.
+    // 3 modes batched and not, nvfp4 with a global scale, 3 types; then V and the alternative arrangement at 4 bits.
     ensure!(
         of(Path::Streamed, false) == (21 + 9) * 5 * 2,
         "{} streamed of fp modes",
@@ -56,7 +56,7 @@ pub(crate) fn complete() -> Result<()> {
         "{} wide of fp modes",
         of(Path::Wide, false)
     );
-    // Of the overlay's own, no other is there for nothing.
+    // None of the overlay's own kernels is unused.
     for (prefix, asked) in [
         ("gemv_rows_", &dense),
         ("gemv_t_rows_", &dense),

@@ -1,4 +1,4 @@
-//! Kernels do not know the architecture; the dispatch does.
+//! Kernels do not depend on the architecture; the dispatch does.
 
 use anyhow::{Context, Result, bail, ensure};
 use dispatch_plan::{Mode, Path, Policy};
@@ -18,7 +18,7 @@ pub(crate) fn as_planned() -> Result<()> {
     ] {
         let architecture = name.parse()?;
         for policy in Policy::KINDS.iter().copied().chain([Policy::EXACT.all()]) {
-            // 33 rows are beyond the batch limit of every architecture, 17 beyond a block.
+            // 33 rows are above the batch limit of every architecture, 17 are more than a block.
             let rows = || (1..=13).chain([16, 17, 33, 40]);
             let affine = Case::new(4, 64, Kind::Fast, rows());
             let fp = FloatFormat::ALL
@@ -46,7 +46,7 @@ pub(crate) fn as_planned() -> Result<()> {
                             together.kernels
                         );
                     };
-                    // Where K is cut, another kernel adds up the parts.
+                    // If K is split, another kernel adds up the parts.
                     ensure!(
                         plan.path == Path::Matrix || products(&together.kernels).len() == 1,
                         "{name}, {policy}, M = {}: {:?} ran",
@@ -80,8 +80,8 @@ pub(crate) fn as_planned() -> Result<()> {
     Ok(())
 }
 
-/// Some GPUs of generation 17 compute one row of nvfp4 with fewer output rows a simdgroup, from 4096 outputs on. That
-/// changes no bit, and so the streamed kernel has the bits of either.
+/// Some GPUs of generation 17 compute one row of nvfp4 with fewer output rows per simdgroup, from 4096 outputs on. That
+/// changes no bit, so the streamed kernel has the same bits as both.
 pub(crate) fn narrow_kernel() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
     for format in FloatFormat::ALL

@@ -1,4 +1,4 @@
-//! Kernels of another build are refused at the first quantized product.
+//! Kernels of another build are rejected at the first quantized product.
 
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::Policy;
@@ -26,7 +26,7 @@ pub(crate) fn refused() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bytes = fs_err::read_to_string(&own)?;
     let other = "0123456789abcdef0123456789abcdef01234567";
-    // The same length: the container counts bytes.
+    // The same length: the container stores byte counts.
     for (name, replacement, told) in [
         (
             "other",

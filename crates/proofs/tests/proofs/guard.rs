@@ -1,4 +1,4 @@
-//! Memory beyond the buffers is left alone: on a device where it faults.
+//! Memory beyond the buffers is not accessed; checked on a device on which such accesses fault.
 
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::Policy;
@@ -7,7 +7,7 @@ use proofs::{Case, Driver, FloatFormat, How, Kind, Prefix};
 
 use crate::mutants::Mutant;
 
-/// Streamed kernels of every V, at rows and outputs that fill their tiles and that do not.
+/// Streamed kernels of every V, with rows and outputs that fill their tiles and that do not.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in Kind::ALL {
@@ -48,7 +48,7 @@ fn how(policy: Policy) -> How {
 pub(crate) fn kept() -> Result<()> {
     let prefix = Prefix::patched()?;
     let driver = Driver::build(&prefix)?;
-    // Under `wide` a single row is computed by a kernel for two.
+    // Under `wide`, a kernel for two rows computes a single row.
     for policy in [Policy::EXACT, Policy::WIDE] {
         for answer in driver.run(&how(policy), &cases())? {
             let mut together = answer.together.iter();
@@ -56,7 +56,7 @@ pub(crate) fn kept() -> Result<()> {
         }
     }
 
-    // A kernel that does not clamp its rows must be caught, or the guard guards nothing.
+    // A kernel that does not clamp its rows must be caught, or the guard is useless.
     let folder = tempfile::tempdir()?;
     let case = Case::new(4, 64, Kind::Fast, [7, 9]).context("no such K")?;
     let case = Case { n: 13, ..case };
@@ -72,7 +72,7 @@ pub(crate) fn kept() -> Result<()> {
             name: "rows of x are not clamped",
             edits: &[
                 ("min(v, count - 1)", 2, "v"),
-                // In the body of a whole tile.
+                // In the code for a full tile.
                 ("count == V", 1, "true"),
             ],
         },

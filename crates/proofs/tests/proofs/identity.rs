@@ -1,4 +1,4 @@
-//! Rows of several against rows alone.
+//! Compares rows of several with rows alone.
 
 use anyhow::{Result, ensure};
 use dispatch_plan::{Dtype, Policy};
@@ -28,7 +28,8 @@ pub(crate) fn fp_core() -> Result<()> {
     expect_none(&run(&driver, None, &groups, 2, None)?)
 }
 
-/// That it can fail for the fp modes, too, in float32: 16-bit outputs differ so rarely that a few seeds can show none.
+/// The comparison can fail for the fp modes too, in float32: 16-bit outputs differ so rarely that a few seeds may show
+/// none.
 pub(crate) fn fp_negative_control() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
     let mut group = control(1);
@@ -42,7 +43,7 @@ pub(crate) fn fp_negative_control() -> Result<()> {
     Ok(())
 }
 
-/// That the comparison can fail, and fails by much.
+/// The comparison can fail, and fails by a wide margin.
 pub(crate) fn negative_control() -> Result<()> {
     let driver = Driver::build(&Prefix::patched()?)?;
     for kind in Kind::ALL {

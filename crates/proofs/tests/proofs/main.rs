@@ -1,6 +1,6 @@
-//! Proofs of what the quantized kernels and their dispatch promise. They need `cargo xtask build
-//! --backend sim`; without it they are listed as ignored. The whole matrix of row identity, which takes
-//! hours of processor time, is a command: `cargo run -p proofs -- --help`.
+//! Proofs of what the quantized kernels and their dispatch promise. They need `cargo xtask build --backend sim`;
+//! without it they are listed as ignored. The full comparison of row identity, which takes hours of CPU time, is a
+//! command: `cargo run -p proofs -- --help`.
 
 mod accuracy;
 mod alignment;
@@ -98,7 +98,7 @@ fn main() {
             dispatch::narrow_kernel,
         ),
     ];
-    // What cannot run here stays ignored when the long tests are asked for.
+    // Tests that cannot run here stay ignored even when the long tests are requested.
     arguments.include_ignored &= patched.is_ok();
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -1,5 +1,5 @@
-//! Copies of the streamed kernels that differ from them in the order of sums, one each: the
-//! comparison must catch every one, and accuracy must not, or the mutant would be no mere reorder.
+//! Copies of the streamed kernels, each with one change in the order of sums. The comparison must catch every one; the
+//! accuracy check must not, or the mutant would change more than the order.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ const KERNELS: &str = "mlx/backend/metal/kernels";
 
 pub(crate) struct Mutant {
     pub(crate) name: &'static str,
-    /// Text, how often it is there, and what takes its place.
+    /// A text, how often it occurs, and its replacement.
     pub(crate) edits: &'static [(&'static str, usize, &'static str)],
 }
 
-/// What the kernels of all formats share; an edit may be of it or of a format's own header.
+/// The code shared by the kernels of all formats; an edit may be in it or in a format's own header.
 const TILE: &str = "streamed_tile";
 
 const LAST_TO_FIRST: Mutant = Mutant {
@@ -51,7 +51,7 @@ const NEIGHBOURS_FIRST: Mutant = Mutant {
 const MUTANTS: [Mutant; 6] = [
     Mutant {
         name: "another lane takes a chunk of K",
-        // The bits of the lane's number rotated: the tree of simd_sum must not map onto itself.
+        // Rotates the bits of the lane's number: the tree of simd_sum must not map onto itself.
         edits: &[
             (
                 "lane * Format::values",
@@ -153,13 +153,13 @@ const FP_MUTANTS: [Mutant; 6] = [
 ];
 
 pub(crate) fn caught() -> Result<()> {
-    // A chunk has halves at 4 bits and 16 values a lane: qmv_fast.
+    // A chunk has halves at 4 bits and 16 values per lane: qmv_fast.
     let cases = Vec::from_iter(Case::new(4, 64, Kind::Fast, [8]));
     let bytes = Vec::from_iter(Case::new(8, 64, Kind::Fast, [8]));
     catch("qmv_streamed", &MUTANTS, &cases, &bytes)
 }
 
-/// With nvfp4's scales, since multiplying by those of mxfp4 and mxfp8, powers of two, rounds nothing.
+/// With nvfp4's scales, because multiplying by those of mxfp4 and mxfp8, which are powers of two, rounds nothing.
 pub(crate) fn fp_caught() -> Result<()> {
     let nvfp4 = FloatFormat::ALL
         .into_iter()
@@ -176,8 +176,8 @@ pub(crate) fn fp_caught() -> Result<()> {
     catch("fp_qmv_streamed", &FP_MUTANTS, &cases, &bytes)
 }
 
-/// Plants each mutant of a kernel's headers: an output of one of the cases must differ, in both arrangements. Those that
-/// change an order whatever the format must differ at 8 bits too, where there is a third.
+/// Plants each mutant of a kernel's headers: an output of one of the cases must differ, in both arrangements. Mutants
+/// that change an order in every format must also differ at 8 bits, where there is a third.
 fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case], bytes: &[Case]) -> Result<()> {
     let prefix = Prefix::patched()?;
     let driver = Driver::build(&prefix)?;
@@ -208,7 +208,7 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case], bytes: &[Case]) -> Re
         Ok((differing, error))
     };
     let folder = tempfile::tempdir()?;
-    // Built the same way, without an edit: what differs below differs because of one.
+    // Built in the same way without an edit, so that differences below come from the edits.
     let unedited = Mutant {
         name: "unedited",
         edits: &[],
@@ -259,19 +259,19 @@ fn catch(kernel: &str, mutants: &[Mutant], cases: &[Case], bytes: &[Case]) -> Re
     Ok(())
 }
 
-/// The files that the patches add, at MLX's paths.
+/// The folder of the files that the patches add, at MLX's paths.
 fn files() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../patches/files")
 }
 
 impl Mutant {
-    /// The text of one of the patches' files, edited.
+    /// The edited text of one of the patches' files.
     pub(crate) fn edit(&self, file: &Path) -> Result<String> {
         let mut texts = self.edit_all(&[file.to_owned()])?;
         texts.pop().context("no text")
     }
 
-    /// The texts of some of them; each edit counts in all together.
+    /// The edited texts of several files; each edit must occur as often as stated in all together.
     fn edit_all(&self, files: &[PathBuf]) -> Result<Vec<String>> {
         let mut texts = files
             .iter()
@@ -281,8 +281,8 @@ impl Mutant {
             let found: usize = texts.iter().map(|text| text.matches(part).count()).sum();
             ensure!(
                 found == *times,
-                "{}: expected {part:?} {times} times in {files:?}, found it {found} times; bring the mutant up to \
-                 date",
+                "{}: expected {part:?} {times} times in {files:?}, found it {found} times; update the \
+                 mutant",
                 self.name,
             );
             for text in &mut texts {
@@ -292,7 +292,7 @@ impl Mutant {
         Ok(texts)
     }
 
-    /// Makes a library of a kernel whose headers are edited, with the build's own kernels for all else.
+    /// Makes a library with the edited headers of one kernel and the build's own kernels otherwise.
     pub(crate) fn plant(&self, kernel: &str, prefix: &Prefix, folder: &Path) -> Result<PathBuf> {
         let source_name = format!("{kernel}.metal");
         let folder = folder.join(self.name);
@@ -323,7 +323,7 @@ impl Mutant {
         let toolchain = Toolchain::find(default_cache_folder())?;
         metal(&toolchain, &arguments, &mut Vec::new(), &mut Vec::new())?;
         let library = folder.join("mutant.metallib");
-        // Of a name that both have, the first stays: the linker would take them by their paths.
+        // If both have a name, the first one is used: the linker sorts by path.
         let mut linked = Library::read(Path::new(&air))?;
         linked.merge(Library::read(&prefix.metallib()?)?);
         fs_err::write(&library, linked.to_bytes())?;

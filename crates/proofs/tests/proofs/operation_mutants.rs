@@ -1,6 +1,6 @@
-//! Copies of what computes rows of attention, dense products and gated delta, each with one fault that a real change
-//! might bring: the comparison must catch every one. A copy without a fault must pass, and no fault may make a result
-//! less accurate than its type: what is caught is another order, not another value.
+//! Copies of the code that computes rows of attention, dense products and gated delta, each with one fault that a real
+//! change might introduce. The comparison must catch every one. A copy without a fault must pass, and no fault may make
+//! a result less accurate than its type: the difference must be in the order of sums, not in the value.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::mutants::Mutant;
 
 const METAL: &str = "mlx/backend/metal";
 
-/// A fault in a file of the host, and the operation that shows it.
+/// A fault in a host file, and the operation that shows it.
 struct Host {
     file: &'static str,
     mutant: Mutant,
@@ -34,7 +34,7 @@ const HOST: [Host; 4] = [
             )],
         },
         architecture: "g15d",
-        // Two passes begin at 1,024 keys: the rows see 1,022 to 1,025.
+        // Two passes start at 1,024 keys: the rows see 1,022 to 1,025.
         operation: || attention([4, 1], 1025, 4, Mask::Causal),
     },
     Host {
@@ -44,7 +44,7 @@ const HOST: [Host; 4] = [
             edits: &[("return in_group ? 1 : rows;", 1, "return rows;")],
         },
         architecture: "g15s",
-        // Up to 4 heads a key head there are 64 blocks, and from 1,025 keys on more for more heads.
+        // With up to 4 heads per key head there are 64 blocks, and from 1,025 keys on more blocks for more heads.
         operation: || attention([4, 2], 1030, 4, Mask::None),
     },
     Host {
@@ -172,7 +172,7 @@ const KERNELS: [Kernel; 6] = [
                 ),
             ],
         },
-        // 8,192 keys are 128 blocks of 64, one more are blocks of 65.
+        // 8,192 keys are 128 blocks of 64; with one more the blocks have 65.
         operation: || attention([8, 1], 8193, 2, Mask::Causal),
     },
     Kernel {
@@ -231,7 +231,7 @@ const UNEDITED: Mutant = Mutant {
     edits: &[],
 };
 
-/// Compiles each copy in place of the library's own object.
+/// Compiles each copy instead of the library's own object.
 pub(crate) fn host() -> Result<()> {
     let prefix = Prefix::patched()?;
     let folder = tempfile::tempdir()?;
@@ -240,7 +240,7 @@ pub(crate) fn host() -> Result<()> {
         fs_err::write(&copy, mutant.edit(&Path::new(METAL).join(file))?)?;
         Ok(copy)
     };
-    // Built the same way, without an edit: what differs below differs because of one.
+    // Built in the same way without an edit, so that differences below come from the edits.
     let files: BTreeSet<&str> = HOST.iter().map(|host| host.file).collect();
     let copies: Vec<_> = files
         .into_iter()
@@ -255,7 +255,7 @@ pub(crate) fn host() -> Result<()> {
     Ok(())
 }
 
-/// Links each copy of a kernel in front of the build's own kernels.
+/// Links each copy of a kernel before the build's own kernels.
 pub(crate) fn kernels() -> Result<()> {
     let prefix = Prefix::patched()?;
     let driver = Driver::of_operations(&prefix, &[])?;

@@ -1,4 +1,4 @@
-//! Attention, dense products, gathers and gated delta: rows of a block against rows alone.
+//! Compares rows of a block with rows alone for attention, dense products, gathers and gated delta.
 
 use anyhow::{Result, ensure};
 use dispatch_plan::{Dense, DenseWay, Dtype, Policy};
@@ -24,7 +24,7 @@ fn core(family: Family) -> Result<()> {
             "{kind}: {total:?}"
         );
     }
-    // Otherwise the comparison shows nothing.
+    // Otherwise the comparison proves nothing.
     for ((operation, dtype, kind), compared) in &comparison.by_policy {
         ensure!(
             kind != "default" || dtype != "float32" || compared.differing > 0,
@@ -46,7 +46,7 @@ pub(crate) fn rest() -> Result<()> {
     core(Family::Rest)
 }
 
-/// The least and the greatest generation's Ultra, a Max and a small GPU, next to the thresholds.
+/// The Ultra of the lowest and of the highest generation, a Max and a small GPU, near the thresholds.
 pub(crate) fn names() -> Result<()> {
     let driver = Driver::of_operations(&Prefix::patched()?, &[])?;
     for architecture in ["g13d", "g15p", "g16s", "g17d"] {
@@ -61,7 +61,7 @@ pub(crate) fn names() -> Result<()> {
     Ok(())
 }
 
-/// What a dense product dispatches is what its plan says, on a device whose kernels do nothing.
+/// A dense product dispatches what its plan describes, on a device whose kernels do nothing.
 pub(crate) fn dense_names() -> Result<()> {
     let driver = Driver::of_operations(&Prefix::patched()?, &[])?;
     let mut sizes = Vec::new();
@@ -142,7 +142,7 @@ fn as_planned(problem: &Dense, policy: Policy, dispatches: &[Dispatch]) -> Resul
         .collect();
     let planned =
         |name: &str| name == plan.kernel || name.starts_with(&format!("{}_", plan.kernel));
-    // MLX may cut K and add the parts up in a second dispatch.
+    // MLX may split K and add up the parts in a second dispatch.
     let split =
         plan.way == DenseWay::Upstream && products.iter().any(|name| name.contains("splitk"));
     ensure!(

@@ -1,4 +1,4 @@
-//! The table of operations in docs/reports/policies.md is what runs.
+//! Checks that the table of operations in docs/policies.md matches what runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,8 +11,8 @@ const ARCHITECTURE: &str = "applegpu_g15d";
 const BEGIN: &str = "<!-- operations: begin -->\n";
 const END: &str = "<!-- operations: end -->";
 
-/// Which rows keep their bits, and by which functions, for each operation under each policy. With
-/// QMV_POLICIES_BLESS=1 it is written anew.
+/// Which rows keep their bits, and which functions compute them, for each operation under each policy. With
+/// QMV_POLICIES_BLESS=1 the table is written.
 pub(crate) fn operations() -> Result<()> {
     let driver = Driver::of_operations(&Prefix::patched()?, &[])?;
     let (names, operations): (Vec<_>, Vec<_>) = cases().into_iter().unzip();
@@ -52,13 +52,13 @@ pub(crate) fn operations() -> Result<()> {
     let differ = found.lines().zip(table.lines()).find(|(a, b)| a != b);
     ensure!(
         found == table,
-        "docs/reports/policies.md is not what runs; QMV_POLICIES_BLESS=1 writes it. The first line that differs, on the \
+        "docs/policies.md does not match what runs; set QMV_POLICIES_BLESS=1 to write it. The first line that differs, on the \
          page and as it ran: {differ:#?}"
     );
     Ok(())
 }
 
-/// What is computed, with what a reader calls it.
+/// The operations, each with the name shown to readers.
 fn cases() -> Vec<(&'static str, Operation)> {
     let attention = |[heads, kv_heads]: [u32; 2], dim, keys| Shape::Attention {
         heads,
@@ -173,7 +173,7 @@ fn cases() -> Vec<(&'static str, Operation)> {
     .collect()
 }
 
-/// The functions of kernels that compute, without what only copies, masks or reduces parts.
+/// The functions of kernels that compute, without those that only copy, mask or reduce.
 fn functions(kernels: &BTreeMap<String, u64>) -> Result<String> {
     const FAMILIES: [&str; 5] = ["affine_", "dot_", "gemv", "sdpa_", "steel_"];
     let mut found = BTreeSet::new();
@@ -193,7 +193,7 @@ fn functions(kernels: &BTreeMap<String, u64>) -> Result<String> {
             .find("float")
             .with_context(|| format!("{name} names no type"))?;
         let name = name.get(..end).unwrap_or_default();
-        // What is left of sizes, and of bfloat16.
+        // Removes sizes and the rest of `bfloat16`.
         let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');
         found.insert(name.strip_prefix("affine_").unwrap_or(name).to_owned());
     }

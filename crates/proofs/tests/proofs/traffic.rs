@@ -1,4 +1,5 @@
-//! Bytes of weights, scales and biases that a dispatch loads, counted by the metered device; and of keys and values.
+//! Bytes of weights, scales and biases that a dispatch loads, and those of keys and values, counted by the metered
+//! device.
 
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::{Dense, Dtype, Mode, Path, Policy};
@@ -28,7 +29,7 @@ pub(crate) fn counted() -> Result<()> {
         .filter_map(Case::in_the_other_arrangement)
         .collect();
     cases.extend(others);
-    // Whole threadgroups: past the last output simdgroups load it again.
+    // Whole threadgroups: simdgroups after the last output load it again.
     for case in &mut cases {
         case.n = 32;
     }
@@ -70,15 +71,15 @@ pub(crate) fn counted() -> Result<()> {
                 let passes = u64::from(plan.weight_passes);
                 let weights = u64::from(case.n * case.k);
                 let what = format!("{} at M = {}", plan.kernel, together.m);
-                // Each byte of the weights is one lane's, so it is loaded once a pass.
+                // Each byte of the weights belongs to one lane, so it is loaded once per pass.
                 let packed = passes * weights * u64::from(case.bits) / 8;
                 ensure!(
                     loaded("w")? == packed,
                     "{what}: {} bytes of w loaded, {packed} planned",
                     loaded("w")?
                 );
-                // A scale and a bias belong to all lanes that share the group; each loads its own
-                // copy, which a GPU serves with one read.
+                // All lanes of a group use its scale and bias; each loads its own copy, which a GPU serves with one
+                // read.
                 let lanes = u64::from(lanes_a_group(&case, plan.path));
                 let (names, bytes): (&[&str], _) = match case.mode {
                     Mode::Affine => (&["scales", "biases"], 4),
@@ -93,7 +94,7 @@ pub(crate) fn counted() -> Result<()> {
                     );
                 }
                 if plan.function.starts_with("qmv_streamed") {
-                    // Every simdgroup loads x for its own outputs, or a threadgroup for those of all.
+                    // Every simdgroup loads x for its own outputs, or a threadgroup loads it for all.
                     let loaded_x = loaded("x")?;
                     let times = u64::from(if plan.group[1] == 2 {
                         2 * plan.grid[1]
@@ -117,7 +118,7 @@ pub(crate) fn counted() -> Result<()> {
     Ok(())
 }
 
-/// Lanes that load the scale of one group: as many as its values fill, by the kernels' text.
+/// Lanes that load the scale of one group: as many as its values occupy in the kernels.
 fn lanes_a_group(case: &Case, path: Path) -> u32 {
     let pack = if case.bits == 4 { 8 } else { 4 };
     let packs = if case.kind == Kind::Fast { 2 } else { 1 };
@@ -127,8 +128,8 @@ fn lanes_a_group(case: &Case, path: Path) -> u32 {
     }
 }
 
-/// A dense matrix is loaded once a planned pass. Rows of attention that share a dispatch of MLX's kernels load the
-/// keys as often as each of them alone; those of the kernel for large groups of heads share what they load.
+/// A dense matrix is loaded once per planned pass. Rows of attention that share a dispatch of MLX's kernels load the
+/// keys as often as each of them alone; rows in the kernel for large groups of heads share their loads.
 pub(crate) fn operations() -> Result<()> {
     let driver = Driver::of_operations(&Prefix::patched()?, &[])?;
     for transpose in [true, false] {
@@ -140,7 +141,7 @@ pub(crate) fn operations() -> Result<()> {
     ] {
         plain(&driver, keys, kernel)?;
     }
-    // Rows that share: two with 8 heads a simdgroup, four with 2.
+    // Rows that share: two with 8 heads per simdgroup, four with 2.
     for ([heads, dim], shared) in [([8, 64], 2), ([16, 128], 4)] {
         large_groups(&driver, heads, dim, shared)?;
     }
@@ -148,7 +149,7 @@ pub(crate) fn operations() -> Result<()> {
 }
 
 fn dense(driver: &Driver, transpose: bool) -> Result<()> {
-    // Whole tiles: at the edges threads load what others load too.
+    // Whole tiles: at the edges, threads load what others load too.
     let (n, k) = (128, 512);
     let product = Product {
         n,
@@ -193,7 +194,7 @@ fn plain(driver: &Driver, keys: u32, kernel: &str) -> Result<()> {
     for name in ["keys", "values"] {
         let row = answer.alone.rows.first().context("no row")?;
         let (_, alone) = loaded(row, kernel, name)?;
-        // Every query head loads them for itself.
+        // Every query head loads them itself.
         ensure!(
             alone == u64::from(4 * keys * 64 * 4),
             "{kernel}: a row alone loads {alone} bytes of {name}"
@@ -211,7 +212,7 @@ fn plain(driver: &Driver, keys: u32, kernel: &str) -> Result<()> {
 }
 
 fn large_groups(driver: &Driver, heads: u32, dim: u32, shared: usize) -> Result<()> {
-    // The rows see 8,197 to 8,200 keys, in blocks of 65: none begins elsewhere.
+    // The rows see 8,197 to 8,200 keys in blocks of 65, so all blocks start at the same keys.
     let shape = attention([heads, 1], dim, 8200, Mask::Causal);
     let answer = metered(driver, shape, &[1, 2, 4], &["exact"])?;
     let kernel = "sdpa_vector_2pass_1_gqa_";
@@ -225,7 +226,7 @@ fn large_groups(driver: &Driver, heads: u32, dim: u32, shared: usize) -> Result<
             let own = alone
                 .get(alone.len() - block.m as usize..)
                 .context("more rows than were evaluated alone")?;
-            // Of rows that share, what the last one loads alone.
+            // For rows that share: what the last one loads alone.
             let expected: u64 = own.chunks(shared).filter_map(<[u64]>::last).sum();
             ensure!(
                 dispatches == 1 && together == expected,
@@ -272,7 +273,7 @@ fn metered(
     answers.pop().context("no answer")
 }
 
-/// Dispatches of a kernel, by how its name begins, and the bytes that they load of an argument.
+/// The number of dispatches of kernels with this prefix, and the bytes that they load from an argument.
 fn loaded(dispatches: &[Dispatch], kernel: &str, argument: &str) -> Result<(u32, u64)> {
     let (mut count, mut bytes) = (0, 0);
     for dispatch in dispatches {

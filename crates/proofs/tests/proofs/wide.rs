@@ -1,13 +1,13 @@
-//! `wide`: one row has the bits that it has among others, those that MLX's own `qmv_wide` gives it.
+//! `wide`: one row has the same bits as among others, the bits of MLX's own `qmv_wide`.
 
 use anyhow::{Context, Result, ensure};
 use dispatch_plan::{Dtype, Policy};
 use metal_sim::Device;
 use proofs::{Answer, Case, Driver, FloatFormat, How, Kind, Prefix, Record, products};
 
-/// Where `default` takes `qmv_wide` for several rows of any mode, up to 32 of these sizes.
+/// A device on which `default` takes `qmv_wide` for several rows of any mode, up to 32 of these sizes.
 const TAKES_WIDE: &str = "applegpu_g15d";
-/// Where it takes it for the fp modes only, and matrix kernels from 14 rows on.
+/// A device on which it takes it only for the fp modes, and matrix kernels from 14 rows on.
 const TAKES_QMV: &str = "applegpu_g13s";
 
 pub(crate) fn one_order() -> Result<()> {
@@ -44,7 +44,7 @@ pub(crate) fn one_order() -> Result<()> {
                 );
             }
         }
-        // Else the comparison with M = 1 would hold under any policy.
+        // Otherwise the comparison with M = 1 would hold under any policy.
         let float32 = cases.iter().filter(|case| case.dtype == Dtype::Float32);
         ensure!(
             changed >= float32.count() as u64,

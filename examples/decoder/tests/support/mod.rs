@@ -1,6 +1,6 @@
-//! Writes GGUF files: any, and a whole small model with random weights.
+//! Writes GGUF files: arbitrary ones, and a complete small model with random weights.
 
-// Each test program uses a part.
+// Each test program uses only a part.
 #![allow(dead_code)]
 
 use mlx_overlay::f16;
@@ -15,10 +15,10 @@ pub(crate) const F32: u32 = 0;
 pub(crate) const Q4_1: u32 = 3;
 pub(crate) const Q8_0: u32 = 8;
 
-/// A file in the making.
+/// A file to write.
 #[derive(Default, Clone)]
 pub(crate) struct Writer {
-    /// Keys, types, and values as they are in the file.
+    /// Keys, types, and values in the file's format.
     pub(crate) values: Vec<(String, u32, Vec<u8>)>,
     /// Names, extents in the file's order, types, contents.
     pub(crate) tensors: Vec<(String, Vec<u64>, u32, Vec<u8>)>,
@@ -134,11 +134,11 @@ pub(crate) struct Shape {
     pub(crate) kv_heads: u32,
     pub(crate) head_dim: u32,
     pub(crate) inner: u32,
-    /// Besides the text's own.
+    /// The seed of the weights.
     pub(crate) seed: u64,
 }
 
-/// A whole model: every byte a token, a few merges, three special tokens.
+/// A complete model: every byte is a token; a few merges, three special tokens.
 pub(crate) fn model(shape: &Shape) -> Writer {
     let mut file = Writer::default();
     let hidden = shape.heads * shape.head_dim;
@@ -177,7 +177,7 @@ pub(crate) fn model(shape: &Shape) -> Writer {
     let blocks = |columns: u64, rows: u64| (columns * rows / 32) as usize;
     for layer in 0..shape.layers {
         for (part, columns, rows, gain) in [
-            // Sharp attention: an average over all positions would say nothing.
+            // Sharp attention: an average over all positions would show nothing.
             ("attn_q", hidden, hidden, 3.0),
             ("attn_k", hidden, kv, 3.0),
             ("attn_v", hidden, kv, 1.0),
@@ -213,7 +213,7 @@ pub(crate) fn model(shape: &Shape) -> Writer {
 
 const MERGES: [(&str, &str); 4] = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("i", "n")];
 
-/// Special tokens, a character for each byte as GPT-2 writes it, and what the merges make.
+/// Special tokens, a character for each byte as in GPT-2, and the results of the merges.
 fn vocabulary() -> Vec<String> {
     let mut tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
         .map(str::to_owned)

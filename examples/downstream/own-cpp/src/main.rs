@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-// Its libraries are linked only where the package is used.
+// Its libraries are linked only if the package is used.
 use mlx_overlay_sys as _;
 
 unsafe extern "C" {
@@ -10,7 +10,8 @@ unsafe extern "C" {
 }
 
 fn main() -> ExitCode {
-    // SAFETY: the function takes plain numbers, checks what MLX throws, and nothing else of this program uses MLX.
+    // SAFETY: the function takes plain numbers and catches MLX's exceptions, and no other code of this program uses
+    // MLX.
     let error = unsafe { own_quantization_error(64, 256) };
     if error < 0.0 {
         return ExitCode::FAILURE;

@@ -1,4 +1,4 @@
-// MLX from C++, called from Rust by way of a C function.
+// MLX from C++, called from Rust through a C function.
 
 #include <cmath>
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace mx = mlx::core;
 // in units of the quantization step of its group; negative on failure.
 extern "C" float own_quantization_error(int rows, int columns) {
   try {
-    // Before anything else: where the compiled kernels are. The prefix may have
+    // First of all, set the path of the compiled kernels: the prefix may have
     // moved since MLX was built.
     if (std::string(OWN_METALLIB) != "" &&
         mx::metal::get_metallib_path().empty()) {

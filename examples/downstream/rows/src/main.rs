@@ -1,4 +1,4 @@
-//! Six rows times a quantized matrix: once as MLX computes it, once so that each row keeps the bits that it has alone.
+//! Six rows times a quantized matrix: once as MLX computes it, once so that each row has the same bits as alone.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use mlx_overlay::{
     quantized_matmul,
 };
 
-/// Rows of x, outputs, values a row.
+/// Rows of x, outputs, values per row.
 const SHAPE: (usize, usize, usize) = (6, 512, 1024);
 
 fn main() -> ExitCode {
@@ -36,14 +36,14 @@ fn run() -> Result<()> {
         quantize(&weights, Quantization::affine(4, 64)?)
     })?;
     for policy in [RowPolicy::DEFAULT, RowPolicy::EXACT] {
-        // The policy belongs to the stream: what is built on it keeps it, whenever that is evaluated.
+        // The policy belongs to the stream: work built on it keeps the policy, whenever it is evaluated.
         let equal = Stream::with_policy(policy)?.scope(|| rows_like_alone(&x, &weights))?;
         println!("{policy}: {equal} of {m} rows have the bits of the one-row product");
     }
     Ok(())
 }
 
-/// How many rows of the product equal, bit for bit, the product of that row alone.
+/// How many rows of the product are equal, bit for bit, to the product of that row alone.
 fn rows_like_alone(x: &[f32], weights: &QuantizedMatrix) -> Result<usize> {
     let (m, n, k) = SHAPE;
     let product = |rows: &[f32]| -> Result<Vec<f32>> {

@@ -1,4 +1,4 @@
-//! The choices of a build, and what a back-end makes of them.
+//! The options of a build, and what a back-end makes of them.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,21 @@ use mlx_prefix::Backend;
 
 use crate::Usage;
 
-/// The choices of a build that change what comes out.
+/// The options that change the result of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The back-end.
     pub backend: Backend,
-    /// Include the CPU back-end where a back-end leaves the choice.
+    /// Include the CPU back-end if the back-end makes it optional.
     pub cpu: bool,
     /// Compile Metal kernels from their source at run time instead of ahead of time.
     pub jit: bool,
 }
 
 impl Options {
-    /// Refuses choices that exclude each other.
+    /// Rejects options that exclude each other.
     pub(crate) fn check(self) -> Result<(), Usage> {
         if self.jit && self.backend == Backend::Cpu {
-            let text = "--jit chooses how Metal kernels are compiled; the cpu back-end has none";
+            let text = "--jit selects how Metal kernels are compiled; the cpu back-end has no Metal kernels";
             return Err(Usage(text.to_owned()));
         }
         Ok(())
@@ -32,25 +31,25 @@ impl Options {
 /// What a back-end adds to the CMake run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// `-D` options, in order; the later one of a name wins.
+    /// `-D` options, in order. If a name is given twice, the later value wins.
     pub defines: Vec<(String, String)>,
-    /// `-D` options that name files of this workspace: no part of the build's key.
+    /// `-D` options that name files of this workspace. They are not part of the build's key.
     pub paths: Vec<(String, Utf8PathBuf)>,
     /// Environment variables of the CMake and Ninja processes.
     pub env: BTreeMap<String, String>,
-    /// A folder that stands first on their `PATH`.
+    /// A folder to put first on their `PATH`.
     pub path_first: Option<Utf8PathBuf>,
-    /// Versions of further tools that the result depends on (they enter the build's key).
+    /// Versions of further tools that affect the result; they are part of the build's key.
     pub tools: BTreeMap<String, String>,
     /// Whether the CPU back-end is part of the library.
     pub cpu: bool,
-    /// Whether a metallib is built. It lands in the prefix's library folder, and that path is
-    /// compiled into the library as the last place where it looks.
+    /// Whether a metallib is built. It is installed into the prefix's library folder; the library searches that path
+    /// last.
     pub metallib: bool,
     /// The oldest macOS that C++, Metal and Rust code are built for.
     pub deployment_target: Option<String>,
-    /// The compiler's run-time library, which Rust's own linking leaves out: MLX's
-    /// `__builtin_available` needs `___isPlatformVersionAtLeast` from it.
+    /// The compiler's run-time library, which Rust does not link by default: MLX's `__builtin_available` needs
+    /// `___isPlatformVersionAtLeast` from it.
     pub clang_rt: Option<Utf8PathBuf>,
 }
 

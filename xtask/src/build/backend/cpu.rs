@@ -7,7 +7,9 @@ use crate::host::{Host, Os};
 
 pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
     if host.os != Os::Linux {
-        bail!("the cpu back-end is built on Linux; on macOS the metal back-end includes it");
+        bail!(
+            "the cpu back-end can be built only on Linux; on macOS it is part of the metal back-end (`--backend metal`)"
+        );
     }
     options.check()?;
     let mut configuration = Configuration {

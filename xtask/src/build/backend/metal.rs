@@ -1,8 +1,8 @@
 //! The Metal back-end on macOS.
 //!
-//! MLX's CMake files ask `sw_vers` and `xcrun` for themselves and end with a bare "failed" where an
-//! answer is wrong. The same questions are asked here first, so that an error says what to do, and
-//! the answers are handed over, so that CMake, the Metal compiler and rustc work for one system.
+//! MLX's CMake files run `sw_vers` and `xcrun` themselves and end with a bare "failed" if a result is wrong. The same
+//! commands are run here first, so that an error says what to do. Their results are passed on, so that CMake, the Metal
+//! compiler and rustc build for one system.
 
 use anyhow::{Context, Result, anyhow, bail};
 use camino::Utf8PathBuf;
@@ -12,13 +12,13 @@ use super::configuration::{Configuration, Options};
 use crate::host::{Host, Os};
 use crate::requirements;
 
-/// What MLX's root CMake file accepts, of the SDK and of the deployment target.
+/// The oldest macOS that MLX's root CMake file accepts, for the SDK and for the deployment target.
 pub(crate) const MACOS_MINIMUM: Version = Version {
     major: 14,
     minor: 0,
 };
 
-/// The SDK and the deployment target from which on MLX compiles its NAX kernels (kernels/CMakeLists.txt).
+/// The oldest SDK and deployment target for which MLX compiles its NAX kernels (kernels/CMakeLists.txt).
 pub(crate) const NAX_MINIMUM: Version = Version {
     major: 26,
     minor: 2,
@@ -33,14 +33,14 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     }
     if !host.target.starts_with("aarch64") {
         bail!(
-            "this xtask was built for {}, and MLX's Metal back-end for arm64 only: use the \
+            "this xtask was built for {}, but MLX's Metal back-end needs arm64: use the \
              aarch64-apple-darwin toolchain (`rustup default stable-aarch64-apple-darwin`)",
             host.target
         );
     }
     if let Some(compiler) = requirements::conda_compiler(host) {
         bail!(
-            "{compiler} comes from a conda environment: MLX built with it does not link into a \
+            "{compiler} comes from a conda environment: MLX built with it cannot be linked into a \
              Rust program; run `conda deactivate` first, or take that folder off PATH and unset \
              CC and CXX"
         );
@@ -50,7 +50,7 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
 
     let sdk_version = sdk(host, "--show-sdk-version")?;
     if version(&sdk_version)? < MACOS_MINIMUM {
-        bail!("the macOS SDK is {sdk_version}, and MLX needs 14.0 or newer: update Xcode");
+        bail!("the macOS SDK is {sdk_version}, but MLX needs 14.0 or newer: update Xcode");
     }
     let sysroot = match host.var("SDKROOT") {
         Some(path) => path.to_owned(),
@@ -69,8 +69,7 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     configuration.switch("MLX_BUILD_METAL", true);
     configuration.switch("MLX_BUILD_CPU", true);
     configuration.switch("MLX_METAL_JIT", options.jit);
-    // CMake takes its deployment target and its sysroot from these, and so does what it starts
-    // (xcrun, the preamble script).
+    // CMake and its child processes (xcrun, the preamble script) take the deployment target and the sysroot from these.
     configuration
         .env
         .insert("MACOSX_DEPLOYMENT_TARGET".to_owned(), deployment_target);
@@ -84,19 +83,18 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     Ok(configuration)
 }
 
-/// `MACOSX_DEPLOYMENT_TARGET`, else this system's own version, which is MLX's own choice too.
+/// `MACOSX_DEPLOYMENT_TARGET`, else the version of this system (MLX's default too).
 pub(crate) fn deployment_target(host: &Host) -> Result<String> {
     let (source, target) = match host.var("MACOSX_DEPLOYMENT_TARGET") {
         Some(target) => ("MACOSX_DEPLOYMENT_TARGET", target.to_owned()),
         None => {
             let text = host.cmd("sw_vers").arg("-productVersion").read()?;
-            // rustc and the linker take two numbers; a third would make each patch release of the
-            // system another build.
+            // rustc and the linker use two numbers. With a third, each patch release of macOS would need a new build.
             ("`sw_vers -productVersion`", version(&text)?.to_string())
         }
     };
     if version(&target)? < MACOS_MINIMUM {
-        bail!("{source} says {target}, and MLX needs macOS 14.0 or newer");
+        bail!("{source} is {target}, but MLX needs macOS 14.0 or newer");
     }
     Ok(target)
 }
@@ -116,7 +114,7 @@ pub(crate) fn clang_rt(host: &Host) -> Result<Utf8PathBuf> {
             &format!("--print-file-name={name}"),
         ])
         .read()?;
-    // clang echoes the bare name where it has no such file.
+    // clang prints the bare name if it does not find the file.
     let path = Utf8PathBuf::from(path);
     if !path.is_absolute() || !path.exists() {
         bail!(
@@ -127,7 +125,7 @@ pub(crate) fn clang_rt(host: &Host) -> Result<Utf8PathBuf> {
     Ok(path)
 }
 
-/// A version of macOS or its SDK; what follows the second number does not matter to a deployment target.
+/// A version of macOS or its SDK. Numbers after the second do not matter for a deployment target.
 pub(crate) fn version(text: &str) -> Result<Version> {
     let mut numbers = text.split('.').map(str::parse);
     let major = numbers.next().and_then(Result::ok);
@@ -135,5 +133,5 @@ pub(crate) fn version(text: &str) -> Result<Version> {
     major
         .zip(minor)
         .map(|(major, minor)| Version { major, minor })
-        .with_context(|| format!("`{text}` is no macOS version such as 15.1"))
+        .with_context(|| format!("`{text}` is not a macOS version such as 15.1"))
 }

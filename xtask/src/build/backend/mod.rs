@@ -1,4 +1,4 @@
-//! The back-ends: what each one asks of CMake. One module each; nothing else differs between them.
+//! The back-ends: the CMake configuration of each, one per module.
 
 mod configuration;
 mod cpu;
@@ -18,15 +18,15 @@ use crate::host::{Host, Os};
 pub(crate) fn parser() -> impl TypedValueParser<Value = Backend> {
     let values = Backend::ALL.map(|backend| {
         PossibleValue::new(backend.name()).help(match backend {
-            Backend::Cpu => "The CPU back-end alone (Linux; BLAS and LAPACK of the system)",
-            Backend::Metal => "Apple's GPUs, with the CPU back-end (macOS)",
+            Backend::Cpu => "The CPU back-end only (Linux; uses the system's BLAS and LAPACK)",
+            Backend::Metal => "Apple GPUs and the CPU back-end (macOS)",
             Backend::Sim => "The Metal back-end on a simulated device (Linux)",
         })
     });
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Backend>())
 }
 
-/// The back-end that `host` builds unless another is asked for.
+/// The default back-end on `host`.
 pub fn default_for(host: &Host) -> Backend {
     match host.os {
         Os::Linux => Backend::Sim,
@@ -34,15 +34,15 @@ pub fn default_for(host: &Host) -> Backend {
     }
 }
 
-/// The CMake variables that have the pinned inputs of a back-end's build taken from their unpacked folders, which `find`
-/// knows by their names in `mlx.toml`.
+/// The CMake variables that make a back-end's build use the pinned inputs from their unpacked folders. `find` returns
+/// the folder for a name in `mlx.toml`.
 pub(crate) fn input_folders(
     backend: Backend,
     find: &dyn Fn(&str) -> Result<Utf8PathBuf>,
 ) -> Result<Vec<(String, String)>> {
     let inputs: &[&str] = match backend {
         Backend::Metal => &["fmt", "json", "metal-cpp"],
-        // The simulated device brings its own headers.
+        // The simulated device has its own headers.
         Backend::Cpu | Backend::Sim => &["fmt", "json"],
     };
     inputs
@@ -51,7 +51,7 @@ pub(crate) fn input_folders(
         .collect()
 }
 
-/// What a back-end asks of CMake on `host`.
+/// The CMake configuration of a back-end on `host`.
 pub(crate) fn configure(host: &Host, options: Options) -> Result<Configuration> {
     match options.backend {
         Backend::Cpu => cpu::configure(host, options),
@@ -60,14 +60,14 @@ pub(crate) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     }
 }
 
-/// The CMake variable that has FetchContent take a dependency from a folder.
+/// The CMake variable that makes FetchContent use a folder for a dependency.
 pub(crate) fn folder_variable(name: &str) -> String {
     let name = name.to_uppercase().replace('-', "_");
     format!("FETCHCONTENT_SOURCE_DIR_{name}")
 }
 
-/// The host with the one deployment target in its environment, so that cargo, rustc and the build
-/// started from it agree. On Linux there is none.
+/// The host with one deployment target in its environment, so that cargo, rustc and the build that they start agree.
+/// Linux has none.
 pub fn with_deployment_target(host: Host) -> Result<Host> {
     match host.os {
         Os::Linux => Ok(host),

@@ -1,7 +1,7 @@
 //! The Metal back-end on Linux, on the simulated device of `crates/metal-sim`.
 //!
-//! MLX's CMake files run as they are; `crates/metal-sim/cmake/metal-sim.cmake` gives them what they
-//! would find on a Mac. The kernel compiler stands in for `xcrun`, so it is built first.
+//! MLX's CMake files run unchanged; `crates/metal-sim/cmake/metal-sim.cmake` provides what they would find on a Mac.
+//! The kernel compiler replaces `xcrun`, so it is built first.
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -13,7 +13,7 @@ use crate::requirements;
 
 pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
     if host.os != Os::Linux {
-        bail!("the sim back-end stands in for a GPU on Linux; on macOS use `--backend metal`");
+        bail!("the sim back-end simulates a GPU on Linux; on macOS use `--backend metal`");
     }
     let mut missing: Vec<_> = requirements::kernel_clang(host).err().into_iter().collect();
     if options.cpu {
@@ -43,7 +43,7 @@ pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> 
     Ok(configuration)
 }
 
-/// The folder of the `metal-sim` crate, beside this one.
+/// The folder of the `metal-sim` crate, next to this one.
 fn crate_root() -> Result<Utf8PathBuf> {
     let root = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/metal-sim");
     root.canonicalize_utf8()

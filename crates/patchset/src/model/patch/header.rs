@@ -1,4 +1,4 @@
-//! The header of a patch: why it exists, and which files it adds.
+//! The header of a patch: its reasons, and the files that it adds.
 
 use crate::error::{Error, Result};
 use crate::tree::path;
@@ -6,7 +6,7 @@ use crate::tree::path;
 /// The header's fields, in their order.
 pub const FIELDS: [&str; 6] = ["Subject", "Why", "Upstream", "Drop-When", "Adds", "Test"];
 
-/// The header of a patch: for each of [`FIELDS`] its lines.
+/// The header of a patch: the lines of each of [`FIELDS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header([Vec<String>; FIELDS.len()]);
 
@@ -14,7 +14,7 @@ impl Header {
     /// The lines of a field.
     ///
     /// # Panics
-    /// `name` is none of [`FIELDS`].
+    /// If `name` is not in [`FIELDS`].
     pub fn field(&self, name: &str) -> &[String] {
         let index = FIELDS
             .iter()
@@ -36,7 +36,7 @@ impl Header {
             .filter(|path| *path != "none")
     }
 
-    /// The header's text, with the empty line that ends it.
+    /// The header's text with the empty line that ends it.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for (name, lines) in FIELDS.iter().zip(&self.0) {
@@ -49,7 +49,7 @@ impl Header {
         text
     }
 
-    /// The same header for other added files.
+    /// The same header with other added files.
     #[must_use]
     pub fn with_adds(mut self, paths: impl IntoIterator<Item = String>) -> Self {
         let lines = &mut self.0[FIELDS.len() - 2];
@@ -60,10 +60,10 @@ impl Header {
         self
     }
 
-    /// Parses a header with the empty line that ends it. `name` is the patch's, for errors.
+    /// Parses a header with the empty line that ends it. `name` is the patch's name for errors.
     ///
     /// # Errors
-    /// A field that is missing, empty or out of order; a path in `Adds` that leaves the tree.
+    /// A missing, empty or misplaced field; a path in `Adds` that leads out of the tree.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let mut fields: [Vec<String>; FIELDS.len()] = Default::default();
         let mut current = None;

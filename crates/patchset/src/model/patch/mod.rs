@@ -1,4 +1,4 @@
-//! One patch file: a header that says why it exists, and a diff that edits upstream files at exact places.
+//! One patch file: a header with its reasons, and a diff that edits upstream files at exact lines.
 //!
 //! ```text
 //! Subject: Give affine qmv_wide tiles of up to eight vectors
@@ -14,7 +14,7 @@
 //! ...
 //! ```
 //!
-//! The bytes are canonical: [`export`] of what a patch does gives the patch back.
+//! The bytes are canonical: [`export`] of a patch's effect returns the same patch.
 
 mod header;
 mod scan;
@@ -28,12 +28,12 @@ use scan::Scan;
 
 pub use header::{FIELDS, Header};
 
-/// A patch as it lies in `patches/`.
+/// A patch from `patches/`.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// Its name in the series; the file is `patches/<name>.patch`.
+    /// The name in the series; the file is `patches/<name>.patch`.
     pub name: String,
-    /// Why it exists.
+    /// The header with its reasons.
     pub header: Header,
     /// The files it edits, in the order of the diff.
     pub edits: Vec<Edit>,
@@ -41,16 +41,16 @@ pub struct Patch {
     pub changed_lines: usize,
     /// The blob id of the whole file.
     pub blob: Oid,
-    /// The diff alone.
+    /// The diff without the header.
     diff: Vec<u8>,
 }
 
 /// One edited file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// Its path in MLX's tree.
+    /// The path in MLX's tree.
     pub path: String,
-    /// What kind of file it is, before and after.
+    /// The kind of file, before and after.
     pub mode: Mode,
     /// The id of its content before.
     pub before: Oid,
@@ -62,8 +62,8 @@ impl Patch {
     /// Parses a patch file.
     ///
     /// # Errors
-    /// A header that lacks a field, CRLF line ends, an empty or cut-off diff, abbreviated ids, anything but edits of
-    /// existing files, paths that leave the tree.
+    /// A header without a required field, CRLF line ends, an empty or truncated diff, abbreviated ids, anything but
+    /// edits of existing files, paths that lead out of the tree.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self> {
         let fail = |reason: &str| Err(Error::patch(name, reason));
         if bytes.is_empty() {
@@ -78,12 +78,12 @@ impl Patch {
             .map_err(|_| Error::patch(name, "the header is not UTF-8"))?;
         let header = Header::parse(name, header)?;
         if diff.is_empty() && header.adds().next().is_none() {
-            return fail("it changes nothing: no diff, and `Adds` names no file");
+            return fail("it changes nothing: it has no diff, and `Adds` names no file");
         }
         let scanned = Scan::of(name, diff)?;
         let edits = edits(name, diff)?;
         if !edits.iter().map(|edit| &edit.path).eq(&scanned.files) {
-            return fail("libgit2 reads other paths in it than its lines say; it is malformed");
+            return fail("libgit2 reads other paths in it than its lines have; it is malformed");
         }
         Ok(Self {
             name: name.to_owned(),
@@ -95,20 +95,20 @@ impl Patch {
         })
     }
 
-    /// Applies the diff to a tree, at exactly the lines it names.
+    /// Applies the diff to a tree, exactly at its line numbers.
     ///
     /// The ids decide, not libgit2's reading of the context: each file must have the content the patch was made from,
-    /// and afterwards the content it promises. Modes stay: libgit2 would take the one in the patch.
+    /// and must get the content that the patch specifies. Modes do not change; libgit2 would take the one in the patch.
     ///
     /// # Errors
-    /// A file is missing or has another content or mode; the reason tells an already applied patch from other cases.
+    /// A file is missing or has another content or mode; the error distinguishes an already applied patch.
     pub fn apply(&self, repo: &Repository, tree: Oid) -> Result<Oid> {
         let fail = |reason: String| Err(Error::patch(&self.name, reason));
         let base = repo.find_tree(tree)?;
         for edit in &self.edits {
             let Ok(entry) = base.get_path(edit.path.as_ref()) else {
                 return fail(format!(
-                    "expected {} in tree {tree}; there is none",
+                    "expected {} in tree {tree}, but it does not exist",
                     edit.path
                 ));
             };
@@ -154,7 +154,7 @@ impl Patch {
             let found = result.get_path(edit.path.as_ref())?.id();
             if found != edit.after {
                 return fail(format!(
-                    "it should make {} blob {}, but makes {found}",
+                    "{} should become blob {}, but becomes {found}",
                     edit.path, edit.after
                 ));
             }
@@ -163,8 +163,8 @@ impl Patch {
     }
 }
 
-/// The canonical bytes of a patch: its header and the diff of two trees, three lines of context, whole ids, no
-/// renames. `ignore` names files that are added whole and so are no part of the diff.
+/// The canonical bytes of a patch: its header and the diff of two trees, with three lines of context, complete ids and
+/// no renames. `ignore` lists files that are added whole and so are not in the diff.
 ///
 /// # Errors
 /// The trees differ in more than the content of files.
@@ -232,7 +232,7 @@ fn edits(name: &str, diff: &[u8]) -> Result<Vec<Edit>> {
     let parsed = Diff::from_buffer(diff).map_err(|error| {
         Error::patch(
             name,
-            format!("the diff is malformed or cut off: {}", error.message()),
+            format!("the diff is malformed or truncated: {}", error.message()),
         )
     })?;
     let mut edits = Vec::new();

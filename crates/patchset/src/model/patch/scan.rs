@@ -1,10 +1,10 @@
-//! A strict look at the lines of a diff, before libgit2 reads it.
+//! Checks the lines of a diff strictly, before libgit2 reads it.
 
 use crate::error::{Error, Result};
 
-/// What a strict look at the diff's lines gives. libgit2 forgives too much: text after a hunk, ids cut short.
+/// The result of a strict check of the diff's lines. libgit2 tolerates too much: text after a hunk, abbreviated ids.
 pub(super) struct Scan {
-    /// The paths, as the `diff --git` lines give them.
+    /// The paths in the `diff --git` lines.
     pub(super) files: Vec<String>,
     /// Lines added plus lines removed.
     pub(super) changed_lines: usize,
@@ -22,12 +22,12 @@ impl Scan {
             files: Vec::new(),
             changed_lines: 0,
         };
-        // Lines still due in the hunk, before and after.
+        // Lines still expected in the hunk, before and after.
         let (mut old, mut new) = (0, 0);
         if !diff.is_empty() && !diff.ends_with(b"\n") {
             return fail(
                 diff.split(|byte| *byte == b'\n').count(),
-                "it is cut off: the last line does not end",
+                "it was truncated: the last line has no line end",
             );
         }
         for (number, line) in diff.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -41,12 +41,12 @@ impl Scan {
                     _ => {
                         return fail(
                             number,
-                            "a hunk is shorter than it says; it is cut off or edited",
+                            "a hunk is shorter than its header says; it was truncated or edited",
                         );
                     }
                 };
                 if takes_old > old || takes_new > new {
-                    return fail(number, "a hunk is longer than it says");
+                    return fail(number, "a hunk is longer than its header says");
                 }
                 old -= takes_old;
                 new -= takes_new;
@@ -78,11 +78,11 @@ impl Scan {
                 let Some(mode) = after_whole_ids(ids) else {
                     return fail(
                         number,
-                        "expected two whole ids of 40 digits (`git diff --full-index`)",
+                        "expected two complete ids of 40 digits (`git diff --full-index`)",
                     );
                 };
-                // libgit2 takes any number, and git2 panics if it is asked for one that it does not know. A link is no
-                // file to edit: another target may lead out of the tree.
+                // libgit2 accepts any number, and git2 panics on a mode that it does not know. A link must not be
+                // edited: another target may lead out of the tree.
                 if !matches!(mode, b"100644\n" | b"100755\n") {
                     return fail(number, "expected a mode: 100644 or 100755");
                 }
@@ -102,7 +102,7 @@ impl Scan {
         if old > 0 || new > 0 {
             return fail(
                 diff.split(|byte| *byte == b'\n').count(),
-                "the last hunk is shorter than it says; it is cut off",
+                "the last hunk is shorter than its header says; it was truncated",
             );
         }
         Ok(scan)
@@ -120,7 +120,7 @@ fn path_of_pair(line: &[u8]) -> Option<String> {
     (pair == format!("{path} b/{path}")).then(|| path.to_owned())
 }
 
-/// What follows `<id>..<id> `.
+/// The text after `<id>..<id> `.
 fn after_whole_ids(ids: &[u8]) -> Option<&[u8]> {
     let is_id = |text: &[u8]| text.len() == 40 && text.iter().all(u8::is_ascii_hexdigit);
     let whole = ids.len() > 82
@@ -134,7 +134,7 @@ fn after_whole_ids(ids: &[u8]) -> Option<&[u8]> {
 /// The lengths in `@@ -start[,length] +start[,length] @@`.
 fn hunk_lengths(line: &[u8]) -> Option<(usize, usize)> {
     let text = std::str::from_utf8(line.strip_prefix(b"@@ ")?).ok();
-    // The function after the second @@ may be cut in the middle of a character.
+    // The function name after the second @@ may be cut in the middle of a character.
     let text = text.map_or_else(|| String::from_utf8_lossy(&line[3..]), Into::into);
     let mut ranges = text.split(' ');
     let length = |range: &str, sign: char| -> Option<usize> {

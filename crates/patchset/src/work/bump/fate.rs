@@ -1,4 +1,4 @@
-//! What a bump did to a patch, in words a person can check.
+//! What a bump did to a patch, in a form that a person can check.
 
 use git2::{Oid, Repository};
 
@@ -7,30 +7,30 @@ use crate::work::hunks::{Hunk, between};
 use crate::work::merge::Conflict;
 use crate::work::renames::Renames;
 
-/// What became of a patch.
+/// The result for a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// The same hunks at the same lines.
     Clean,
-    /// It fits, but elsewhere or between other lines.
+    /// It fits, but at other lines or with other lines around it.
     Moved(Vec<Moved>),
-    /// Upstream has all of it: nothing is left of the patch.
+    /// Upstream has all of it: no change of the patch is left.
     Absorbed,
     /// A person resolved it.
     Resolved(When),
-    /// A person resolved it, and nothing is left of the patch: upstream's files as they are.
+    /// A person resolved it, and no change of the patch is left: the files are upstream's.
     Emptied,
     /// It does not fit.
     Conflict(Vec<Conflict>),
 }
 
 impl Fate {
-    /// Whether a person decided it.
+    /// Whether a person resolved it.
     pub fn is_decided(&self) -> bool {
         matches!(self, Self::Resolved(_) | Self::Emptied)
     }
 
-    /// Whether nothing is left of the patch.
+    /// Whether no change of the patch is left.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Absorbed | Self::Emptied)
     }
@@ -41,33 +41,33 @@ impl Fate {
 pub enum When {
     /// In this bump.
     Now,
-    /// In an earlier one; the same lines met again.
+    /// In an earlier one; the same lines conflicted again.
     Before,
 }
 
-/// What moved a patch in one file.
+/// Why a patch moved in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// The file, at the new pin.
+    /// The file at the new pin.
     pub path: String,
-    /// Its path at the old pin, if upstream renamed it.
+    /// The path at the old pin, if upstream renamed it.
     pub renamed_from: Option<String>,
-    /// Each hunk that is at another line or has other lines around it.
+    /// Hunks at other lines or with other lines around them.
     pub hunks: Vec<MovedHunk>,
-    /// Hunks that the patch has no longer, or not whole: upstream has their lines.
+    /// Hunks that the patch no longer has, or only in part, because upstream has their lines.
     pub absorbed: usize,
-    /// Upstream's own changes of the file, as far down as the last of these hunks.
+    /// Upstream's own changes to the file, down to the last of these hunks.
     pub upstream: Vec<Hunk>,
 }
 
 /// One moved hunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedHunk {
-    /// Its first line in the old file.
+    /// The first line in the old file.
     pub from: u32,
-    /// Its first line in the new file.
+    /// The first line in the new file.
     pub to: u32,
-    /// Lines that upstream changed among the lines around it: `-` and `+`.
+    /// Lines around the hunk that upstream changed: `-` and `+`.
     pub context: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ fn moved(path: &str, was: &[Hunk], is: &[Hunk], upstream: &[Hunk]) -> Moved {
     let mut absorbed = 0;
     let mut left = is;
     for hunk in was {
-        // The same change, whatever stands around it now.
+        // The same change, whatever lines are around it now.
         let Some(at) = left.iter().position(|now| same_change(hunk, now)) else {
             absorbed += 1;
             continue;

@@ -1,4 +1,4 @@
-//! Upstream's commits between two pins, where the source has them.
+//! Upstream's commits between two pins, if the source has them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use git2::{ErrorClass, ErrorCode, Oid, Repository, Sort, Tree};
 
 use crate::error::Result;
 
-/// The repository on this machine that `--source` names, if it does.
+/// The local repository that `--source` names, if it names one.
 pub(super) fn folder(source: &str) -> Option<String> {
     let path = Utf8PathBuf::from(source.strip_prefix("file://").unwrap_or(source));
     Repository::open(&path).is_ok().then(|| path.into_string())
@@ -15,8 +15,7 @@ pub(super) fn folder(source: &str) -> Option<String> {
 
 /// The commits after `old` up to `new` that touch one of `paths`, newest first, each with its subject.
 ///
-/// `None` where the history does not reach from one to the other: it is not there, it is shallow, or objects of it are
-/// missing.
+/// `None` if the history does not connect the two: it is missing, shallow, or lacks objects.
 pub(super) fn commits(
     folder: &str,
     old: Oid,
@@ -24,7 +23,7 @@ pub(super) fn commits(
     paths: &BTreeSet<&str>,
 ) -> Result<Option<Vec<String>>> {
     match listed(folder, old, new, paths) {
-        // Of a folder on the way to a path only the class says it.
+        // For a folder on the way to a path, only the error class shows this.
         Err(error) if error.code() == ErrorCode::NotFound || error.class() == ErrorClass::Odb => {
             Ok(None)
         }
@@ -80,17 +79,17 @@ fn listed(
     Ok(Some(lines))
 }
 
-/// What a tree has at a path.
+/// The entry of a tree at a path.
 fn file(tree: &Tree<'_>, path: &str) -> Result<Option<(Oid, i32)>, git2::Error> {
     match tree.get_path(path.as_ref()) {
         Ok(entry) => Ok(Some((entry.id(), entry.filemode()))),
-        // The path, and not an object on the way to it.
+        // The path itself, not an object on the way to it.
         Err(error) if error.class() == ErrorClass::Tree => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The commit with this tree; the newest where there are more.
+/// The commit with this tree; the newest if there are several.
 fn commit_of(repo: &Repository, tree: Oid) -> Result<Option<Oid>, git2::Error> {
     let mut walk = repo.revwalk()?;
     walk.set_sorting(Sort::TOPOLOGICAL)?;

@@ -1,5 +1,5 @@
-//! Moves the pin: fetches the new MLX, puts every patch onto it by a 3-way merge, and changes pin, lock and patches
-//! together, last. A conflict stops before anything is written and leaves a worktree for a person to decide in.
+//! Moves the pin: fetches the new MLX, rebases every patch onto it by a 3-way merge, and changes pin, lock and patches
+//! together, last. A conflict stops before anything is written and leaves a worktree in which a person resolves it.
 
 mod fate;
 mod history;
@@ -42,33 +42,32 @@ pub use pending::{Waiting, waiting};
 pub use report::{FileChange, FileReport, PatchReport, PinName, Report};
 pub use target::Options;
 
-/// The folder of the summaries, in the project. They are committed.
+/// The folder of the summaries in the project. They are committed.
 const SUMMARIES: &str = "docs/pin-moves";
 
-/// How a bump ended.
+/// The result of a bump.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// Pin, lock and patches are changed.
     Done,
-    /// It would go through.
+    /// It would succeed.
     DryRun,
-    /// Nothing is left of these patches; nothing was written, since dropping them was not asked for.
+    /// These patches have no changes left; nothing was written, because dropping them was not requested.
     Absorbed {
-        /// The patches.
         names: Vec<String>,
-        /// Whether the bump waits: it stopped before, and goes on from there.
+        /// Whether the bump waits: it had stopped before, and continues from there.
         waits: bool,
     },
     /// This patch does not fit; nothing was written.
     Conflict {
         /// The patch.
         patch: String,
-        /// Where a person decides; none on a dry run.
+        /// Where a person resolves it; `None` in a dry run.
         worktree: Option<Utf8PathBuf>,
     },
 }
 
-/// A bump under way.
+/// A bump in progress.
 struct Bump {
     project: Project,
     store: Store,
@@ -78,11 +77,11 @@ struct Bump {
     _vendor: Vendor,
 }
 
-/// Moves the pin, as far as it goes without a person.
+/// Moves the pin, as far as possible without a person.
 ///
 /// # Errors
-/// A bump that waits for a person; `vendor/mlx` edited by hand; a lock that does not belong to the patches; no source
-/// brings the new pin.
+/// A bump that waits for a person; `vendor/mlx` edited by hand; a lock that does not match the patches; no source
+/// provides the new pin.
 pub fn start(
     workspace: &Workspace,
     options: &Options,
@@ -113,8 +112,8 @@ pub fn start(
     bump.go(&target, choices, ending, progress)
 }
 
-/// Takes what a person decided in the worktree, and goes on. `drop_absorbed` takes patches of which nothing is left out
-/// of the series.
+/// Uses what a person resolved in the worktree, and continues. `drop_absorbed` removes patches without changes from the
+/// series.
 ///
 /// # Errors
 /// No bump waits; the project changed since it stopped; markers or stray files are left in the worktree.
@@ -135,14 +134,14 @@ pub fn resume(
     bump.go(&pending.target, pending.choices, Ending::GoOn, progress)
 }
 
-/// Takes back the last decision, be it of this bump or of an earlier one: its patch waits again, with what was decided
-/// in its files. Gives that patch and its worktree.
+/// Undoes the last resolution, of this bump or an earlier one: its patch waits again, with the resolution in its files.
+/// Returns the patch and its worktree.
 ///
-/// What lies in the worktree now is remembered if it is decided, as far as that goes. Else it must not be edited, unless
-/// `discard` says that it may go.
+/// If the current conflict is resolved in the worktree, the resolution is remembered as far as possible. Otherwise the
+/// worktree must not be edited, unless `discard` allows losing it.
 ///
 /// # Errors
-/// No bump waits, or nothing was decided in it; the project changed since it stopped.
+/// No bump waits, or nothing was resolved in it; the project changed since it stopped.
 pub fn back(
     workspace: &Workspace,
     discard: bool,
@@ -152,7 +151,7 @@ pub fn back(
     bump.go_back(pending, discard)
 }
 
-/// Gives up a bump that waits for a person. The project was not touched, so only the worktree goes.
+/// Aborts a bump that waits for a person. The project was not touched, so only the worktree is removed.
 ///
 /// # Errors
 /// No bump waits.
@@ -160,14 +159,14 @@ pub fn abort(workspace: &Workspace, progress: Progress<'_>) -> Result<()> {
     let _vendor = Vendor::lock(workspace, progress)?;
     let desk = desk(workspace);
     desk.recover()?;
-    // Whatever its state says; one that does not read must not stay for ever.
+    // Whatever its state is; one that cannot be read must not stay forever.
     if !desk.is_laid_out() {
         return Err(Error::NoBump);
     }
     desk.clear()
 }
 
-/// What a bump does when it comes to its end.
+/// What a bump does at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     DryRun,
@@ -230,7 +229,7 @@ impl Bump {
         ending: Ending,
         progress: Progress<'_>,
     ) -> Result<(Report, Outcome)> {
-        progress(Event::Working("putting the patches onto the new pin"));
+        progress(Event::Working("rebasing the patches onto the new pin"));
         let repo = self.store.overlay()?;
         let old = self.old(&repo, target.tree)?;
         let mut rebased = rebase(&repo, &self.project, &old, target.tree, &choices)?;
@@ -266,13 +265,13 @@ impl Bump {
         Ok((report, outcome))
     }
 
-    /// The place of the patch that waits.
+    /// The position of the patch that waits.
     fn position(&self, pending: &Pending) -> Result<usize> {
         let found = self.project.series.position(&pending.patch);
         found.map_err(|_| Error::BumpStale)
     }
 
-    /// Makes a worktree anew that someone deleted.
+    /// Makes a worktree again that someone deleted.
     fn lay_out_again(&self, pending: &Pending) -> Result<()> {
         let worktree = desk(self.workspace()).worktree();
         if worktree.join(".git").exists() {
@@ -282,11 +281,11 @@ impl Bump {
         let worktree = self.wait(&pending.target, at, pending.choices.clone(), None)?;
         Err(Error::Unresolved {
             worktree,
-            faults: vec!["it was gone, and is laid out anew".to_owned()],
+            faults: vec!["it was missing, and has been laid out again".to_owned()],
         })
     }
 
-    /// What a person made of the worktree of the patch that waits.
+    /// The result of a person's work on the patch that waits.
     fn decided(&self, pending: &Pending) -> Result<Decided> {
         let at = self.position(pending)?;
         let patch = &self.project.series.patches[at];
@@ -296,7 +295,7 @@ impl Bump {
         pending.decided(self.workspace(), &bench, patch, change)
     }
 
-    /// Whether nothing in the worktree would be lost with it.
+    /// Whether removing the worktree would lose nothing.
     fn is_kept(&self, pending: &Pending) -> Result<bool> {
         let worktree = desk(self.workspace()).worktree();
         if !worktree.exists() {
@@ -342,7 +341,7 @@ impl Bump {
         Ok((names[at].clone(), worktree))
     }
 
-    /// Lays out the worktree for the patch that does not fit, with these files if a person decided on them before.
+    /// Lays out the worktree for the patch that does not fit, with these files if a person resolved them before.
     fn wait(
         &self,
         target: &Target,
@@ -355,7 +354,7 @@ impl Bump {
         desk.renew(|worktree| {
             let bench = Workbench::create(worktree, &self.store)?;
             let repo = bench.repo();
-            // Once more, for the objects to lie in the worktree's own repository.
+            // Again, so that the objects are in the worktree's own repository.
             let old = self.old(repo, target.tree)?;
             let rebased = rebase(repo, &self.project, &old, target.tree, &choices)?;
             let mut onto = rebased.left(&self.project.series.names());
@@ -477,7 +476,7 @@ impl Bump {
         let mut rewritten = Rewritten::new(target.tree);
         for (name, tree) in rebased.left(&series.names()) {
             let header = &series.patches[series.position(&name)?].header;
-            // What upstream has by now is no longer added; what a person added instead is.
+            // Files that upstream has by now are no longer added; files that a person added instead are.
             let header = added_by(repo, header, rewritten.tree(), tree)?;
             rewritten.push(repo, &name, &header, tree)?;
         }

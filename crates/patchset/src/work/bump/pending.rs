@@ -1,4 +1,4 @@
-//! A bump that stopped at a conflict: what was decided so far, and the worktree in which a person decides the rest.
+//! A bump that stopped at a conflict: the resolutions so far, and the worktree in which a person resolves the rest.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +22,11 @@ use crate::work::workbench::{BRANCH, Desk, Workbench};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Pending {
-    /// The project's files when the bump began.
+    /// A fingerprint of the project's files when the bump began.
     pub(super) project: String,
     /// The patch that waits for a person.
     pub(super) patch: String,
-    /// The tree that the patch is put onto.
+    /// The tree onto which the patch is rebased.
     #[serde(with = "hex")]
     pub(super) onto: Oid,
     /// The worktree as it was laid out.
@@ -34,17 +34,17 @@ pub(super) struct Pending {
     pub(super) laid_out: Oid,
     /// The new pin.
     pub(super) target: Target,
-    /// What was decided.
+    /// What was resolved.
     pub(super) choices: Choices,
 }
 
-/// What a person decided in this bump.
+/// What a person resolved in this bump.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Choices {
-    /// Whether patches of which nothing is left are to be dropped.
+    /// Whether patches without changes are dropped.
     pub(super) drop_absorbed: bool,
-    /// Patches that a person wants to decide again, whatever was decided in earlier bumps.
+    /// Patches that a person wants to resolve again, regardless of earlier bumps.
     #[serde(default)]
     pub(super) again: Vec<String>,
     /// What a person resolved so far.
@@ -53,13 +53,13 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// The tree that a person made of a patch.
+    /// The tree that a person made from a patch.
     pub(super) fn resolved(&self, patch: &str) -> Option<Oid> {
         let found = self.resolved.iter().find(|one| one.name == patch);
         found.map(|one| one.tree)
     }
 
-    /// What earlier decisions count for a patch.
+    /// The earlier resolutions that apply to a patch.
     pub(super) fn memory(&self, workspace: &Workspace, patch: &str) -> Memory {
         if self.again.iter().any(|name| name == patch) {
             Memory::default()
@@ -69,7 +69,7 @@ impl Choices {
     }
 }
 
-/// A patch that a person put onto the new base.
+/// A patch that a person rebased onto the new base.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolvedPatch {
@@ -89,18 +89,18 @@ pub(super) fn desk(workspace: &Workspace) -> Desk {
 pub struct Waiting {
     /// The patch that does not fit.
     pub patch: String,
-    /// The MLX that the pin is to move to.
+    /// The MLX to which the pin moves.
     pub to: String,
-    /// Where to decide.
+    /// Where to resolve it.
     pub worktree: Utf8PathBuf,
-    /// Whether the project changed since, so that the bump cannot go on.
+    /// Whether the project changed since, so that the bump cannot continue.
     pub stale: bool,
 }
 
 /// The bump that waits, if there is one. Changes nothing.
 ///
 /// # Errors
-/// Its state does not read.
+/// Its state cannot be read.
 pub fn waiting(workspace: &Workspace) -> Result<Option<Waiting>> {
     let Some(pending) = Pending::read(workspace)? else {
         return Ok(None);
@@ -116,7 +116,7 @@ pub fn waiting(workspace: &Workspace) -> Result<Option<Waiting>> {
 impl Pending {
     fn read(workspace: &Workspace) -> Result<Option<Self>> {
         let pending = desk(workspace).load::<Self>()?;
-        // It went through, and was killed before it could tidy up.
+        // It succeeded, and was killed before it could clean up.
         let over = |pending: &Self| {
             fs::read_to_string(workspace.manifest_path())
                 .is_ok_and(|text| text == pending.target.manifest)
@@ -124,7 +124,7 @@ impl Pending {
         Ok(pending.filter(|pending| !over(pending)))
     }
 
-    /// The bump that waits, if there is one; rests of one that is over are cleared.
+    /// The bump that waits, if there is one; the remains of a finished one are removed.
     pub(super) fn load(workspace: &Workspace) -> Result<Option<Self>> {
         let desk = desk(workspace);
         desk.recover()?;
@@ -135,7 +135,7 @@ impl Pending {
         Ok(pending)
     }
 
-    /// What the person made of the worktree.
+    /// The result of the person's work in the worktree.
     pub(super) fn decided(
         &self,
         workspace: &Workspace,
@@ -168,8 +168,8 @@ impl Pending {
         })
     }
 
-    /// What is to be remembered. Nothing if the person changed more than the files in conflict: to use a part of a
-    /// decision again would lose the rest.
+    /// What to remember. `None` if the person changed more than the conflicting files: reusing a part of a resolution
+    /// would lose the rest.
     fn decisions(
         &self,
         repo: &Repository,
@@ -190,14 +190,14 @@ impl Pending {
         let mut decisions = Vec::new();
         for clash in &clashes.each {
             let file = snapshot.0.get(&clash.conflict.path);
-            // A decision is a text. A link, and a mode that a person chose, would be lost.
+            // A resolution is a text. A link, or a mode that a person chose, would be lost.
             if clash.mode.is_none() || file.is_some_and(|file| Some(file.mode) != clash.mode) {
                 return Ok(None);
             }
             let text = file
                 .map(|file| String::from_utf8(file.bytes.clone()))
                 .transpose();
-            // A file that is no text is decided anew each time.
+            // A binary file is resolved again each time.
             let Ok(after) = text else {
                 return Ok(None);
             };
@@ -228,37 +228,37 @@ impl Pending {
             } else if before.0.get(path) != listing.0.get(path)
                 && let Some(line) = first_marker(&file.bytes)
             {
-                faults.push(format!("{path}:{line}: a conflict marker is left"));
+                faults.push(format!("{path}:{line}: it still has a conflict marker"));
             }
         }
         let is_gone = |path: &str| !listing.0.contains_key(path);
         let gone = before.0.keys().filter(|path| is_gone(path));
         faults.extend(gone.map(|path| {
-            format!("{path} is missing; a patch deletes nothing (`git checkout HEAD -- {path}` brings it back)")
+            format!("{path} is missing; a patch cannot delete files (`git checkout HEAD -- {path}` restores it)")
         }));
         let lost = adds.into_iter().filter(|path| {
             is_gone(path) && !before.0.contains_key(*path) && staged.contains(*path)
         });
         faults.extend(lost.map(|path| {
             format!(
-                "{path} is missing, which {name} adds: `git checkout -- {path}` brings it back, \
-                 `git rm --cached {path}` takes it out of the patch"
+                "{path}, which {name} adds, is missing: `git checkout -- {path}` restores it, \
+                 `git rm --cached {path}` removes it from the patch"
             )
         }));
         Ok(faults)
     }
 }
 
-/// What a person made of a worktree.
+/// The result of a person's work in a worktree.
 pub(super) struct Decided {
     pub(super) snapshot: Snapshot,
     pub(super) listing: Listing,
-    /// What is to be remembered of it, and under which names; none if that would be a part of it only.
+    /// The resolutions to remember, with their names; `None` if they would only be a part of the work.
     decisions: Option<Vec<(String, Decision)>>,
 }
 
 impl Decided {
-    /// Keeps it for the next time; whether all of it could be kept.
+    /// Saves it for the next time; returns whether all of it could be saved.
     pub(super) fn remember(&self, workspace: &Workspace) -> Result<bool> {
         let memory = Memory::of(workspace);
         for (key, decision) in self.decisions.iter().flatten() {
@@ -268,14 +268,14 @@ impl Decided {
     }
 }
 
-/// The line of the first marker, from 1.
+/// The line of the first marker, counted from 1.
 fn first_marker(bytes: &[u8]) -> Option<usize> {
     let text = String::from_utf8_lossy(bytes);
     let is_marker = |line: &str| MARKERS.iter().any(|mark| line.starts_with(mark));
     text.lines().position(is_marker).map(|line| line + 1)
 }
 
-/// What [`lay_out`] shows: patch number `at` does not fit onto `onto`, the trees of the patches before it.
+/// The input of [`lay_out`]: patch number `at` does not fit onto `onto`, the trees of the patches before it.
 pub(super) struct Stop<'a> {
     pub(super) target: &'a Target,
     pub(super) patches: &'a [Patch],
@@ -283,11 +283,11 @@ pub(super) struct Stop<'a> {
     /// The trees before and after the patch at the old pin.
     pub(super) change: (Oid, Oid),
     pub(super) onto: &'a [(String, Oid)],
-    /// What was decided in earlier bumps.
+    /// The resolutions of earlier bumps.
     pub(super) memory: &'a Memory,
 }
 
-/// Fills the worktree: the new base, the patches that went well, and the one that did not, begun as a cherry-pick.
+/// Fills the worktree: the new base, the patches that fit, and the one that did not, as an unfinished cherry-pick.
 pub(super) fn lay_out(bench: &Workbench, stop: &Stop<'_>) -> Result<()> {
     let pin = stop.target.pin()?;
     let patch = &stop.patches[stop.at];

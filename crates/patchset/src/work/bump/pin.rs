@@ -1,4 +1,4 @@
-//! Moves the pin in the text of `mlx.toml`, comments kept.
+//! Moves the pin in the text of `mlx.toml` and keeps its comments.
 
 use git2::Oid;
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, value};
@@ -15,11 +15,11 @@ pub(super) struct NewPin {
     pub(super) commit: Option<Oid>,
     pub(super) tree: Oid,
     pub(super) origin: TreeOrigin,
-    /// The repository that brought it; without one, the old pin's are kept.
+    /// The repository that provided it; without one, the old pin's sources are kept.
     pub(super) url: Option<String>,
 }
 
-/// Makes a known pin the pin, and the old pin a known one, in its place.
+/// Makes a known pin the pin, and the old pin a known one in its place.
 pub(super) fn to_known(text: &str, pin: &Pin) -> Result<String> {
     let mut document = parse(text)?;
     let Some(index) = position(&document, pin.tree) else {
@@ -32,12 +32,12 @@ pub(super) fn to_known(text: &str, pin: &Pin) -> Result<String> {
     let known = known(&mut document)?;
     let slot = known.get_mut(index).ok_or_else(|| malformed("known"))?;
     std::mem::swap(slot, &mut old);
-    // What stands above a head is about the place in the file, not about the version.
+    // A comment above a table header is about the place in the file, not about the version.
     std::mem::swap(slot.decor_mut(), old.decor_mut());
     finish(document, old)
 }
 
-/// Makes a new pin, and keeps the old one as the first of the known.
+/// Makes a new pin, and keeps the old one as the first known pin.
 pub(super) fn to_new(text: &str, new: &NewPin) -> Result<String> {
     let mut document = parse(text)?;
     let old = take_pin(&mut document)?;
@@ -66,7 +66,7 @@ pub(super) fn to_new(text: &str, new: &NewPin) -> Result<String> {
     let others = std::mem::take(known(&mut document)?);
     let mut others = others.into_iter();
     if let Some(mut first) = others.next() {
-        // The comment above the first of the known is about all of them.
+        // The comment above the first known pin is about all of them.
         std::mem::swap(first.decor_mut(), kept.decor_mut());
         all.push(kept);
         all.push(first);
@@ -78,7 +78,7 @@ pub(super) fn to_new(text: &str, new: &NewPin) -> Result<String> {
     finish(document, pin)
 }
 
-/// Gives the watch list the paths that upstream's files have now.
+/// Updates the watch list to upstream's current paths.
 pub(super) fn follow(text: &str, renames: &Renames) -> Result<String> {
     let mut document = parse(text)?;
     let Some(watch) = document
@@ -163,13 +163,13 @@ fn finish(mut document: DocumentMut, pin: Table) -> Result<String> {
     let mut next = 0;
     number(document.as_table_mut(), &mut next);
     let text = document.to_string();
-    // What is written must be read as what was meant.
+    // The written text must parse to what was intended.
     let _: crate::Manifest =
         toml::from_str(&text).map_err(|error| Error::source("the new mlx.toml", error))?;
     Ok(text)
 }
 
-/// Tables are printed in the order of these numbers; a table that changed its place must change its number too.
+/// Tables are printed in the order of these numbers; a moved table needs a new number.
 fn number(table: &mut Table, next: &mut isize) {
     table.set_position(Some(*next));
     *next += 1;
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(
                 to_known(&there, &manifest.mlx).unwrap(),
                 TEXT,
-                "by way of {}",
+                "through {}",
                 known.name()
             );
         }
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(
             after.mlx.sources.len(),
             1,
-            "only a git repository can have what nobody knows yet"
+            "only a git repository can have an unknown commit"
         );
         assert_eq!(after.known.len(), before.known.len() + 1);
         assert_eq!(after.known[0].tree, before.mlx.tree);

@@ -14,16 +14,16 @@ use crate::work::renames::{Old, Renames};
 /// The series on the new base.
 pub(super) struct Rebased {
     pub(super) fates: Vec<Fate>,
-    /// Whether a patch fits only if those that do not are decided in their favour.
+    /// Whether a patch fits only if earlier conflicts are resolved in the patches' favour.
     pub(super) depends: Vec<bool>,
-    /// The tree after each patch; after one that does not fit, as if it had been decided in its favour.
+    /// The tree after each patch; after one that does not fit, as if it had been resolved in its favour.
     pub(super) trees: Vec<Oid>,
     /// The first patch that does not fit.
     pub(super) stopped: Option<usize>,
 }
 
 impl Rebased {
-    /// Name and tree of each patch that is still one, up to the first that does not fit.
+    /// Name and tree of each patch that still has changes, up to the first that does not fit.
     pub(super) fn left(&self, names: &[String]) -> Vec<(String, Oid)> {
         let count = self.stopped.unwrap_or(self.fates.len());
         let each = names.iter().zip(&self.trees).zip(&self.fates).take(count);
@@ -33,8 +33,8 @@ impl Rebased {
     }
 }
 
-/// Puts every patch onto the new base. After one that does not fit the others are tried too, as if it had been
-/// decided in its favour.
+/// Rebases every patch onto the new base. After one that does not fit the others are tried too, as if it had been
+/// resolved in its favour.
 pub(super) fn rebase(
     repo: &Repository,
     project: &Project,
@@ -101,7 +101,8 @@ pub(super) fn rebase(
     Ok(rebased)
 }
 
-/// Adds to the conflicts of files that are gone which file is like them, but not enough to be called the same.
+/// Adds to the conflicts of missing files the file that is most similar, if it is not similar enough to count as
+/// renamed.
 pub(super) fn point_at_alike(
     repo: &Repository,
     (old, new): (Oid, Oid),
@@ -123,14 +124,14 @@ pub(super) fn point_at_alike(
             }
             let path = alike.as_ref().map(|alike| alike.new_path(&file.path));
             if let Some(path) = path.filter(|path| *path != file.path) {
-                file.reason += &format!("; {path} is most like it");
+                file.reason += &format!("; {path} is the most similar file");
             }
         }
     }
     Ok(())
 }
 
-/// The file of a patch that differs from one of upstream's by case only: not every file system can hold both.
+/// A file of a patch whose path differs only by case from one of upstream's: not every file system can have both.
 fn same_name(repo: &Repository, patch: &Patch, onto: Oid, tree: Oid) -> Result<Option<Conflict>> {
     let names = |tree| match Listing::of_tree(repo, tree) {
         Err(Error::UnsafePath { path, why, .. }) => Ok(Some((path, why))),

@@ -1,4 +1,4 @@
-//! What a bump tells: to the terminal, and as Markdown to the commit that moves the pin.
+//! The report of a bump: for the terminal, and as Markdown for the commit that moves the pin.
 
 use std::fmt::{self, Write as _};
 
@@ -10,30 +10,30 @@ use crate::watch::{Change, Watched};
 use crate::work::hunks::Hunk;
 use crate::work::merge::Conflict;
 
-/// Everything that a bump found out.
+/// All findings of a bump.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The pin before.
     pub from: PinName,
     /// The pin after.
     pub to: PinName,
-    /// Who brought the new pin, without the paths of this machine.
+    /// A description of the new pin's source, without the paths of this machine.
     pub source: String,
-    /// Whether only a repository on one machine is known to have the new pin's commit.
+    /// Whether only a local repository is known to have the new pin's commit.
     pub unknown_to_others: bool,
-    /// Each patch of the series and what became of it.
+    /// Each patch of the series with its result.
     pub patches: Vec<PatchReport>,
     /// The files that patches edit, and what upstream did to them.
     pub files: Vec<FileReport>,
-    /// Upstream's commits that touch these files or watched ones; `None` where the source has no history.
+    /// Upstream's commits that touch these files or watched ones; `None` if the source has no history.
     pub commits: Option<Vec<String>>,
     /// The watch list.
     pub watched: Vec<Watched>,
-    /// The tree with all patches, where they all fit.
+    /// The tree with all patches, if they all fit.
     pub final_tree: Option<Oid>,
 }
 
-/// A pin as people call it.
+/// The names of a pin.
 #[derive(Debug, Clone)]
 pub struct PinName {
     /// The version.
@@ -54,27 +54,25 @@ impl PinName {
     }
 }
 
-/// What became of a patch.
+/// The result for a patch.
 #[derive(Debug, Clone)]
 pub struct PatchReport {
-    /// Its name.
     pub name: String,
-    /// Its subject.
     pub subject: String,
-    /// What became of it.
+    /// What happened to it.
     pub fate: Fate,
-    /// Whether it fits only if an earlier conflict is decided in the patch's favour.
+    /// Whether it fits only if an earlier conflict is resolved in the patch's favour.
     pub depends: bool,
-    /// When it may go, as its header says.
+    /// When it can be dropped, according to its header.
     pub drop_when: String,
 }
 
 /// What upstream did to a file that a patch edits.
 #[derive(Debug, Clone)]
 pub struct FileReport {
-    /// The file, at the old pin.
+    /// The file at the old pin.
     pub path: String,
-    /// Its path at the new pin, if upstream renamed it.
+    /// The path at the new pin, if upstream renamed it.
     pub renamed_to: Option<String>,
     /// The patches that edit it.
     pub patches: Vec<String>,
@@ -94,14 +92,14 @@ pub enum FileChange {
         /// Lines removed.
         removed: usize,
     },
-    /// It made it executable, or no longer so.
+    /// It changed the executable bit.
     Mode,
     /// The new pin has no such file.
     Gone,
 }
 
 impl Report {
-    /// The patches of which nothing is left.
+    /// The patches without changes.
     pub fn empty(&self) -> impl Iterator<Item = &PatchReport> {
         self.patches.iter().filter(|patch| patch.fate.is_empty())
     }
@@ -113,7 +111,7 @@ impl Report {
             .filter(|patch| matches!(patch.fate, Fate::Conflict(_)))
     }
 
-    /// The watched names that are not what they were.
+    /// The watched names that changed.
     pub fn changed(&self) -> impl Iterator<Item = &Watched> {
         self.watched
             .iter()
@@ -126,12 +124,12 @@ impl Report {
         format!("{}-to-{}.md", part(&self.from), part(&self.to))
     }
 
-    /// Where the whole report lies, in the project.
+    /// The path of the full report in the project.
     pub fn file(&self) -> String {
         format!("{REPORTS}/{}", self.file_name())
     }
 
-    /// What a person has to know, on two screens at most.
+    /// What a person must know, on two screens at most.
     pub fn summary(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -139,7 +137,7 @@ impl Report {
         text
     }
 
-    /// The whole report as Markdown. It names no time and no machine, so the same bump gives the same text.
+    /// The full report as Markdown. It contains no time and no machine, so the same bump gives the same text.
     pub fn to_markdown(&self) -> String {
         let mut text = self.summary();
         let _ = self.write_details(&mut text);
@@ -156,7 +154,7 @@ impl Report {
         if self.unknown_to_others {
             writeln!(
                 out,
-                "**Nobody else is known to have this commit**: push it to a repository that `mlx.toml` names."
+                "**No other repository is known to have this commit**: push it to a repository that `mlx.toml` names."
             )?;
         }
         if let Some(tree) = self.final_tree {
@@ -182,7 +180,7 @@ impl Report {
         if self.conflicts().next().is_some() {
             writeln!(
                 out,
-                "\nThe patches after the first conflict were tried with it decided in the patch's favour and in upstream's.\n"
+                "\nThe patches after the first conflict were tried with it resolved in the patch's favour and in upstream's.\n"
             )?;
         }
         let files = self.conflicts().flat_map(|patch| match &patch.fate {
@@ -222,7 +220,7 @@ impl Report {
         match &self.commits {
             None => writeln!(
                 out,
-                "Commits: not known; the source has no history from the one pin to the other."
+                "Commits: not known; the source has no history between the two pins."
             ),
             Some(commits) => writeln!(
                 out,
@@ -246,7 +244,7 @@ impl Report {
         }
         writeln!(
             out,
-            "\n{} of {} watched names changed (comments and white space aside). A claim that rests on one of them must be checked again:\n",
+            "\n{} of {} watched names changed (comments and white space aside). Claims that depend on them must be checked again:\n",
             changed.len(),
             self.watched.len()
         )?;
@@ -292,12 +290,12 @@ impl Report {
                     writeln!(out, "\n### {}: absorbed\n", patch.name)?;
                     writeln!(
                         out,
-                        "{}: upstream has all of it, nothing is left of the patch.",
+                        "{}: upstream has all of it; no change of the patch is left.",
                         patch.subject
                     )?;
                     writeln!(
                         out,
-                        "It was to be dropped when: {}.",
+                        "Its header says to drop it when: {}.",
                         patch.drop_when.trim_end_matches('.')
                     )?;
                 }
@@ -407,7 +405,7 @@ impl Report {
 impl PatchReport {
     fn result(&self) -> String {
         let depends = match self.depends {
-            true => ", if the conflict before is decided in the patch's favour",
+            true => ", if the conflict before is resolved in the patch's favour",
             false => "",
         };
         in_a_word(&self.fate) + depends
@@ -459,20 +457,20 @@ fn in_a_word(fate: &Fate) -> String {
         Fate::Absorbed => "**absorbed**: drop it".to_owned(),
         Fate::Resolved(When::Now) => "resolved by hand".to_owned(),
         Fate::Resolved(When::Before) => "resolved as before: read it".to_owned(),
-        Fate::Emptied => "**nothing left** after it was resolved by hand: drop it".to_owned(),
+        Fate::Emptied => "**no change left** after it was resolved by hand: drop it".to_owned(),
         Fate::Conflict(files) => format!("**conflict** in {}", count(files.len(), "file")),
     }
 }
 
-/// The folder of the whole reports, in the project. They quote upstream, and are not committed.
+/// The folder of the full reports in the project. They quote upstream, and are not committed.
 const REPORTS: &str = "target/pin-moves";
 
-/// The most lines of each kind in a summary: with what stands between them two screens of 40 lines.
+/// The most lines of each kind in a summary: with the lines between them, two screens of 40 lines.
 const MOST_PATCHES: usize = 20;
 const MOST_CONFLICTS: usize = 12;
 const MOST_RENAMES: usize = 4;
 const MOST_WATCHED: usize = 14;
-/// The most names of one file.
+/// The most names from one file.
 const MOST_NAMES: usize = 8;
 
 /// The first lines, and how many more there are.
@@ -562,7 +560,7 @@ fn write_conflict(out: &mut String, conflict: &Conflict) -> fmt::Result {
     Ok(())
 }
 
-/// The first lines; the worktree has them all.
+/// The first lines; the worktree has all of them.
 fn shortened(text: &str) -> String {
     const SHOWN: usize = 12;
     let mut lines: Vec<_> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! Where a bump goes: a version, tag or commit becomes a tree in the store and a new `mlx.toml`.
+//! The target of a bump: turns a version, tag or commit into a tree in the store and a new `mlx.toml`.
 
 use camino::Utf8Path;
 use fs_err as fs;
@@ -21,24 +21,24 @@ use crate::sources::{self, Request};
 use crate::tree::{Listing, Snapshot};
 use crate::work::renames::Renames;
 
-/// Where to go, and how.
+/// Options of a bump.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// A version, tag or commit.
     pub wanted: String,
-    /// A folder, repository, archive or the address of a repository to take it from.
+    /// A folder, repository, archive or repository address to use.
     pub source: Option<String>,
-    /// The tree id that it must have.
+    /// The expected tree id.
     pub tree: Option<Oid>,
-    /// Take absorbed patches out of the series.
+    /// Remove absorbed patches from the series.
     pub drop_absorbed: bool,
-    /// Write nothing but the cache of what was fetched.
+    /// Write only the cache of fetched files.
     pub dry_run: bool,
     /// Use no network.
     pub offline: bool,
 }
 
-/// The new pin, its tree in the store.
+/// The new pin; its tree is in the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Target {
@@ -47,39 +47,38 @@ pub(super) struct Target {
     /// The new base.
     #[serde(with = "hex")]
     pub(super) tree: Oid,
-    /// Who brought it.
+    /// A description of its source.
     pub(super) source: String,
-    /// What a git source said about a reconstructed tree id.
+    /// A git source's verdict on a reconstructed tree id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) confirmed: Option<Confirmed>,
-    /// Where upstream's history lies, if the source has any.
+    /// The repository with upstream's history, if the source has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) history: Option<String>,
-    /// Whether a repository on this machine has the commit, and none that others can reach is known to have it.
+    /// Whether a local repository has the commit and no public one is known to have it.
     #[serde(default)]
     pub(super) only_here: bool,
 }
 
 impl Target {
-    /// The new pin.
     pub(super) fn pin(&self) -> Result<Pin> {
         let manifest: Manifest = toml::from_str(&self.manifest)
             .map_err(|error| Error::source("the new mlx.toml", error))?;
         Ok(manifest.mlx)
     }
 
-    /// What the lock says of the new base.
+    /// What the lock records about the new base.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         self.confirmed.clone().map(Verdict::Confirmed)
     }
 
-    /// Has the watch list follow upstream's renames.
+    /// Updates the watch list for upstream's renames.
     pub(super) fn follow(&mut self, renames: &Renames) -> Result<()> {
         self.manifest = pin::follow(&self.manifest, renames)?;
         Ok(())
     }
 
-    /// Who brought it, without the paths of this machine.
+    /// A description of its source without the paths of this machine.
     pub(super) fn source_for_others(&self) -> String {
         let begins = |at: &usize| {
             let (before, path) = self.source.split_at(*at);
@@ -96,18 +95,18 @@ impl Target {
         format!("{before}a copy on one machine{commit}")
     }
 
-    /// Whether it begins with the name of something in the current folder.
+    /// Whether it starts with the name of something in the current folder.
     fn is_local(&self, text: &str) -> bool {
         let name = text.split(", commit ").next().unwrap_or_default();
         !name.is_empty() && Utf8Path::new(name).exists()
     }
 }
 
-/// Fetches and verifies what the bump asks for.
+/// Fetches and verifies the target of a bump.
 ///
 /// # Errors
-/// The pin is there already; no source brings it; a source without a tree id to hold it against; a tree that MLX could
-/// not be (submodules, LFS pointers, no version).
+/// The pin is already there; no source provides it; a source without a tree id to compare with; a tree that cannot be
+/// MLX (submodules, LFS pointers, no version).
 pub(super) fn find(
     project: &Project,
     store: &Store,
@@ -195,7 +194,7 @@ fn fetch_known(
         ..request
     };
     let fetched = sources::fetch(workspace, store, request, progress)?;
-    // Only the pin's own sources confirm its commit; seven digits of one are quickly forged.
+    // Only the pin's own sources confirm its commit; seven digits of an id are easily forged.
     Ok((fetched.tree, fetched.source, None))
 }
 
@@ -222,7 +221,7 @@ fn fetch_unknown(
     let mut reasons = Vec::new();
     for url in &urls {
         if options.offline && is_remote(url) {
-            reasons.push(format!("{}: not asked: offline", without_credentials(url)));
+            reasons.push(format!("{}: not tried: offline", without_credentials(url)));
             continue;
         }
         match from_url(store, url, options, progress) {
@@ -249,7 +248,7 @@ fn git_urls(pin: &Pin) -> Vec<String> {
     pin.sources.iter().filter_map(url).collect()
 }
 
-/// A repository on this machine: its objects are copied, whatever of its history is there.
+/// A local repository: its objects are copied, however much of its history it has.
 fn from_repository(
     store: &Store,
     repo: &Repository,
@@ -270,14 +269,14 @@ fn from_repository(
     store.adopt(tree, &source)?;
     let mut new = new_pin(store, options, tree, tag, Some(commit.id()), None)?;
     if !is_upstreams(repo, path, &git_urls(&manifest.mlx), commit.id())? {
-        // The pin names upstream's address; nobody has seen the commit there.
+        // The pin has upstream's address; the commit was not seen there.
         new.origin = TreeOrigin::Reconstructed;
     }
     Ok((new, tree, source))
 }
 
-/// Whether upstream has the commit, as far as this repository knows: it is upstream's own, or one of upstream's branches
-/// leads to it.
+/// Whether upstream has the commit, as far as this repository knows: the repository is upstream's own, or one of
+/// upstream's branches leads to it.
 fn is_upstreams(repo: &Repository, path: &Utf8Path, urls: &[String], commit: Oid) -> Result<bool> {
     let here = path.canonicalize_utf8().ok();
     let is_own = |url: &String| {
@@ -316,7 +315,7 @@ fn from_url(
     let is_hex = wanted.len() >= 7 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_hex && wanted.len() < 40 {
         let message = format!(
-            "expected a whole commit id of 40 digits, found {wanted}; a server knows no short ones"
+            "expected a complete commit id of 40 digits, found {wanted}; a server does not accept short ones"
         );
         return Err(Error::source(shown, message));
     }
@@ -339,14 +338,14 @@ fn from_url(
                 let new = new_pin(store, options, tree, tag, Some(commit), Some(url))?;
                 return Ok((new, tree, source));
             }
-            // The first name is the one that was asked for; its failure tells more.
+            // The first name is the requested one; its error is more useful.
             Err(error) => last = last.or(Some(error)),
         }
     }
     Err(last.unwrap_or_else(|| Error::source(shown, "nothing to ask for")))
 }
 
-/// Files without a commit: the tree id is the one that was given, or else it is computed and marked so.
+/// Files without a commit: the tree id is the given one, or is computed and marked as such.
 fn from_files(store: &Store, path: &Utf8Path, options: &Options) -> Result<(NewPin, Oid, String)> {
     let snapshot = sources::unpack_or_read(path)?;
     let listing = snapshot.listing()?;
@@ -361,10 +360,10 @@ fn from_files(store: &Store, path: &Utf8Path, options: &Options) -> Result<(NewP
     store.insert(&snapshot, &listing)?;
     store.adopt(tree, path.as_str())?;
     let new = new_pin(store, options, tree, None, None, None)?;
-    // A tag or commit comes from a repository; files have a version.
+    // A tag or commit needs a repository; files have a version.
     if options.wanted.trim_start_matches('v') != new.version {
         let message = format!(
-            "files have no tags and commits: expected the version that their mlx/version.h gives, {}, found {}",
+            "files have no tags and commits: expected the version in their mlx/version.h, {}, found {}",
             new.version, options.wanted
         );
         return Err(Error::source(path.as_str(), message));
@@ -372,7 +371,7 @@ fn from_files(store: &Store, path: &Utf8Path, options: &Options) -> Result<(NewP
     Ok((new, tree, path.to_string()))
 }
 
-/// The tags that a person may mean: what was said, and for a version upstream's `v` before it.
+/// The tags that the user may mean: the given name, and for a version also upstream's name with `v`.
 fn tag_names(wanted: &str) -> Vec<String> {
     let mut names = vec![wanted.to_owned()];
     if wanted.starts_with(|c: char| c.is_ascii_digit()) {
@@ -401,7 +400,7 @@ fn new_pin(
         .as_deref()
         .filter(|tag| tag.trim_start_matches('v') != version && is_release(tag))
     {
-        let message = format!("expected version {tag}, mlx/version.h says {version}");
+        let message = format!("expected version {tag}, but mlx/version.h has {version}");
         return Err(Error::source(options.wanted.as_str(), message));
     }
     let origin = if commit.is_some() {
@@ -409,7 +408,7 @@ fn new_pin(
     } else {
         TreeOrigin::Reconstructed
     };
-    // A folder of this machine means nothing to others.
+    // A folder on this machine is of no use to others.
     let url = url.filter(|url| is_remote(url));
     let url = url.map(without_credentials);
     Ok(NewPin {
@@ -428,7 +427,7 @@ fn is_release(tag: &str) -> bool {
         .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The version that `mlx/version.h` gives.
+/// The version in `mlx/version.h`.
 fn version(repo: &Repository, tree: Oid) -> Result<String> {
     const FILE: &str = "mlx/version.h";
     let none = || {
@@ -463,7 +462,7 @@ fn version(repo: &Repository, tree: Oid) -> Result<String> {
     }
 }
 
-/// A tree that can be pinned: files and links only, and the files themselves, not stand-ins for them.
+/// Checks that a tree can be pinned: only files and links, and the real files, not placeholders.
 fn check_tree(repo: &Repository, tree: Oid, origin: &str) -> Result<()> {
     const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
     const LONGEST_POINTER: usize = 1024;
