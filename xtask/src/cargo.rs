@@ -11,7 +11,7 @@ const EXAMPLE: &str = "quantized_matmul";
 const PACKAGE: &str = "mlx-overlay";
 
 /// Cargo's arguments to run the example; the example's own follow.
-pub(crate) const RUN_EXAMPLE: [&str; 7] = ["run", "-q", "-p", PACKAGE, "--example", EXAMPLE, "--"];
+const RUN_EXAMPLE: [&str; 7] = ["run", "-q", "-p", PACKAGE, "--example", EXAMPLE, "--"];
 
 /// Runs the example; its own arguments follow.
 pub(crate) fn run_example(host: &Host, root: &Utf8Path) -> Cmd {

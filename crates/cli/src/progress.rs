@@ -1,4 +1,4 @@
-//! One changing line on standard error. indicatif hides it if standard error is not a terminal.
+//! One changing line on standard error. If that is not a terminal, a line after each silence instead.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -6,6 +6,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// Silence after which a line reports the progress, if there is no terminal.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// The line; it disappears when it is dropped.
 #[derive(Debug)]

@@ -643,7 +643,10 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
             table.push('\n');
         }
     }
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reports/policies.md");
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reports/policies.md"
+    );
     let page = std::fs::read_to_string(file)?;
     let (begin, end) = ("<!-- table: begin -->\n", "<!-- table: end -->");
     let (before, rest) = page

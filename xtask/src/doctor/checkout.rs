@@ -354,13 +354,13 @@ fn sources(
         let found = format!(
             "MLX {version} has not been fetched yet, and CARGO_NET_OFFLINE=true forbids the network"
         );
-        let remedy = "run `cargo xtask fetch` with CARGO_NET_OFFLINE unset; docs/offline.md has the ways without a network";
+        let remedy = "run `cargo xtask fetch` with CARGO_NET_OFFLINE unset; docs/guide/offline.md has the ways without a network";
         Finding::warning(id, found, remedy)
     } else {
         Finding::warning(
             id,
             format!("MLX {version} has not been fetched yet"),
-            "`cargo xtask fetch`; docs/offline.md has the ways without a network",
+            "`cargo xtask fetch`; docs/guide/offline.md has the ways without a network",
         )
     }];
     for source in &manifest.mlx.sources {
@@ -454,7 +454,7 @@ fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
                 id,
                 format!("vendor/mlx: {state}"),
                 "`cargo xtask apply-overlay --discard-edits` removes the edits and keeps the edited files in \
-                 vendor/mlx-edits-<n>/; docs/write-a-patch.md shows how to turn them into a patch",
+                 vendor/mlx-edits-<n>/; docs/guide/write-a-patch.md shows how to turn them into a patch",
             ),
             _ => Finding::warning(
                 id,

@@ -29,7 +29,7 @@ Examples:
   eval \"$(cargo xtask env --consumer mlx-c --project ../mlx-c)\"
   eval \"$(cargo xtask env --consumer mlx-rs --project ../app)\"
 
-A consumer written for another MLX than the pinned one is rejected. docs/consumers.md has the recipes.")]
+A consumer written for another MLX than the pinned one is rejected. docs/guide/bindings.md has the recipes.")]
 pub struct Args {
     /// The kind of project
     #[arg(long, value_enum)]

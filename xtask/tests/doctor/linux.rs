@@ -534,7 +534,7 @@ fn no_network_is_asked_where_cargo_must_not() {
         &[
             "CARGO_NET_OFFLINE",
             "forbids the network",
-            "docs/offline.md",
+            "docs/guide/offline.md",
         ],
     );
     assert!(!lists(&scratch, &host, "git-source"));

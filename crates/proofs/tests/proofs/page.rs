@@ -1,4 +1,4 @@
-//! Checks that the table of operations in docs/policies.md matches what runs.
+//! Checks that the table of operations in docs/reports/policies.md matches what runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -52,7 +52,7 @@ pub(crate) fn operations() -> Result<()> {
     let differ = found.lines().zip(table.lines()).find(|(a, b)| a != b);
     ensure!(
         found == table,
-        "docs/policies.md does not match what runs; set QMV_POLICIES_BLESS=1 to write it. The first line that differs, on the \
+        "docs/reports/policies.md does not match what runs; set QMV_POLICIES_BLESS=1 to write it. The first line that differs, on the \
          page and as it ran: {differ:#?}"
     );
     Ok(())
