@@ -55,9 +55,8 @@ struct Line {
 
 /// Eight rows together, compared with each row alone, under the policies that differ.
 pub(crate) fn summary(host: &Host, root: &Utf8Path, backend: Backend) -> Result<String> {
-    let progress = Progress::spinning();
-    progress.set("compiling the examples");
     let examples = Examples::build(host, root)?;
+    let progress = Progress::spinning();
     let mut lines = Vec::new();
     for (operation, what, policies) in COMPARED {
         for &policy in policies {
