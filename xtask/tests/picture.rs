@@ -72,14 +72,15 @@ fn escaped(text: &str) -> String {
 
 fn picture(output: &str) -> String {
     let (question, [plain, exact, default]) = runs(output);
-    // To the start of the word: "and" for "an" is another word.
+    // Where the texts part, else in the middle of what is the same.
     let differ = plain
         .text
         .bytes()
         .zip(default.text.bytes())
         .position(|(a, b)| a != b);
-    let differ = differ.expect("the texts are the same; the picture would show nothing");
-    let at = plain.text[..differ]
+    let place = differ.unwrap_or(plain.text.len() / 2);
+    // To the start of the word: "and" for "an" is another word.
+    let at = plain.text[..place]
         .rfind(char::is_whitespace)
         .map_or(0, |at| at + 1);
     assert_eq!(plain.text, exact.text);
@@ -123,8 +124,25 @@ fn picture(output: &str) -> String {
         bits(&exact),
         "all logits are those of decoding token by token"
     );
-    let first = tokens(&default);
-    let number = first.split(' ').nth(1).unwrap();
+    let verdict = match differ {
+        Some(_) => {
+            let first = tokens(&default);
+            format!(
+                "another text from token {} on",
+                first.split(' ').nth(1).unwrap()
+            )
+        }
+        None => {
+            // "token 1 of the answer, …, is the first whose logits differ: 49151 of 49152, by up to 0.0625"
+            let bits = bits(&default);
+            let (_, figures) = bits.split_once("differ: ").unwrap();
+            let (logits, size) = figures.split_once(", by up to ").unwrap();
+            format!(
+                "{logits} logits of token {} differ, by up to {size}",
+                bits.split(' ').nth(1).unwrap()
+            )
+        }
+    };
     let count = plain.notes[0].split(' ').next().unwrap();
     let cards = [
         (
@@ -137,19 +155,24 @@ fn picture(output: &str) -> String {
             "Speculative decoding, stock MLX",
             &default,
             "other",
-            format!("✗ another text from token {number} on"),
+            verdict,
         ),
         (
             "Speculative decoding, mlx-overlay, policy exact",
             &exact,
             "same",
-            format!("✓ the same {count} tokens, every bit of every logit"),
+            format!("the same {count} tokens, every bit of every logit"),
         ),
     ];
     for (row, (title, run, class, verdict)) in cards.into_iter().enumerate() {
         let y = 42 + 84 * row;
         let (before, after) = window(run.text, at);
-        let mark = if class == "soft" { "ink" } else { class };
+        // Text that is the same is not marked as another.
+        let mark = match class {
+            "other" if differ.is_some() => "other",
+            "same" => "same",
+            _ => "ink",
+        };
         write!(
             svg,
             r#"<rect x="12" y="{y}" width="856" height="74" rx="8" class="card"/>
