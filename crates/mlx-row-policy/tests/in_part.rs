@@ -1,7 +1,7 @@
-//! A program that has some of MLX's functions, as a linker leaves them of a static library, and an mlx-c that answers
-//! nothing: the ones that this file defines.
+//! A program that has some of MLX's functions, as a linker leaves them from a static library, and an mlx-c that returns
+//! nothing: the functions defined in this file.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -23,7 +23,7 @@ extern "C" fn mlx_row_stream_policy(_index: i32, policy: &mut [i32; 2]) -> c_int
     0
 }
 
-/// Functions of mlx-c: each takes no look at its arguments.
+/// Functions of mlx-c; they ignore their arguments.
 macro_rules! of_mlx_c {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
