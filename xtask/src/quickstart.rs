@@ -83,7 +83,7 @@ pub fn run(args: Args) -> Result<()> {
         let command = host.cmd(xtask.as_str()).args(command).dir(&root);
         steps.step(what, || command.run())?;
     }
-    let stamp = Stamp::read(&root.join(CURRENT))?;
+    let stamp = Stamp::read(root.join(CURRENT))?;
     let shown = steps.step("compile the examples and run them", || {
         if stamp.backend == Backend::Cpu {
             // It has no policies to compare.
