@@ -1,6 +1,5 @@
-//! Finds the MLX that `cargo xtask build` installed, checks that it is the pinned one, compiles the
-//! bridge against it and tells cargo how to link. It downloads nothing, patches nothing and runs no
-//! CMake.
+//! Finds the MLX that `cargo xtask build` installed, checks that it is the pinned one, compiles the bridge against it
+//! and passes the link settings to cargo. It downloads nothing, patches nothing and does not run CMake.
 
 #[path = "build/find.rs"]
 mod find;
@@ -28,7 +27,7 @@ const BRIDGE: &[&str] = &[
 ];
 
 fn main() {
-    // docs.rs has no MLX; documentation needs none.
+    // docs.rs has no MLX, and documentation does not need it.
     println!("cargo::rerun-if-env-changed=DOCS_RS");
     if env::var_os("DOCS_RS").is_some() {
         return;
@@ -45,12 +44,11 @@ fn run() -> Result<(), String> {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     let workspace = manifest_dir.ancestors().nth(2).unwrap_or(&manifest_dir);
-    // Cargo runs build scripts in the package's folder: a relative name starts there.
+    // Cargo runs build scripts in the package's folder: a relative path starts there.
     let search = Search::from_environment(workspace, &manifest_dir);
     let lock = manifest_dir.join("mlx.lock");
     println!("cargo::rerun-if-changed={}", lock.display());
-    // The folder, not the stamp: cargo then notices a `current` link that points elsewhere, and a
-    // rebuilt library.
+    // The folder, not the stamp: so cargo notices a `current` link with a new target, and a rebuilt library.
     println!("cargo::rerun-if-changed={}", search.root().display());
 
     let prefix = find::find(&search, &lock)?;
@@ -63,8 +61,8 @@ fn variable(name: &str) -> Result<String, String> {
     env::var(name).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Compiles the C++ side. Warnings are errors, except in a packaged copy: there a newer compiler's
-/// new warning must not break somebody's build.
+/// Compiles the C++ side. Warnings are errors, except in a packaged copy: a newer compiler's new warning must not break
+/// a user's build.
 fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     let packaged = manifest_dir.join("Cargo.toml.orig").exists();
     let mut build = cxx_build::bridge("src/lib.rs");
@@ -81,7 +79,7 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     for define in &prefix.stamp.defines {
         build.define(define, None);
     }
-    // Pristine MLX has no policies, and only the Metal back-end kernels for them; the bridge answers so.
+    // Pristine MLX has no policies, and only the Metal back-end has kernels for them; the bridge reports this.
     if !prefix.stamp.pristine {
         build.define("MLX_OVERLAY_POLICIES", None);
     }
@@ -108,7 +106,7 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
         .map_err(|error| format!("the C++ bridge did not compile: {error}"))
 }
 
-/// Links MLX and what it stands on. `-bundle` keeps the 36 MB archive out of the rlib.
+/// Links MLX and its dependencies. `-bundle` keeps the 36 MB archive out of the rlib.
 fn link(prefix: &Prefix) -> Result<(), String> {
     let stamp = &prefix.stamp;
     println!("cargo::rustc-link-search=native={}", prefix.lib().display());
@@ -124,8 +122,8 @@ fn link(prefix: &Prefix) -> Result<(), String> {
     for framework in &stamp.frameworks {
         println!("cargo::rustc-link-lib=framework={framework}");
     }
-    // MLX asks for the OS version with `__builtin_available`, which calls into clang's runtime;
-    // rustc links with `-nodefaultlibs`, so it has to be named.
+    // MLX checks the OS version with `__builtin_available`, which calls into clang's runtime; rustc links with
+    // `-nodefaultlibs`, so the runtime must be named.
     if let Some(runtime) = &stamp.clang_rt {
         let (folder, name) = archive(runtime)?;
         println!("cargo::rustc-link-search=native={}", folder.display());
@@ -134,7 +132,7 @@ fn link(prefix: &Prefix) -> Result<(), String> {
     Ok(())
 }
 
-/// Folder and name, as a linker wants them, of an archive `folder/libNAME.a`.
+/// Folder and name of an archive `folder/libNAME.a`, as a linker needs them.
 fn archive(path: &Path) -> Result<(&Path, &str), String> {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.strip_prefix("lib")?.strip_suffix(".a"))
@@ -143,8 +141,7 @@ fn archive(path: &Path) -> Result<(&Path, &str), String> {
         .ok_or_else(|| format!("`{}` is not the path of a static library", path.display()))
 }
 
-/// The oldest macOS that the bridge is compiled for: the user's, else the one that MLX was built
-/// for.
+/// The oldest macOS that the bridge is compiled for: the user's setting, else the version that MLX was built for.
 fn deployment_target(prefix: &Prefix) -> Result<Option<String>, String> {
     if variable("CARGO_CFG_TARGET_OS")? != "macos" {
         return Ok(None);
@@ -155,8 +152,7 @@ fn deployment_target(prefix: &Prefix) -> Result<Option<String>, String> {
         .or_else(|| prefix.stamp.deployment_target.clone()))
 }
 
-/// Tells this crate (`rustc-env`) and the build scripts of its dependants (`DEP_MLX_*`) what was
-/// found.
+/// Passes the results to this crate (`rustc-env`) and to the build scripts of its dependants (`DEP_MLX_*`).
 fn publish(prefix: &Prefix) -> Result<(), String> {
     let stamp = &prefix.stamp;
     let include =

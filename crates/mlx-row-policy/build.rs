@@ -3,7 +3,7 @@
 fn main() {
     println!("cargo::rerun-if-changed=src/linked.c");
     println!("cargo::rerun-if-changed=mlx");
-    // Cargo may take two versions of this crate into one program, and C has one set of names.
+    // Cargo may link two versions of this crate into one program, but C has a single namespace.
     let major_minor = concat!(
         env!("CARGO_PKG_VERSION_MAJOR"),
         "_",
@@ -13,7 +13,7 @@ fn main() {
     if std::env::var_os("CARGO_FEATURE_MLX_C").is_some() {
         build.define("WITH_MLX_C", None);
     }
-    // One test links no MLX. The package on crates.io has no tests, and cargo refuses the line there.
+    // One test links no MLX. The package on crates.io has no tests, and there cargo rejects the line.
     let is_macos = std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "macos");
     if is_macos && std::path::Path::new("tests").exists() {
         println!("cargo::rustc-link-arg-tests=-Wl,-undefined,dynamic_lookup");

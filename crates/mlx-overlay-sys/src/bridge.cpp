@@ -37,7 +37,7 @@ std::size_t checked_bytes(const core::Shape& shape, core::Dtype dtype) {
     empty |= extent == 0;
     overflow |= __builtin_mul_overflow(bytes, extent, &bytes);
   }
-  // Whatever the other extents are, and in whatever order.
+  // 0 if any extent is 0, whatever the others are and in whatever order.
   if (empty && !negative) {
     return 0;
   }
@@ -48,7 +48,7 @@ std::size_t checked_bytes(const core::Shape& shape, core::Dtype dtype) {
   return bytes;
 }
 
-// A new array over memory that nobody has written yet.
+// A new array with uninitialized memory.
 core::array allocate(core::Shape shape, core::Dtype dtype) {
   check_bytes(shape, dtype);
   auto bytes = checked_bytes(shape, dtype);

@@ -1,4 +1,4 @@
-// The C++ side of the bridge; see lib.rs for what each function does.
+// The C++ side of the bridge; lib.rs documents each function.
 
 #pragma once
 
@@ -19,8 +19,8 @@ struct ArrayRef;
 struct Quantized;
 struct WeightFormat;
 
-// An mlx::core::array that is leaked rather than destroyed when the process
-// is exiting.
+// An mlx::core::array that is leaked instead of destroyed while the process
+// exits.
 class Array {
  public:
   explicit Array(mlx::core::array value, bool settled = false)
@@ -33,7 +33,7 @@ class Array {
   const mlx::core::array& get() const {
     return value_;
   }
-  // Whether its memory is there and is not written any more.
+  // Whether its memory exists and is no longer written.
   bool settled() const {
     return settled_;
   }

@@ -1,5 +1,5 @@
-// What MLX takes for granted of its arguments: otherwise it divides by zero or
-// reads past an array's end. Everything here throws std::invalid_argument.
+// Checks of arguments that MLX does not make: without them it divides by zero
+// or reads past an array's end. All functions here throw std::invalid_argument.
 
 #pragma once
 
@@ -9,42 +9,42 @@
 
 namespace mlx_overlay {
 
-// The array behind the bridge's, which has elements.
+// The array inside the bridge's; it must have elements.
 const mlx::core::array& operand(const Array& array);
 
-// That MLX has kernels for the format.
+// Checks that MLX has kernels for the format.
 void check_format(const WeightFormat& format);
 
-// That a matrix can be quantized.
+// Checks that a matrix can be quantized.
 void check_unquantized(const mlx::core::array& w, const WeightFormat& format);
 
-// That parts make up a matrix: packed values, scales and, for affine, biases.
+// Checks the parts of a matrix: packed values, scales and, for affine, biases.
 void check_quantized(
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format);
 
-// That x can be multiplied with the transpose of such a matrix.
+// Checks that x can be multiplied with the transpose of such a matrix.
 void check_factor(
     const mlx::core::array& x,
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format);
 
-// That x can be multiplied with the transposes of such matrices, which are
-// stacked and among which a gather picks.
+// Checks that x can be multiplied with the transposes of such matrices, which
+// are stacked and from which a gather picks.
 void check_picked(
     const mlx::core::array& x,
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format);
 
-// Indices that all name one of so many entries: those past the end name the
-// last, those before the beginning the first. Negative ones count from the end.
-// MLX reads wherever an index points.
+// Bounds indices to `length` entries: those past the end become the last entry,
+// those before the beginning the first. Negative ones count from the end. MLX
+// reads wherever an index points.
 mlx::core::array within(
     const mlx::core::array& indices,
     std::int64_t entries,
     mlx::core::Stream stream);
 
-// That a product of these extents can be indexed in 32 bits, as MLX does.
+// Checks that a product of these extents can be indexed in 32 bits, as in MLX.
 void check_indexable(std::int64_t m, std::int64_t n, std::int64_t k);
 
 } // namespace mlx_overlay

@@ -1,4 +1,4 @@
-// Between the bridge's types and MLX's.
+// Conversions between the bridge's types and MLX's.
 
 #pragma once
 
@@ -24,17 +24,17 @@ inline mlx::core::Shape extents(rust::Slice<const std::int32_t> values) {
   return {values.begin(), values.end()};
 }
 
-// The mode of a format that was checked.
+// The mode of a checked format.
 mlx::core::QuantizationMode mode_of(const WeightFormat& format);
 
-// The text of the error for want of so many bytes.
+// The error text for a failed allocation of so many bytes.
 std::string no_memory(std::size_t bytes);
 
-// Refuses what has so many bytes that it is larger than MLX's memory limit.
+// Rejects a size that is larger than MLX's memory limit.
 void check_bytes(const mlx::core::Shape& shape, mlx::core::Dtype dtype);
 
-// Refuses what is larger than MLX's memory limit: its CPU allocator does not
-// report that it failed, and kernels would write through null.
+// Rejects an array that is larger than MLX's memory limit: its CPU allocator
+// does not report a failure, and kernels would write through null.
 std::unique_ptr<Array> wrap(mlx::core::array value);
 
 } // namespace mlx_overlay

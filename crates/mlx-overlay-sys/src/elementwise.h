@@ -1,4 +1,4 @@
-// Operations element by element; see lib.rs for what each function does.
+// Operations element by element; lib.rs documents each function.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// What MLX's allocator holds; see lib.rs for what each function does.
+// The memory of MLX's allocator; lib.rs documents each function.
 
 #pragma once
 

@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of the program, or of the dynamic library that this was linked
-// into.
+// The folder of the program, or of the dynamic library into which this was
+// linked.
 fs::path own_folder() {
   Dl_info image;
   if (!dladdr(reinterpret_cast<void*>(&choose_metallib), &image)) {
@@ -25,8 +25,8 @@ fs::path own_folder() {
   }
   fs::path file = image.dli_fname;
   std::error_code error;
-  // Linux knows the program itself only as it was called, "program" for example
-  // where the shell found it on PATH.
+  // Linux knows the program only by the name it was called with, for example
+  // "program" if the shell found it on PATH.
   if (!file.is_absolute()) {
     if (auto program = fs::read_symlink("/proc/self/exe", error); !error) {
       file = program;

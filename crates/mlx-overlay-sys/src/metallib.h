@@ -1,4 +1,4 @@
-// Where MLX's compiled kernels are.
+// Finds MLX's compiled kernels.
 
 #pragma once
 
@@ -6,15 +6,15 @@
 
 namespace mlx_overlay {
 
-// Tells MLX which metallib to load, the first that exists of:
+// Sets the metallib that MLX loads, the first that exists of:
 //
-//   1. what MLX_OVERLAY_METALLIB names: a file that is not there is an error;
-//   2. mlx.metallib beside the program, or in Resources beside it;
-//   3. lib/mlx.metallib of the prefix that this program was linked with.
+//   1. the file given by MLX_OVERLAY_METALLIB: a missing file is an error;
+//   2. mlx.metallib next to the program, or in Resources next to it;
+//   3. lib/mlx.metallib in the prefix that this program was linked with.
 //
-// Where there is none, MLX looks at the path that it was built with; if that
-// fails too, its error ends with what this returns: every place that was tried.
-// Empty for an MLX without kernels.
+// If there is none, MLX tries the path that it was built with. If that fails
+// too, its error ends with the string returned here: every place that was
+// tried. Empty for an MLX without kernels.
 std::string choose_metallib();
 
 } // namespace mlx_overlay

@@ -78,7 +78,8 @@ std::unique_ptr<Array> attention(
         "mlx-overlay: keys of " + std::to_string(k.shape(2)) +
         " positions, values of " + std::to_string(v.shape(2)));
   }
-  // The CPU keeps all scores. A GPU may not; its allocator throws if need be.
+  // The CPU stores all scores. A GPU may not; its allocator throws if
+  // necessary.
   if (stream.device == DeviceKind::Cpu && q.ndim() == 4 && k.ndim() == 4) {
     check_bytes(
         {q.shape(0), q.shape(1), q.shape(2), k.shape(2)},

@@ -1,5 +1,5 @@
-// What a transformer needs besides products; see lib.rs for what each function
-// does.
+// Operations of a transformer other than products; lib.rs documents each
+// function.
 
 #pragma once
 

@@ -1,5 +1,4 @@
-// Operations along a dimension; see lib.rs for what each function
-// does.
+// Operations along a dimension; lib.rs documents each function.
 
 #pragma once
 

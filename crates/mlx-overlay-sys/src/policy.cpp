@@ -58,8 +58,8 @@ RowProblem from_mlx(const mlx_row_problem& p) {
       p.stream};
 }
 
-// The hook of Rust: its context is the closure. What the closure fails with
-// arrives here as an exception, and no panic does.
+// The hook for Rust: its context is the closure. A failure of the closure
+// arrives here as an exception; a panic does not.
 mlx_row_policy ask_rust(mlx_row_problem problem, void* context) {
   auto* hook = static_cast<const PolicyHook*>(context);
   return to_mlx(hook->decide(from_mlx(problem)));
@@ -71,7 +71,7 @@ void release_rust(void* context) {
 
 #else
 
-// Rust asks has_policies() first, so that nobody comes here.
+// Rust calls has_policies() first, so this is never reached.
 [[noreturn]] void refuse() {
   throw std::logic_error("mlx-overlay: the linked MLX has no policies");
 }

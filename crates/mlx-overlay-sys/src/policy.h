@@ -1,4 +1,4 @@
-// Row policies, and what was dispatched of them; see lib.rs.
+// Row policies and dispatch counters; see lib.rs.
 
 #pragma once
 

@@ -28,8 +28,8 @@ struct Factors {
   std::optional<core::array> biases;
 };
 
-// Factors of the type of their product. MLX's own casts of these inputs ignore
-// the stream they are given and run on the default one; cast here, and it finds
+// Casts factors to the type of their product. MLX's own casts of these inputs
+// ignore the given stream and run on the default one; after this cast they have
 // nothing to do.
 Factors
 cast(const core::array& x, rust::Slice<const ArrayRef> parts, core::Stream s) {
@@ -43,7 +43,7 @@ cast(const core::array& x, rust::Slice<const ArrayRef> parts, core::Stream s) {
   return factors;
 }
 
-// The matrices among which a gather picks.
+// The matrices from which a gather picks.
 std::int64_t batch_of(const core::array& array) {
   return array.size() / (std::int64_t{array.shape(-1)} * array.shape(-2));
 }

@@ -1,4 +1,4 @@
-// Products; see lib.rs for what each function does.
+// Products; lib.rs documents each function.
 
 #pragma once
 

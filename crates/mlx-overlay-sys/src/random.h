@@ -1,5 +1,4 @@
-// Random numbers, from keys; see lib.rs for what each function
-// does.
+// Random numbers from keys; lib.rs documents each function.
 
 #pragma once
 

@@ -1,5 +1,4 @@
-// Arrays of another shape, or of some elements; see lib.rs for what each
-// function does.
+// Arrays of another shape, or of some elements; lib.rs documents each function.
 
 #pragma once
 

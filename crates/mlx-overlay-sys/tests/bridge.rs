@@ -1,4 +1,4 @@
-//! How failures cross the bridge, and what it checks itself.
+//! How failures cross the bridge, and which checks the bridge makes.
 
 #![allow(clippy::unwrap_used)] // in helpers too
 
@@ -18,7 +18,7 @@ fn settle(
     array: &sys::Array,
     stream: sys::RawStream,
 ) -> Result<UniquePtr<sys::Array>, cxx::Exception> {
-    // SAFETY: no test settles an array after its evaluation failed.
+    // SAFETY: no test settles an array after a failed evaluation of it.
     unsafe { sys::settle(array, stream) }
 }
 
@@ -70,7 +70,7 @@ fn a_shape_with_an_extent_of_0_is_filled_by_no_bytes() {
     assert!(text(negative).contains("does not fit in 64 bits"));
 }
 
-/// MLX reads wherever an index points, and takes floats for the bits of integers.
+/// MLX reads wherever an index points, and treats floats as the bits of integers.
 #[test]
 fn indices_are_bounded_integers() {
     let stream = sys::default_stream(DeviceKind::Cpu).unwrap();
@@ -104,8 +104,7 @@ fn memory_of_a_lazy_array_is_refused() {
     assert_eq!(sys::bytes(&settled).unwrap(), [0u8; 4]);
 }
 
-/// MLX writes a result over an input whose memory it owns and nobody else holds, and asks without
-/// synchronizing.
+/// MLX writes a result over an input whose memory it owns and nobody else holds, and checks this without synchronizing.
 #[test]
 fn memory_that_was_handed_out_is_never_reused() {
     let stream = sys::default_stream(DeviceKind::Cpu).unwrap();
@@ -196,7 +195,7 @@ fn nothing_is_divided_by_zero() {
     }
 }
 
-/// MLX takes the scales' rows, and the positions of values, to be as many as their partners have.
+/// MLX assumes that scales have as many rows, and values as many positions, as their counterparts.
 #[test]
 fn nothing_is_read_past_its_end() {
     let cpu = sys::default_stream(DeviceKind::Cpu).unwrap();
@@ -246,7 +245,7 @@ fn nothing_is_read_past_its_end() {
     assert!(said.contains("keys of 5 positions, values of 4"), "{said}");
 }
 
-/// MLX looks streams up when work is put on them.
+/// MLX looks up streams when work is submitted to them.
 #[test]
 fn a_stream_that_nobody_made_is_an_error() {
     let one = zeros(&[1, 1], ElementKind::F32);

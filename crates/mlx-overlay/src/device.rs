@@ -9,8 +9,7 @@ use crate::{Error, Result};
 pub enum Device {
     /// The host's processor.
     Cpu,
-    /// The GPU of MLX's Metal back-end: an Apple GPU, or the simulated one where the linked library
-    /// was built for it.
+    /// The GPU of MLX's Metal back-end: an Apple GPU, or the simulated one if the linked library was built for it.
     Gpu,
 }
 
@@ -19,17 +18,16 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// MLX's, if it cannot be asked.
+    /// MLX's, if the query fails.
     pub fn is_available(self) -> Result<bool> {
         Ok(sys::device_is_available(self.raw())?)
     }
 
-    /// The GPU if there is one, else the CPU: where a thread works that has not entered a
-    /// [`crate::Stream`].
+    /// The GPU if there is one, else the CPU: the device of a thread that has not entered a [`crate::Stream`].
     ///
     /// # Errors
     ///
-    /// MLX's, if it cannot be asked.
+    /// MLX's, if the query fails.
     pub fn preferred() -> Result<Self> {
         Ok(if Self::Gpu.is_available()? {
             Self::Gpu
@@ -38,7 +36,7 @@ impl Device {
         })
     }
 
-    /// The device's name, as its maker gives it.
+    /// The device's name, given by its maker.
     ///
     /// # Errors
     ///
@@ -47,7 +45,7 @@ impl Device {
         self.property("device_name")
     }
 
-    /// The device's architecture: for an Apple GPU as in `applegpu_g15d`, for a CPU as in `x86_64`.
+    /// The device's architecture: for an Apple GPU for example `applegpu_g15d`, for a CPU for example `x86_64`.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use mlx_overlay_sys::ElementKind;
 
 use crate::{Error, Result};
 
-/// Each type: its name here, its kind in the bridge, the Rust type, the text, and what it is.
+/// Each type: its name here, its kind in the bridge, the Rust type, its text, and its description.
 macro_rules! types {
     ($($name:ident $type:ty, $text:literal, $about:literal;)*) => {
         /// The type of an array's elements.
@@ -16,7 +16,7 @@ macro_rules! types {
         }
 
         impl Dtype {
-            /// Bytes of an element.
+            /// Size of an element in bytes.
             pub const fn size(self) -> usize {
                 match self {
                     $(Self::$name => size_of::<$type>(),)*
@@ -75,12 +75,12 @@ impl Dtype {
         matches!(self, Self::F32 | Self::F16 | Self::Bf16)
     }
 
-    /// Whether it is one of the integer types, which `bool` is not.
+    /// Whether it is one of the integer types; `bool` is not.
     pub fn is_integer(self) -> bool {
         !self.is_float() && self != Self::Bool
     }
 
-    /// Whether these bytes are elements of the type. Only `bool` has bytes that are not.
+    /// Whether these bytes are valid elements of the type. Only `bool` has invalid bytes.
     pub(crate) fn allows(self, bytes: &[u8]) -> bool {
         self != Self::Bool || bytes.iter().all(|&byte| byte <= 1)
     }
@@ -90,12 +90,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that an array's elements can have: `f32`, [`struct@f16`], [`struct@bf16`], the integers of 8 to 64 bits,
-/// `bool`.
+/// A Rust type for an array's elements: `f32`, [`struct@f16`], [`struct@bf16`], the integers of 8 to 64 bits, `bool`.
 ///
-/// Sealed: each is plain memory, without padding, of which every bit pattern is a value, but for `bool`, whose bytes
-/// are looked at.
+/// Sealed: each type is plain memory without padding, and every bit pattern is a valid value, except for `bool`, whose
+/// bytes are checked.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + 'static {
-    /// The same type, as a value.
+    /// The same type as a value.
     const DTYPE: Dtype;
 }

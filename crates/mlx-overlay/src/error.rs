@@ -2,45 +2,45 @@ use mlx_terms::{FormatError, PolicyError, UnknownName};
 
 use crate::{Device, Dtype};
 
-/// What every fallible function of this crate returns.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation was refused or failed.
+/// Why an operation was rejected or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// MLX threw; its text.
+    /// An exception from MLX, with its text.
     #[error("{0}")]
     Mlx(String),
 
     /// The number of elements does not fill the shape.
     #[error("{elements} elements do not fill the shape {shape:?}")]
     Length {
-        /// Elements that were given.
+        /// Number of given elements.
         elements: usize,
-        /// Extents that were asked for.
+        /// The requested extents.
         shape: Vec<usize>,
     },
 
-    /// Bytes that are not the elements of an array.
+    /// Bytes that are not valid elements of an array.
     #[error(
         "{bytes} bytes are not the elements of an array of {dtype} and shape {shape:?}: {}",
         why_not(*bytes, shape, *dtype)
     )]
     Bytes {
-        /// Bytes that were given.
+        /// Number of given bytes.
         bytes: usize,
-        /// Extents that were asked for.
+        /// The requested extents.
         shape: Vec<usize>,
-        /// The type that was asked for.
+        /// The requested type.
         dtype: Dtype,
     },
 
-    /// There is no memory for so many bytes: an array that is larger than MLX's limit ([`crate::memory::set_limit`]), or
-    /// that the device has no room for. 0 if the number is not known.
+    /// There is not enough memory: an array is larger than MLX's limit ([`crate::memory::set_limit`]), or the device
+    /// has no room for it. `bytes` is 0 if the number is not known.
     #[error("out of memory{}", wanted(*bytes))]
     OutOfMemory {
-        /// Bytes that were asked for at once.
+        /// Bytes requested at once.
         bytes: usize,
     },
 
@@ -58,51 +58,51 @@ pub enum Error {
     Empty {
         /// The argument's name.
         argument: &'static str,
-        /// Its shape.
+        /// The argument's shape.
         shape: Vec<usize>,
     },
 
-    /// A shape that the operation cannot take.
+    /// A shape that the operation does not accept.
     #[error("{argument} has shape {shape:?}, expected {expected}")]
     Shape {
         /// The argument's name.
         argument: &'static str,
-        /// Its shape.
+        /// The argument's shape.
         shape: Vec<usize>,
-        /// What the operation takes.
+        /// The accepted shape.
         expected: String,
     },
 
-    /// A type of element that the operation cannot take.
+    /// An element type that the operation does not accept.
     #[error("{argument} has elements of type {found}, expected {expected}")]
     Dtype {
         /// The argument's name.
         argument: &'static str,
-        /// Its type.
+        /// The argument's type.
         found: Dtype,
-        /// What the operation takes.
+        /// The accepted type.
         expected: String,
     },
 
-    /// A way to quantize that MLX has no kernels for.
+    /// A quantization for which MLX has no kernels.
     #[error("no such quantization: {0}")]
     Quantization(#[from] FormatError),
 
-    /// A route for products that MLX has no kernels for.
+    /// A route for products for which MLX has no kernels.
     #[error("route {number}: {error}")]
     Route {
-        /// Its place in the table, from 0.
+        /// The route's position in the table, from 0.
         number: usize,
-        /// What is wrong with its format.
+        /// What is wrong with the route's format.
         error: FormatError,
     },
 
-    /// Biases for a mode without, or none for one with.
+    /// Biases for a mode without them, or missing biases for a mode with them.
     #[error("{mode} weights {}", if *expected { "need biases beside their scales" } else { "have no biases" })]
     Biases {
         /// The quantization mode.
         mode: &'static str,
-        /// Whether it has biases.
+        /// Whether the mode has biases.
         expected: bool,
     },
 
@@ -111,9 +111,9 @@ pub enum Error {
     Axis {
         /// The argument's name.
         argument: &'static str,
-        /// The dimension that was asked for; negative ones count from the end.
+        /// The requested dimension; negative ones count from the end.
         axis: isize,
-        /// Dimensions that there are.
+        /// Number of dimensions.
         dimensions: usize,
     },
 
@@ -126,7 +126,7 @@ pub enum Error {
         problem: String,
     },
 
-    /// A position that MLX's 32-bit integers cannot hold.
+    /// A position that does not fit into MLX's 32-bit integers.
     #[error("position {position} is too large: it must be below 2^31")]
     Position {
         /// The position.
@@ -138,7 +138,7 @@ pub enum Error {
     Index {
         /// The index.
         index: u32,
-        /// Entries that there are.
+        /// Number of entries.
         length: usize,
     },
 
@@ -146,27 +146,27 @@ pub enum Error {
     #[error("no {device} device: {}", why_none(*.0), device = .0)]
     NoDevice(Device),
 
-    /// The linked MLX is pristine, or has the CPU back-end only.
+    /// The linked MLX is pristine, or has only the CPU back-end.
     #[error(
         "the linked MLX has no kernels for policies: they come with the overlay's Metal back-end (`--backend metal` or `sim`)"
     )]
     NoPolicies,
 
-    /// A policy with 0 rows or too many, or a text that is no policy.
+    /// A policy with an invalid number of rows, or a text that is not a policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
 
-    /// An evaluation inside of a policy hook, which must only answer.
+    /// An evaluation inside a policy hook, which must only return a policy.
     #[error(
         "a policy hook evaluates: the evaluation that asked it is waiting for its answer; decide from the operation alone, or evaluate before"
     )]
     InPolicyHook,
 
-    /// A name that nothing of its kind has.
+    /// A name that is not known.
     #[error(transparent)]
     UnknownName(#[from] UnknownName),
 
-    /// A recording of kernels inside of another one.
+    /// A recording of kernels inside another one.
     #[error("kernels are being recorded on this thread already: recordings do not nest")]
     Recording,
 
@@ -176,13 +176,13 @@ pub enum Error {
         listed(findings)
     )]
     Unkept {
-        /// The index of the stream for which they were looked at.
+        /// The index of the stream that was checked.
         stream: i32,
         /// The operations, the last that would run first.
         findings: Vec<Finding>,
     },
 
-    /// An earlier evaluation that was to compute this array, or one that it depends on, failed. Build it anew.
+    /// An earlier evaluation that computed this array, or one that it depends on, failed. Build it again.
     #[error(
         "an evaluation that this array depends on failed: its contents are unknown; build it anew"
     )]
@@ -196,7 +196,7 @@ pub enum Error {
     #[error("the process is exiting, and MLX is closed")]
     ProcessEnding,
 
-    /// This process was made by `fork`, by one that had used MLX. It lacks the threads that MLX works with.
+    /// This process was forked from one that had used MLX. It lacks the threads that MLX needs.
     #[error(
         "this process was forked from one that had used MLX, and cannot use it: start a program instead"
     )]
@@ -207,15 +207,15 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// MLX's name of the primitive.
+    /// MLX's name for the primitive.
     pub primitive: String,
     /// The shape of its first output.
     pub shape: Vec<usize>,
-    /// The device that it would run on.
+    /// The device on which it would run.
     pub device: Device,
-    /// The index of the stream that it would run on.
+    /// The index of the stream on which it would run.
     pub stream: i32,
-    /// What is wrong, of the operation as the subject.
+    /// What is wrong, with the operation as the subject.
     pub why: String,
     /// What to do.
     pub remedy: String,
@@ -238,7 +238,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// A line for each finding. A model has many layers: what differs in shape alone shares a line.
+/// One line per finding. A model has many layers: findings that differ only in shape share a line.
 fn listed(findings: &[Finding]) -> String {
     let mut lines: Vec<(&Finding, usize)> = Vec::new();
     for finding in findings {
@@ -284,7 +284,7 @@ fn wanted(bytes: usize) -> String {
     }
 }
 
-/// The bytes that MLX, its allocators or its device wanted and did not get.
+/// The number of bytes that MLX, its allocators or its device could not allocate.
 fn out_of_memory(text: &str) -> Option<usize> {
     let number = |rest: &str| {
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;

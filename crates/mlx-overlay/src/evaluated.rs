@@ -8,8 +8,7 @@ use crate::{Array, Dtype, Element, Error, Result};
 
 /// The contents of an evaluated array: no graph, no stream, and memory that is never written again.
 ///
-/// It can be read and dropped by any thread, and taken into any thread's graph with
-/// [`Evaluated::to_array`].
+/// Any thread can read and drop it, or use it in its own graph with [`Evaluated::to_array`].
 pub struct Evaluated {
     raw: UniquePtr<sys::Array>,
     /// The memory that `raw` keeps alive.
@@ -19,10 +18,10 @@ pub struct Evaluated {
     dtype: Dtype,
 }
 
-// SAFETY: `raw` comes from the bridge's `settle`. Its descriptor belongs to it alone, is marked
-// available and detached from the graph, so nothing reads or writes it but the calls below; `share`
-// only reads it and counts references with atomics. The memory is a view that MLX does not own, so
-// MLX never gives it to a kernel to write. Releasing it frees through MLX's allocator, which locks.
+// SAFETY: `raw` comes from the bridge's `settle`. Its descriptor belongs only to it, is marked available and is
+// detached from the graph, so only the calls below read or write it; `share` only reads it and counts references with
+// atomics. The memory is a view that MLX does not own, so MLX never passes it to a kernel to write. Releasing it frees
+// through MLX's allocator, which locks.
 unsafe impl Send for Evaluated {}
 // SAFETY: as above; no method changes anything.
 unsafe impl Sync for Evaluated {}
@@ -40,7 +39,7 @@ impl Evaluated {
         })
     }
 
-    /// Its elements, in row-major order.
+    /// The elements, in row-major order.
     ///
     /// # Errors
     ///
@@ -54,7 +53,7 @@ impl Evaluated {
             self.bytes.cast::<T>().is_aligned(),
             "MLX's buffers are aligned for their elements"
         );
-        // SAFETY: `bytes` holds `len` bytes, initialized, kept alive by `raw` and never written.
+        // SAFETY: `bytes` points to `len` bytes, which are initialized, kept alive by `raw` and never written.
         let bytes = unsafe { std::slice::from_raw_parts(self.bytes, self.len) };
         if !self.dtype.allows(bytes) {
             return Err(Error::Bytes {
@@ -64,7 +63,7 @@ impl Evaluated {
             });
         }
         // SAFETY: the same bytes are elements of type `T`, aligned as checked, and every bit pattern is a value of `T`
-        // unless `allows` refuses it.
+        // unless `allows` rejects it.
         Ok(
             unsafe {
                 std::slice::from_raw_parts(self.bytes.cast::<T>(), self.len / size_of::<T>())
@@ -72,7 +71,7 @@ impl Evaluated {
         )
     }
 
-    /// Takes the contents, without copying them, into the calling thread's graph.
+    /// An array of the calling thread's graph with these contents, which are not copied.
     ///
     /// # Errors
     ///
@@ -81,12 +80,12 @@ impl Evaluated {
         Array::known(sys::share(&self.raw)?)
     }
 
-    /// Extents of its dimensions.
+    /// The extents of the dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The bytes of its elements, as this machine lays them out, in row-major order.
+    /// The bytes of the elements in this machine's byte order, in row-major order.
     pub fn as_bytes(&self) -> &[u8] {
         if self.len == 0 {
             return &[];
@@ -95,7 +94,7 @@ impl Evaluated {
         unsafe { std::slice::from_raw_parts(self.bytes, self.len) }
     }
 
-    /// Type of its elements.
+    /// The type of the elements.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -107,7 +106,7 @@ impl fmt::Debug for Evaluated {
     }
 }
 
-// What may cross threads is decided here, and a change of a field must not change it silently.
+// These assertions fix which types may cross threads, so that a change of a field cannot change it silently.
 const _: () = {
     const fn crosses_threads<T: Send + Sync>() {}
     crosses_threads::<Evaluated>();

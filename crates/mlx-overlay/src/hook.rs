@@ -4,8 +4,8 @@ use mlx_terms::{Format, Primitive};
 use crate::policy::{raw_policy, require_policies};
 use crate::{Dtype, QuantizationMode, Result, RowPolicy};
 
-/// An operation whose policy a hook decides. A product multiplies x of `[batch, rows, k]` with weights of `n` rows of
-/// `k` values; attention takes queries of `[batch, heads, rows, k]` over `keys` keys and values of `n` numbers.
+/// An operation for which a hook decides the policy. A product multiplies x of `[batch, rows, k]` with weights of `n`
+/// rows of `k` values; attention has queries of `[batch, heads, rows, k]`, `keys` keys, and values of `n` numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
@@ -17,20 +17,20 @@ pub struct Operation {
     pub format: Option<Format>,
     /// Whether the weights are `[n, k]`, as in a linear layer.
     pub transpose: bool,
-    /// Rows that meet the same weights; positions of attention and gated delta. What a policy limits, but for gathers:
-    /// there `batch * rows` picks count, [`RowPolicy::PICKS_PER_ROW`] of them as a row.
+    /// Rows that use the same weights; positions of attention and gated delta. A policy limits this number, except for
+    /// gathers: there it limits the `batch * rows` picks, and [`RowPolicy::PICKS_PER_ROW`] of them count as a row.
     pub rows: usize,
-    /// Outputs a row.
+    /// Outputs per row.
     pub n: usize,
-    /// Values a row.
+    /// Values per row.
     pub k: usize,
-    /// Products, each with as many rows; sequences of attention and gated delta.
+    /// Products, each with `rows` rows; sequences of attention and gated delta.
     pub batch: usize,
-    /// Matrices among which a gather picks; else 1.
+    /// Matrices from which a gather picks; else 1.
     pub experts: usize,
     /// Whether the right-hand indices of a gather are sorted.
     pub right_sorted: bool,
-    /// Whether nvfp4 weights have a scale for all of them.
+    /// Whether nvfp4 weights have a global scale.
     pub global_scale: bool,
     /// Heads of the queries, or of the values of gated delta; else 0.
     pub heads: usize,
@@ -38,13 +38,13 @@ pub struct Operation {
     pub kv_heads: usize,
     /// Keys that the last position sees; else 0.
     pub keys: usize,
-    /// Index of its stream ([`crate::Stream::index`]); `None` if the stream is not known yet.
+    /// Index of the operation's stream ([`crate::Stream::index`]); `None` if the stream is not known yet.
     pub stream: Option<i32>,
 }
 
 impl Operation {
     fn from_raw(raw: &sys::RowProblem) -> std::result::Result<Self, String> {
-        // MLX has no extent below 0.
+        // MLX has no negative extents.
         let size = |value: i32| usize::try_from(value).unwrap_or(0);
         let unknown = |what: &str, number| format!("no {what} has the number {number}");
         let primitive =
@@ -91,14 +91,14 @@ fn format_of(primitive: Primitive, raw: &sys::RowProblem) -> Option<Format> {
     Format::new(mode, number(raw.bits)?, number(raw.group_size)?).ok()
 }
 
-/// Registers a closure that decides the policy of each operation whose stream has none, in place of the last hook. It
-/// declines with `None`: the process's policy ([`crate::process_policy`]) is in force then.
+/// Registers a closure that decides the policy of each operation whose stream has none; it replaces the last hook. It
+/// declines with `None`: then the process's policy ([`crate::process_policy`]) is in force.
 ///
-/// The hook belongs to the process, so that a library should leave it to the program. Threads call it at the same time,
-/// each while it evaluates, or, for attention, while it builds the graph. It must only answer: an evaluation inside of
-/// it is [`crate::Error::InPolicyHook`], registering or removing a hook is an error too, and it must not wait for
-/// another thread that uses MLX. A panic in it becomes an error of the evaluation that asked. The former closure is
-/// dropped before this returns, once no call of it runs.
+/// The hook belongs to the process, so a library should leave it to the program. Several threads may call it at the
+/// same time, each while it evaluates or, for attention, while it builds the graph. It must only return a policy: an
+/// evaluation inside it is [`crate::Error::InPolicyHook`], registering or removing a hook is an error too, and it must
+/// not wait for another thread that uses MLX. A panic in it becomes an error of the evaluation that called it. The
+/// former closure is dropped before this returns, when none of its calls is running.
 ///
 /// ```
 /// use mlx_overlay::{RowPolicy, remove_policy_hook, set_policy_hook};
@@ -114,7 +114,7 @@ fn format_of(primitive: Primitive, raw: &sys::RowProblem) -> Option<Format> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::NoPolicies`] if the linked MLX is pristine; MLX's, inside of a hook.
+/// [`crate::Error::NoPolicies`] if the linked MLX is pristine; MLX's, inside a hook.
 pub fn set_policy_hook(
     hook: impl Fn(&Operation) -> Option<RowPolicy> + Send + Sync + 'static,
 ) -> Result<()> {
@@ -128,11 +128,12 @@ pub fn set_policy_hook(
     )))?)
 }
 
-/// Takes the hook away, whoever registered it. Its closure is dropped before this returns, once no call of it runs.
+/// Removes the hook, whoever registered it. Its closure is dropped before this returns, when none of its calls is
+/// running.
 ///
 /// # Errors
 ///
-/// [`crate::Error::NoPolicies`] if the linked MLX is pristine; MLX's, inside of a hook.
+/// [`crate::Error::NoPolicies`] if the linked MLX is pristine; MLX's, inside a hook.
 pub fn remove_policy_hook() -> Result<()> {
     require_policies()?;
     Ok(sys::remove_policy_hook()?)

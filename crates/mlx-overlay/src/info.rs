@@ -5,7 +5,7 @@ use mlx_overlay_sys::{self as sys, built};
 
 use crate::Result;
 
-/// The back-ends that MLX can be built with here.
+/// The back-ends that MLX can be built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
@@ -13,8 +13,7 @@ pub enum Backend {
     Cpu,
     /// Apple's Metal.
     Metal,
-    /// MLX's Metal back-end on a simulated device, on any Linux: for tests, without any say on
-    /// speed.
+    /// MLX's Metal back-end on a simulated device, on any Linux: for tests; its speed means nothing.
     Sim,
 }
 
@@ -28,26 +27,26 @@ impl fmt::Display for Backend {
     }
 }
 
-/// What this program was linked with, and what of it can be used here.
+/// What this program was linked with, and what can be used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BuildInfo {
-    /// MLX's version, as the library says.
+    /// MLX's version, reported by the library.
     pub mlx_version: String,
     /// Git tree id of the source that the library was built from: the lock's final tree, or its
     /// base tree if `pristine`.
     pub tree: &'static str,
     /// Git tree id of the unpatched source.
     pub base_tree: &'static str,
-    /// Whether the overlay was left out, as a reference.
+    /// Whether it is built without the overlay, as a reference.
     pub pristine: bool,
     /// The back-end that was built.
     pub backend: Backend,
-    /// Whether the CPU back-end is in.
+    /// Whether the CPU back-end is included.
     pub cpu: bool,
     /// Whether Metal kernels are compiled at run time.
     pub jit: bool,
-    /// Where the library was installed when this program was built.
+    /// The folder in which the library was installed when this program was built.
     pub prefix: &'static Path,
     /// Whether MLX has its Metal back-end and a device for it, real or simulated.
     pub metal_available: bool,
@@ -57,8 +56,7 @@ pub struct BuildInfo {
 ///
 /// # Errors
 ///
-/// MLX's, if it cannot be asked: the version of the library differs from that of its prefix, for
-/// example.
+/// MLX's, if the query fails, for example because the version of the library differs from that of its prefix.
 pub fn build_info() -> Result<BuildInfo> {
     Ok(BuildInfo {
         mlx_version: mlx_version()?,
@@ -77,11 +75,11 @@ pub fn build_info() -> Result<BuildInfo> {
     })
 }
 
-/// MLX's version, as the linked library says.
+/// MLX's version, reported by the linked library.
 ///
 /// # Errors
 ///
-/// As [`build_info`].
+/// See [`build_info`].
 pub fn mlx_version() -> Result<String> {
     Ok(sys::version()?)
 }

@@ -9,22 +9,22 @@ use crate::{
     RowPolicy, Stream,
 };
 
-/// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them. A build of the overlay
-/// for the CPU refuses every policy but [`RowPolicy::DEFAULT`], and pristine MLX has none.
+/// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them. A CPU build of the
+/// overlay rejects every policy except [`RowPolicy::DEFAULT`], and pristine MLX has none.
 pub fn has_policies() -> bool {
     sys::has_row_kernels()
 }
 
-/// The policy of operations that neither their stream nor a hook decides: that of the environment
-/// variable `MLX_ROW_POLICY` when it was first needed, else [`RowPolicy::DEFAULT`].
+/// The policy of operations for which neither their stream nor a hook decides: that of the environment variable
+/// `MLX_ROW_POLICY` when it was first needed, else [`RowPolicy::DEFAULT`].
 ///
 /// Precedence: the policy of the operation's stream ([`Stream::with_policy`], [`Stream::set_policy`]), the hook
 /// ([`crate::set_policy_hook`]), the process's.
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the variable names no policy, or if `MLX_QMV_POLICY`,
-/// which it replaces, is set.
+/// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the variable is not a valid policy, or if
+/// `MLX_QMV_POLICY`, which it replaces, is set.
 pub fn process_policy() -> Result<RowPolicy> {
     require_policies()?;
     policy(sys::process_policy()?)
@@ -43,8 +43,8 @@ pub(crate) fn raw_policy(policy: RowPolicy) -> sys::RowPolicy {
 impl Stream {
     /// Makes a GPU stream for the calling thread whose operations follow a policy.
     ///
-    /// The policy is fixed for good. Enter the stream with [`Stream::scope`] to build operations on
-    /// it; they follow the policy whenever they are evaluated, and whatever else the process does.
+    /// The policy is permanent. Enter the stream with [`Stream::scope`] to build operations on it. They follow the
+    /// policy whenever they are evaluated, and whatever else the process does.
     ///
     /// ```
     /// # use mlx_overlay::{
@@ -74,7 +74,7 @@ impl Stream {
         Ok(Self::from_raw(sys::new_policy_stream(raw_policy(policy))?))
     }
 
-    /// Gives the stream its policy, for good: that of a default stream, for example.
+    /// Gives the stream its permanent policy, for example that of a default stream.
     ///
     /// ```
     /// # use mlx_overlay::{Device, RowPolicy, Stream, has_policies};
@@ -91,13 +91,13 @@ impl Stream {
     /// # Errors
     ///
     /// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the stream has a policy or has computed without
-    /// one, or, except for [`RowPolicy::DEFAULT`], if it is one of the CPU or there are no kernels for a policy.
+    /// one, or (except for [`RowPolicy::DEFAULT`]) if it is a CPU stream or there are no kernels for a policy.
     pub fn set_policy(&self, policy: RowPolicy) -> Result<()> {
         require_policies()?;
         Ok(sys::set_stream_policy(self.index(), raw_policy(policy))?)
     }
 
-    /// The policy that the stream was given.
+    /// The policy of the stream, if it was given one.
     ///
     /// # Errors
     ///
@@ -112,15 +112,15 @@ impl Stream {
 
     /// Checks that evaluating these arrays would keep the bits of each row. Nothing is evaluated.
     ///
-    /// It looks at every operation that an evaluation would run, and names
+    /// It examines every operation that an evaluation would run, and reports
     ///
     /// - operations that policies cover (products, gathers, attention, gated delta) if they are on another stream or on
     ///   the CPU, have no policy, have more rows than its block, or did not ask it when they were built;
     /// - attention that sees an array mask, is written by hand, or has a quantized cache;
-    /// - other operations, unless their Metal kernels are known to compute each row by itself.
+    /// - other operations, unless their Metal kernels are known to compute each row independently.
     ///
-    /// The policy is the stream's, else the process's; a hook is not asked. A graph does not show everything: the order
-    /// and padding of a cache, softmax that is written by hand, and what was evaluated before are not found.
+    /// The policy is the stream's, else the process's; a hook is not called. A graph does not show everything: the
+    /// order and padding of a cache, a softmax written by hand, and what was evaluated before are not found.
     ///
     /// ```
     /// # use mlx_overlay::{Array, Error, RowPolicy, Stream, has_policies, matmul};
@@ -143,8 +143,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::Unkept`] with what was found; [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the
-    /// process's policy is none.
+    /// [`Error::Unkept`] with the findings; [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the
+    /// process's policy is invalid.
     pub fn check_operations<'a>(&self, arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
         require_policies()?;
         let arrays: Vec<&Array> = arrays.into_iter().collect();
@@ -171,23 +171,23 @@ fn finding(raw: sys::RowFinding) -> Finding {
     }
 }
 
-/// What a quantized product takes, as the dispatch itself decides it.
+/// How a quantized product is computed, as the dispatch itself decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchPlan {
     /// The policy in force.
     pub policy: RowPolicy,
-    /// What computes the product.
+    /// The kernels that compute the product.
     pub path: DispatchPath,
-    /// Whether that path's kernel for K that needs no tail computes it (`qmv_fast`).
+    /// Whether the path's kernel for a K without a tail computes it (`qmv_fast`).
     pub fast: bool,
-    /// The most rows of x that one threadgroup serves; 0 where MLX's matrix kernels decide.
+    /// The most rows of x per threadgroup; 0 if MLX's matrix kernels decide.
     pub tile: usize,
     /// Outputs of a row that one simdgroup of a streamed kernel computes; else 0.
     pub outputs: usize,
     /// Simdgroups of a streamed kernel that share x in threadgroup memory; 0: each has its own.
     pub sharing: usize,
-    /// Whether every row has the bits that it has alone.
+    /// Whether every row has the same bits as alone.
     pub identical: bool,
 }
 
@@ -197,8 +197,8 @@ impl DispatchPlan {
     ///
     /// # Errors
     ///
-    /// [`Error::NoPolicies`] if the linked MLX has no kernels for policies; [`Error::Dtype`] unless `dtype` is of
-    /// floating point, as x is; MLX's, if the shapes fit no kernel.
+    /// [`Error::NoPolicies`] if the linked MLX has no kernels for policies; [`Error::Dtype`] unless `dtype`, the type
+    /// of x, is floating-point; MLX's, if the shapes fit no kernel.
     pub fn of(
         [m, n, k]: [usize; 3],
         quantization: Quantization,
@@ -235,13 +235,13 @@ impl DispatchPlan {
     }
 }
 
-/// Replaces the process's routing table, which is empty at first: of the routes that fit a product,
-/// the first that its policy permits is taken.
+/// Replaces the process's routing table, which is empty at first. Of the routes that match a product, the first one
+/// that its policy permits is used.
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies; [`Error::Route`], or MLX's, naming the route
-/// that makes no sense.
+/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies; [`Error::Route`], or MLX's, naming the invalid
+/// route.
 pub fn set_routes(routes: &[Route]) -> Result<()> {
     require_kernels()?;
     for (number, route) in routes.iter().enumerate() {
@@ -277,8 +277,8 @@ pub fn has_matrix_units() -> Result<bool> {
     Ok(sys::has_matrix_units()?)
 }
 
-/// How many quantized products took each path since the process began or [`reset_dispatch_stats`];
-/// paths that none took are left out.
+/// How many quantized products took each path since the process began or since [`reset_dispatch_stats`]; paths with a
+/// count of 0 are left out.
 ///
 /// # Errors
 ///
@@ -288,7 +288,7 @@ pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
     Ok(DispatchCount::list(&sys::path_counts()?))
 }
 
-/// Begins counting anew.
+/// Resets the counts.
 ///
 /// # Errors
 ///
@@ -298,8 +298,8 @@ pub fn reset_dispatch_stats() -> Result<()> {
     Ok(sys::reset_path_counts()?)
 }
 
-/// Runs `work` and gives, besides what it returns, the names of the kernels that this thread asked its
-/// device for meanwhile: as the library has them, in their order, whatever they compute.
+/// Runs `work` and returns, with its result, the names of the kernels that this thread requested from its device
+/// meanwhile: as in the library, in order, whatever they compute.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Quantization, has_policies, quantize, quantized_matmul, record_kernels};
@@ -319,8 +319,8 @@ pub fn reset_dispatch_stats() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies, [`Error::Recording`] inside of another
-/// recording; `work` is not run then.
+/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies, [`Error::Recording`] inside another recording;
+/// `work` is not run then.
 pub fn record_kernels<T>(work: impl FnOnce() -> T) -> Result<(T, Vec<String>)> {
     require_kernels()?;
     let recording = Recording::begin()?;
@@ -333,7 +333,7 @@ thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends a recording, also where `work` panics.
+/// Ends a recording, also if `work` panics.
 struct Recording;
 
 impl Recording {
@@ -354,7 +354,7 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         RECORDING.set(false);
-        // After `end` nothing is recorded any more; without it, what was is thrown away.
+        // After `end` nothing more is recorded; without it, the records are dropped.
         let _ = sys::recorded_kernels();
     }
 }

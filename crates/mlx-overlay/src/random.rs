@@ -1,7 +1,7 @@
-//! Random numbers, from keys.
+//! Random numbers from keys.
 //!
-//! A key is an array of two u32. The same key gives the same numbers, so that what a server samples can be repeated:
-//! take a new key for each use, with [`split`].
+//! A key is an array of two u32. The same key gives the same numbers, so that a server's samples can be reproduced. Use
+//! a new key each time, made with [`split`].
 //!
 //! ```
 //! use mlx_overlay::{Array, random, slice, reshape};
@@ -25,21 +25,22 @@ use crate::ops::{
 };
 use crate::{Array, Dtype, Error, Result, stream};
 
-/// The key of a seed.
+/// The key for a seed.
 ///
 /// # Errors
 ///
 /// [`Error::ThreadEnding`] or [`Error::ProcessEnding`].
 pub fn key(seed: u64) -> Result<Array> {
-    // As MLX does: the upper half first.
+    // As in MLX: the upper half first.
     Array::from_slice(&[(seed >> 32) as u32, seed as u32], &[2])
 }
 
-/// So many keys from one: `[count, 2]`.
+/// Makes `count` keys from one: `[count, 2]`.
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`] or [`Error::Shape`] for what is no key; [`Error::Empty`] for no keys, [`Error::TooLarge`]; MLX's.
+/// [`Error::Dtype`] or [`Error::Shape`] if `key` is not a key; [`Error::Empty`] for no keys, [`Error::TooLarge`];
+/// MLX's.
 pub fn split(key: &Array, count: usize) -> Result<Array> {
     require_key(key)?;
     if count == 0 {
@@ -52,8 +53,8 @@ pub fn split(key: &Array, count: usize) -> Result<Array> {
     Array::computed(raw, &[key])
 }
 
-/// Numbers from `low` to `high`, of a type of floating point: below `high`, but that rounding can give `high` itself,
-/// above all in f16 and bf16. If `low` is above `high`, they lie between the two as well; bounds that are not finite give
+/// Numbers from `low` to `high`, of a floating-point type: below `high`, except that rounding can give `high` itself,
+/// mainly in f16 and bf16. If `low` is above `high`, they are between the two as well; bounds that are not finite give
 /// infinities or NaN.
 ///
 /// ```
@@ -67,7 +68,7 @@ pub fn split(key: &Array, count: usize) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`] or [`Error::Shape`] for what is no key, [`Error::Dtype`] for another type; [`Error::Empty`],
+/// [`Error::Dtype`] or [`Error::Shape`] if `key` is not a key, [`Error::Dtype`] for another type; [`Error::Empty`],
 /// [`Error::TooLarge`]; MLX's.
 pub fn uniform(shape: &[usize], low: f32, high: f32, dtype: Dtype, key: &Array) -> Result<Array> {
     require_key(key)?;
@@ -89,16 +90,16 @@ pub fn uniform(shape: &[usize], low: f32, high: f32, dtype: Dtype, key: &Array) 
     Array::computed(raw, &[key])
 }
 
-/// For each row of logits (`[.., n]`) an index (u32) below `n`, with the probabilities of the row's softmax; the last
-/// dimension is gone. Divide the logits by a temperature before.
+/// For each row of logits (`[.., n]`) an index (u32) below `n`, drawn with the probabilities of the row's softmax; the
+/// result lacks the last dimension. Divide the logits by a temperature first.
 ///
-/// An index whose logit is negative infinity is not drawn while there are others, but that for a single row MLX sums
-/// probabilities, and rounding can make it draw the last index: mask again what must not be. From a row with a NaN any number comes,
-/// even one of `n` or more.
+/// An index whose logit is negative infinity is not drawn while there are others, with one exception: for a single row
+/// MLX sums probabilities, and rounding can make it draw the last index. Mask again what must not be drawn. A row with
+/// a NaN can give any number, even one of `n` or more.
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`] or [`Error::Shape`] for what is no key, [`Error::Shape`] for a scalar, [`Error::Dtype`],
+/// [`Error::Dtype`] or [`Error::Shape`] if `key` is not a key, [`Error::Shape`] for a scalar, [`Error::Dtype`],
 /// [`Error::Empty`]; MLX's.
 pub fn categorical(logits: &Array, key: &Array) -> Result<Array> {
     require_key(key)?;

@@ -1,15 +1,14 @@
-// Calls MLX's functions in whichever libmlx the program links, or answers that
+// Calls MLX's functions in the libmlx that the program links, or reports that
 // there are none, by weak references.
 //
-// ELF: such a reference is null if nothing in the program defines it. It takes
-// no object out of a static library, so that a function can be absent though
-// its library is there (Error::LeftOut).
+// ELF: such a reference is null if nothing in the program defines it. It pulls
+// no object out of a static library, so a function can be absent although its
+// library is there (Error::LeftOut).
 //
-// Mach-O: it takes objects out of a static library, and a dynamic one may lack
-// the function when it is loaded. One that nothing defines when the program is
-// linked ends the link, unless -Wl,-U,_NAME permits it. A weak definition of
-// our own would permit it always, but would also stand in for MLX's to all
-// others who call it.
+// Mach-O: it pulls objects out of a static library, and a dynamic one may lack
+// the function at load time. A function that nothing defines at link time is a
+// link error, unless -Wl,-U,_NAME permits it. A weak definition of our own
+// would always permit it, but would also replace MLX's for all other callers.
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +17,7 @@
 #include "mlx/row_policy.h"
 
 // The status of a function that the program does not have, and the first such
-// function that a call of Rust's met.
+// function that was called.
 enum { ABSENT = -2 };
 static _Thread_local const char* absent = NULL;
 
@@ -67,12 +66,12 @@ OPTIONAL(
     (counts, capacity))
 OPTIONAL(void, (void)0, mlx_row_reset_counts, (void), ())
 
-// What Rust calls (sys.rs).
+// The functions called from Rust (sys.rs).
 #define NAME_(version, name) mlx_row_policy_##version##_##name
 #define NAME(version, name) NAME_(version, name)
 #define EXPORTED(name) NAME(CRATE_VERSION, name)
 
-// The first function that was called since the last time and that the program
+// The first function since the last query that was called but that the program
 // does not have, or null.
 const char* EXPORTED(take_absent)(void) {
   const char* name = absent;
@@ -115,7 +114,7 @@ int EXPORTED(stream_policy)(int32_t index, int32_t policy[2]) {
 // problem: mode, dtype, bits, group size, m, n, k, stream. plan: kind and rows
 // of the policy, path, fast, tile, identical.
 int EXPORTED(plan_product)(const int32_t problem[8], int32_t plan[6]) {
-  // A later libmlx may have fields after those that are known here.
+  // A later libmlx may have more fields after those that are known here.
   union {
     mlx_row_problem problem;
     int32_t room[64];
@@ -158,8 +157,8 @@ void EXPORTED(reset_counts)(void) {
 
 #ifdef WITH_MLX_C
 
-// What of mlx-c a scope needs (mlx/c/{device,stream,vector}.h). An empty handle
-// has no context.
+// The part of mlx-c that a scope needs (mlx/c/{device,stream,vector}.h). An
+// empty handle has no context.
 typedef struct mlx_device_ {
   void* ctx;
 } mlx_device;
@@ -191,8 +190,8 @@ typedef struct mlx_vector_stream_ {
   }
 OF_MLX_C(DECLARE)
 
-// The stream of that index among all that MLX has made; an empty one if there
-// is none.
+// The stream with that index among all that MLX has made; empty if there is
+// none.
 static int find_stream(int32_t index, mlx_stream* found) {
   mlx_vector_stream streams = {NULL};
   mlx_stream stream = {NULL};
@@ -216,8 +215,8 @@ static int find_stream(int32_t index, mlx_stream* found) {
 
 enum { ENTERED = 0, OTHER_DEVICE = 1, NOT_FOUND = 2, FAILED = 3 };
 
-// Makes a stream MLX's default one of its device on this thread. The one before
-// is then in `previous`, for `leave`.
+// Makes a stream MLX's default for its device on this thread. The previous one
+// is stored in `previous`, for `leave`.
 int EXPORTED(enter)(int32_t index, void** previous) {
   OF_MLX_C(NOTE_ABSENT)
   if (absent) {

@@ -13,25 +13,25 @@ pub enum FloatType {
     Bf16 = 2,
 }
 
-/// What a quantized product takes, as the linked MLX decides it.
+/// How a quantized product is computed, as the linked MLX decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchPlan {
     /// The policy in force.
     pub policy: Policy,
-    /// What computes the product.
+    /// The kernels that compute the product.
     pub path: Path,
-    /// Whether that path's kernel for K that needs no tail computes it (`qmv_fast`).
+    /// Whether the path's kernel for a K without a tail computes it (`qmv_fast`).
     pub fast: bool,
-    /// The most rows of x that one threadgroup serves; 0 where MLX's matrix kernels decide.
+    /// The most rows of x per threadgroup; 0 if MLX's matrix kernels decide.
     pub tile: usize,
-    /// Whether every row has the bits that it has alone.
+    /// Whether every row has the same bits as alone.
     pub identical: bool,
 }
 
 impl DispatchPlan {
     /// The plan of a product of `m` rows with a matrix of `n` rows of `k` values, on this device, in this process and
-    /// on a stream; without one, as operations on a stream that has no policy are decided.
+    /// on a stream. Without a stream: the plan on a stream that has no policy.
     ///
     /// # Errors
     ///
@@ -69,15 +69,15 @@ impl DispatchPlan {
     }
 }
 
-/// How many quantized products took each path since the process began or [`reset_dispatch_stats`]; paths that none took
-/// are left out.
+/// How many quantized products took each path since the process began or since [`reset_dispatch_stats`]; paths with a
+/// count of 0 are left out.
 ///
 /// # Errors
 ///
 /// [`Error::NoKernels`], [`Error::NoOverlay`].
 pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
     let mut counts = [0; 2 * Path::ALL.len()];
-    // SAFETY: there is room for as many as are asked for.
+    // SAFETY: there is room for the requested number of counters.
     unsafe { sys::counts(counts.as_mut_ptr(), counts.len()) };
     if let Some(function) = sys::absent() {
         return Err(Error::of_absent(function));
@@ -85,7 +85,7 @@ pub fn dispatch_stats() -> Result<Vec<DispatchCount>> {
     Ok(DispatchCount::list(&counts))
 }
 
-/// Begins counting anew.
+/// Resets the counts.
 ///
 /// # Errors
 ///

@@ -4,9 +4,9 @@ use mlx_terms::Policy;
 
 use crate::{Error, Result, policy_of, sys};
 
-/// One of MLX's streams, whoever made it: its index.
+/// The index of an MLX stream, whoever made the stream.
 ///
-/// MLX keeps every stream for the life of the process, so that an index never means another one.
+/// MLX keeps every stream for the life of the process, so an index is never reused.
 #[derive(Debug)]
 pub struct Stream {
     index: i32,
@@ -15,22 +15,22 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream that another binding made: `get_index` of mlx-rs's `Stream` and `mlx_stream_get_index` of mlx-c say its
-    /// index. It must not be the index of mlx-c's `mlx_stream_thread_local`, which MLX counts apart: let
-    /// `mlx_stream_from_thread_local` resolve that first.
+    /// The stream that another binding made: mlx-rs's `Stream` returns its index from `get_index`, mlx-c from
+    /// `mlx_stream_get_index`. It must not be the index of mlx-c's `mlx_stream_thread_local`, which MLX counts
+    /// separately: resolve that first with `mlx_stream_from_thread_local`.
     ///
     /// MLX evaluates on it only in the thread that made it.
     ///
     /// # Errors
     ///
     /// [`Error::Mlx`] if there is no such stream; [`Error::NoOverlay`] and [`Error::LeftOut`], if the linked MLX cannot
-    /// say.
+    /// check it.
     pub fn from_index(index: i32) -> Result<Self> {
         Error::check(sys::stream_policy(index, &mut [0; 2]))?;
         Ok(Self::of(index))
     }
 
-    /// Makes a GPU stream of the calling thread, with a policy. [`Stream::scope`] has other bindings use it.
+    /// Makes a GPU stream of the calling thread, with a policy. [`Stream::scope`] makes other bindings use it.
     ///
     /// # Errors
     ///
@@ -60,15 +60,15 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::Mlx`] if the stream has a policy, if an operation that policies cover was decided on it already, or,
-    /// except for [`Policy::DEFAULT`], if it is one of the CPU or the linked MLX has no kernels for policies;
+    /// [`Error::Mlx`] if the stream has a policy, if an operation that policies cover was already decided on it, or
+    /// (except for [`Policy::DEFAULT`]) if it is a CPU stream or the linked MLX has no kernels for policies;
     /// [`Error::NoOverlay`], [`Error::LeftOut`].
     pub fn set_policy(&self, policy: Policy) -> Result<()> {
         let [kind, rows] = policy.numbers();
         Error::check(sys::set_stream_policy(self.index, kind, rows))
     }
 
-    /// The policy that the stream was given.
+    /// The policy of the stream, if it was given one.
     ///
     /// # Errors
     ///
@@ -82,11 +82,12 @@ impl Stream {
         }
     }
 
-    /// Makes this stream MLX's default one of its device, on this thread and for the time of `work`. The one before is
-    /// the default again when `work` returns or panics. Scopes nest.
+    /// Makes this stream MLX's default for its device, on this thread and while `work` runs. The previous one is
+    /// restored when `work` returns or panics. Scopes nest.
     ///
-    /// Operations that name no stream are built on it then: those of mlx-rs, unless its `with_stream` is in force, which
-    /// goes first; and those that MLX builds by itself inside of others. So a stream that mlx-rs made is entered twice:
+    /// Operations without an explicit stream are then built on it: those of mlx-rs, unless its `with_stream` is in
+    /// force, which takes precedence; and those that MLX builds internally for others. So a stream that mlx-rs made is
+    /// entered twice:
     ///
     /// ```ignore
     /// let result = mlx_rs::with_stream(&stream, || exact.scope(|| model.forward(&tokens)))?;
@@ -94,9 +95,9 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherDevice`] if another device is MLX's default one, [`Error::NoMlxC`] without mlx-c,
-    /// [`Error::NoStream`] if it knows no such stream, [`Error::MlxC`] if it fails; `work` is not run then. Where mlx-c
-    /// fails and nobody has set an error handler (mlx-rs does), mlx-c's own prints why and ends the process.
+    /// [`Error::OtherDevice`] if another device is MLX's default, [`Error::NoMlxC`] without mlx-c, [`Error::NoStream`]
+    /// if mlx-c does not know the stream, [`Error::MlxC`] if mlx-c fails; `work` is not run then. If mlx-c fails and no
+    /// error handler is set (mlx-rs sets one), mlx-c's own handler prints the error and ends the process.
     #[cfg(feature = "mlx-c")]
     pub fn scope<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let _restore = Scope::enter(self.index)?;
@@ -104,7 +105,7 @@ impl Stream {
     }
 }
 
-/// Puts back MLX's former default stream.
+/// Restores MLX's former default stream.
 #[cfg(feature = "mlx-c")]
 struct Scope {
     previous: *mut std::ffi::c_void,

@@ -1,10 +1,10 @@
-//! The functions of `linked.c`. Those that take references alone are safe: they fail where MLX lacks what they call.
+//! The functions of `linked.c`. Those that take only references are safe: they fail if MLX lacks what they call.
 
 #[cfg(feature = "mlx-c")]
 use std::ffi::c_void;
 use std::ffi::{CStr, c_char, c_int};
 
-/// Declares functions under the names that they have in this version of the crate.
+/// Declares functions with the names that they have in this version of the crate.
 macro_rules! linked {
     ($($safety:tt fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         unsafe extern "C" {$(
@@ -27,7 +27,7 @@ linked! {
     safe fn new_stream(kind: i32, rows: i32, index: &mut i32) -> c_int;
     safe fn stream_policy(index: i32, policy: &mut [i32; 2]) -> c_int;
     safe fn plan_product(problem: &[i32; 8], plan: &mut [i32; 6]) -> c_int;
-    // The counters must have room for so many.
+    // There must be room for that many counters.
     unsafe fn counts(counts: *mut u64, capacity: usize) -> usize;
     safe fn reset_counts();
 }
@@ -35,11 +35,11 @@ linked! {
 #[cfg(feature = "mlx-c")]
 linked! {
     safe fn enter(index: i32, previous: &mut *mut c_void) -> c_int;
-    // Once for each success of `enter`, with what it stored.
+    // Once for each success of `enter`, with the value that it stored.
     unsafe fn leave(previous: *mut c_void);
 }
 
-/// The first function that was called since the last time and that the program lacks.
+/// The first function since the last query that was called but that the program lacks.
 pub(crate) fn absent() -> Option<&'static str> {
     let name = take_absent();
     if name.is_null() {
@@ -49,9 +49,9 @@ pub(crate) fn absent() -> Option<&'static str> {
     Some(unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default())
 }
 
-/// Why this thread's last call failed.
+/// The reason why this thread's last call failed.
 pub(crate) fn why() -> String {
-    // SAFETY: the text is zero-terminated, and stays until the thread's next call of MLX's row policies.
+    // SAFETY: the text is zero-terminated and stays valid until the thread's next call of MLX's row policies.
     let text = unsafe { CStr::from_ptr(last_error()) };
     text.to_string_lossy().into_owned()
 }

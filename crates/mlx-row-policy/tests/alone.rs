@@ -1,4 +1,4 @@
-//! A program that links no MLX, and what the crate repeats.
+//! A program that links no MLX, and copies in this crate.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
@@ -24,7 +24,7 @@ fn without_mlx_everything_says_so() {
     }
 }
 
-/// Its C declares the functions of MLX by the header of the overlay; a package holds no file from outside of it.
+/// Its C code declares the functions of MLX with the overlay's header; a package contains no file from outside.
 #[test]
 fn the_header_is_that_of_the_overlay() {
     let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/mlx/row_policy.h");

@@ -1,5 +1,5 @@
-//! A program that has some of MLX's functions, as a linker leaves them of a static library, and an mlx-c that answers
-//! nothing: the ones that this file defines.
+//! A program that has some of MLX's functions, as a linker leaves them from a static library, and an mlx-c that returns
+//! nothing: the functions defined in this file.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
@@ -23,7 +23,7 @@ extern "C" fn mlx_row_stream_policy(_index: i32, policy: &mut [i32; 2]) -> c_int
     0
 }
 
-/// Functions of mlx-c: each takes no look at its arguments.
+/// Functions of mlx-c; they ignore their arguments.
 macro_rules! of_mlx_c {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Scopes, with the part of mlx-c that they need: in a program of their own, since others must do without.
+//! Scopes, with the part of mlx-c that they need: in a separate program, because the other tests must not link it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Policies on streams that another binding made: `mlx-overlay`, which links MLX here. Without a GPU, real or simulated,
-//! that follows policies, the tests are listed as ignored, but for one of what such an MLX answers.
+//! Policies on streams that another binding made: `mlx-overlay`, which links MLX here. Without a GPU, real or
+//! simulated, that follows policies, the tests are listed as ignored, except for one of the errors of such an MLX.
 
 #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
 
@@ -60,7 +60,7 @@ fn format() -> Format {
     Format::new(Mode::Affine, 4, 64).unwrap()
 }
 
-/// Numbers without a pattern that a reader would see, the same for a seed.
+/// Pseudorandom numbers, the same for a seed.
 fn values(count: usize, seed: u32) -> Vec<f32> {
     let scramble = |i: u32| (i ^ seed).wrapping_mul(2_654_435_761) >> 8;
     (0..count as u32)
@@ -79,7 +79,7 @@ fn product(rows: &[f32], weights: &QuantizedMatrix) -> mlx_overlay::Result<Vec<u
     Ok(y.into_iter().map(f32::to_bits).collect())
 }
 
-/// Rows of a product on a stream that have the bits of the row alone.
+/// Rows of a product on a stream that have the same bits as the row alone.
 fn rows_like_alone(stream: &mlx_overlay::Stream) -> mlx_overlay::Result<usize> {
     let x = values(M * K, 3);
     stream.scope(|| {

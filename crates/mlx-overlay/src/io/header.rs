@@ -1,6 +1,6 @@
-//! The header of a safetensors file: JSON of one form, which is read strictly.
+//! The header of a safetensors file: JSON in one form, which is parsed strictly.
 //!
-//! Not by a library: those for JSON teach their values to be compared with numbers, which makes `assert_eq!(v, [])`
+//! No library is used: JSON libraries make their values comparable with numbers, which makes `assert_eq!(v, [])`
 //! ambiguous in every program that links them.
 
 use std::collections::BTreeMap;
@@ -10,26 +10,26 @@ use std::ops::Range;
 use crate::Dtype;
 use crate::ops::elements;
 
-/// What a file says of its arrays.
+/// The description of a file's arrays.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) entries: BTreeMap<String, Entry>,
-    /// Of all arrays together.
+    /// Total number of bytes of all arrays.
     pub(super) bytes: u64,
 }
 
-/// What it says of one.
+/// The description of one array.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// The format's name of the type.
+    /// The format's name for the type.
     pub(super) kind: String,
     pub(super) shape: Vec<usize>,
-    /// Bytes behind the header.
+    /// The array's bytes, counted from the end of the header.
     pub(super) offsets: Range<u64>,
 }
 
-/// The format's names of types.
+/// The format's names for types.
 const NAMES: [(&str, Dtype); 14] = [
     ("F32", Dtype::F32),
     ("F16", Dtype::F16),
@@ -57,7 +57,7 @@ impl Entry {
 }
 
 impl Header {
-    /// Reads the text, and checks that the arrays fill their shapes and lie behind one another.
+    /// Parses the text, and checks that the arrays fill their shapes and are contiguous.
     pub(super) fn read(text: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
         let mut header = Self::default();
@@ -97,7 +97,7 @@ impl Header {
                 return Err(format!("{name:?} is from {start} to {stop}, behind {end}"));
             }
             end = offsets.end;
-            // The size of a type that MLX lacks is of no interest.
+            // The size of a type that MLX lacks does not matter.
             let Some(dtype) = self.entries[*name].dtype() else {
                 continue;
             };
@@ -111,7 +111,7 @@ impl Header {
     }
 }
 
-/// The text of a header of arrays that lie behind one another in this order.
+/// The text of a header for contiguous arrays in this order.
 pub(super) fn text<'a>(
     metadata: &BTreeMap<String, String>,
     arrays: impl Iterator<Item = (&'a str, Dtype, &'a [usize])>,
@@ -137,7 +137,7 @@ pub(super) fn text<'a>(
         ));
     }
     let mut text = format!("{{{}}}", parts.join(","));
-    // What follows lies at a multiple of 8 bytes.
+    // The data after it must start at a multiple of 8 bytes.
     while !text.len().is_multiple_of(8) {
         text.push(' ');
     }
@@ -287,7 +287,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The four digits behind `\u`.
+    /// The four digits after `\u`.
     fn unit(&mut self) -> Result<u16, String> {
         let digits = self
             .rest

@@ -15,10 +15,10 @@ use crate::ops::extents;
 use crate::{Array, Dtype, Error, Result};
 use header::{Entry, Header};
 
-/// An open safetensors file, whose arrays are read when they are asked for.
+/// An open safetensors file; its arrays are read on demand.
 ///
-/// Each is read straight into memory of MLX's: there is no second copy but what the system itself keeps of the file.
-/// The file is not mapped, for another process that shortens a mapped file ends this one.
+/// Each array is read directly into MLX's memory: there is no second copy except the system's own cache of the file.
+/// The file is not mapped, because another process that truncates a mapped file would end this one.
 ///
 /// ```
 /// use mlx_overlay::{Array, SafetensorsFile, save_safetensors};
@@ -40,7 +40,7 @@ pub struct SafetensorsFile {
     path: PathBuf,
     file: File,
     header: Header,
-    /// Where the arrays begin.
+    /// The position at which the arrays start.
     data: u64,
 }
 
@@ -48,11 +48,11 @@ pub struct SafetensorsFile {
 const LARGEST_HEADER: u64 = 100_000_000;
 
 impl SafetensorsFile {
-    /// Opens a file and reads what it says of its arrays.
+    /// Opens a file and reads the description of its arrays.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if it cannot be read, is not such a file, or is shorter or longer than its header says.
+    /// [`Error::File`] if it cannot be read, is not a safetensors file, or is shorter or longer than its header states.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let error = |problem: String| Error::File {
@@ -60,7 +60,7 @@ impl SafetensorsFile {
             problem,
         };
         let failed = |problem: io::Error| error(problem.to_string());
-        // Asked first: opening a pipe would wait for its writer.
+        // Checked first: opening a pipe would wait for its writer.
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(error("not a regular file".to_owned()));
         }
@@ -97,12 +97,12 @@ impl SafetensorsFile {
         })
     }
 
-    /// The names of its arrays, in their order.
+    /// The names of the arrays, in the order of the file.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.header.entries.keys().map(String::as_str)
     }
 
-    /// What else the file says about itself.
+    /// The other metadata in the file.
     pub fn metadata(&self) -> BTreeMap<&str, &str> {
         let pairs = self.header.metadata.iter();
         pairs
@@ -110,11 +110,11 @@ impl SafetensorsFile {
             .collect()
     }
 
-    /// Shape and type of an array. Floats of 8 bits are taken as U8, as MLX does.
+    /// Shape and type of an array. 8-bit floats are read as U8, as in MLX.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if there is none of that name, or if its type has no counterpart.
+    /// [`Error::File`] if there is no array with that name, or if its type is not supported.
     pub fn about(&self, name: &str) -> Result<(&[usize], Dtype)> {
         let entry = self.entry(name)?;
         Ok((&entry.shape, self.dtype(name, entry)?))
@@ -124,7 +124,7 @@ impl SafetensorsFile {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if there is none of that name, if its type has no counterpart, or if it cannot be read;
+    /// [`Error::File`] if there is no array with that name, if its type is not supported, or if it cannot be read;
     /// [`Error::OutOfMemory`].
     pub fn array(&self, name: &str) -> Result<Array> {
         let entry = self.entry(name)?;
@@ -134,7 +134,7 @@ impl SafetensorsFile {
         }
         let offset = self.data + entry.offsets.start;
         let shape = extents(&entry.shape)?;
-        // SAFETY: the file is open as long as this is.
+        // SAFETY: the file is open for the lifetime of `self`.
         let raw = unsafe { sys::from_file(self.file.as_raw_fd(), offset, &shape, dtype.raw()) };
         match raw.map_err(Error::from) {
             Ok(raw) => Array::known(raw),
@@ -172,15 +172,16 @@ pub fn load_safetensors(path: impl AsRef<Path>) -> Result<BTreeMap<String, Array
     file.names().map(read).collect()
 }
 
-/// Evaluates arrays and writes them into a safetensors file, with other texts about it.
+/// Evaluates arrays and writes them to a safetensors file, with further metadata.
 ///
-/// The file is there as a whole or not at all: it is written beside and renamed, and one that was there keeps its
-/// permissions. A file with several names, and what is no regular file (a device, a pipe, a link), is written into.
+/// The file is written completely or not at all: a new file is written next to it and renamed, and an existing file
+/// keeps its permissions. A file with several names, or anything but a regular file (a device, a pipe, a link), is
+/// written in place.
 ///
 /// # Errors
 ///
-/// [`Error::File`] if it cannot be written, and for a name that is given twice, an array called `__metadata__` or names
-/// that are too long for the format; those of [`crate::eval()`].
+/// [`Error::File`] if it cannot be written, for a name that is given twice, for an array called `__metadata__`, or for
+/// names that are too long for the format; the errors of [`crate::eval()`].
 pub fn save_safetensors<'a>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (impl Into<String>, &'a Array)>,
@@ -203,7 +204,7 @@ pub fn save_safetensors<'a>(
     for (name, array) in arrays {
         contents.push((name, array.evaluate()?));
     }
-    // The widest first: each then lies at a multiple of its width.
+    // The widest types first: then each array is aligned to its width.
     contents.sort_by_key(|(_, array)| std::cmp::Reverse(array.dtype().size()));
     let abouts = contents
         .iter()
@@ -225,7 +226,7 @@ pub fn save_safetensors<'a>(
     put::put(path, write).map_err(|problem| refused(problem.to_string()))
 }
 
-/// What is named, each name once.
+/// The items by name, each name once.
 fn by_name<T>(
     named: impl IntoIterator<Item = (impl Into<String>, T)>,
 ) -> std::result::Result<BTreeMap<String, T>, String> {

@@ -1,4 +1,4 @@
-//! Files that are there as a whole or not at all.
+//! Writes files completely or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Has a file written beside its place and puts it there, with the permissions of the one that was there.
+/// Writes a new file next to `path` and renames it to `path`, with the permissions of the old file.
 pub(super) fn put(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let former = match fs::symlink_metadata(path) {
         Ok(about) => about,
@@ -17,7 +17,7 @@ pub(super) fn put(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) 
     if former.is_file() && former.permissions().readonly() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // A file with several names keeps them all.
+    // A file with several names keeps all of them.
     if former.is_file() && former.nlink() == 1 {
         replace(path, Some(former.permissions()), write)
     } else {
@@ -35,12 +35,12 @@ fn replace(
     if let Some(permissions) = permissions {
         file.set_permissions(permissions)?;
     }
-    // A full disk may say so only now, and the rename must not come before the content.
+    // A full disk may be reported only here, and the rename must not come before the content.
     file.sync_all()?;
     fs::rename(&beside.0, path)
 }
 
-/// A new file in the same folder, which is gone again unless it is renamed.
+/// A new file in the same folder, removed unless it is renamed.
 struct Beside(PathBuf);
 
 impl Beside {
@@ -69,7 +69,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // Renamed, it is not there any more.
+        // After a rename it no longer exists.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What a transformer needs besides products.
+//! Operations of a transformer other than products.
 
 mod attention;
 mod norm;

@@ -1,4 +1,4 @@
-//! Operations, and what all of them ask of their arguments.
+//! Operations, and the checks that they share.
 
 mod elementwise;
 mod order;
@@ -17,9 +17,9 @@ pub use shape::{
 
 use crate::{Array, Dtype, Error, Result};
 
-/// The elements of an array of this shape, if that is a number.
+/// The number of elements of an array of this shape, unless it overflows.
 pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
-    // Whatever the other extents are, and in whatever order.
+    // 0 if any extent is 0, whatever the others are and in whatever order.
     if shape.contains(&0) {
         return Some(0);
     }
@@ -28,7 +28,7 @@ pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
         .try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }
 
-/// What is too large where bytes cannot be counted.
+/// What is too large if the number of bytes overflows.
 pub(crate) const BYTES: &str = "the number of bytes";
 
 pub(crate) fn extent(value: usize, shape: &[usize]) -> Result<i32> {
@@ -42,7 +42,7 @@ pub(crate) fn extents(values: &[usize]) -> Result<Vec<i32>> {
     values.iter().map(|&value| extent(value, values)).collect()
 }
 
-/// The dimension of that number, counted from the start. Negative numbers count from the end.
+/// The dimension with that number, counted from the start. Negative numbers count from the end.
 pub(crate) fn dimension(argument: &'static str, array: &Array, axis: isize) -> Result<usize> {
     let dimensions = array.shape().len();
     let from_start = if axis < 0 {
@@ -122,7 +122,7 @@ pub(crate) fn require_elements(argument: &'static str, array: &Array) -> Result<
     }
 }
 
-/// Floats, and some.
+/// Requires floating-point types, with elements.
 pub(crate) fn require_floats(arguments: &[(&'static str, &Array)]) -> Result<()> {
     for &(argument, array) in arguments {
         require_float(argument, array)?;
@@ -131,7 +131,7 @@ pub(crate) fn require_floats(arguments: &[(&'static str, &Array)]) -> Result<()>
     Ok(())
 }
 
-/// The shape to which two broadcast.
+/// The shape to which two shapes broadcast.
 pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let dimensions = a.len().max(b.len());
     let from_end = |shape: &[usize], i: usize| match shape.len().checked_sub(i + 1) {

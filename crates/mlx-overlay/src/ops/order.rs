@@ -1,15 +1,15 @@
-//! Operations along a dimension. Where one is chosen, negative numbers count from the end.
+//! Operations along a dimension. If a dimension is given, negative numbers count from the end.
 
 use mlx_overlay_sys as sys;
 
 use super::{dimension, require_elements, require_floats, shape_error};
 use crate::{Array, Dtype, Error, Result, stream};
 
-/// Where the largest element lies along the last dimension, which is gone in the result: u32. The
-/// first of equal ones.
+/// The index of the largest element along the last dimension, which the result does not have: u32. The first one of
+/// equal elements.
 ///
-/// NaN counts as largest, and the index does not tell: a token that is chosen from logits with a NaN looks like any
-/// other. Ask `equal(logits, logits)` where that matters, which is false for a NaN.
+/// NaN counts as largest, and the index does not show it: a token chosen from logits with a NaN looks like any other.
+/// If that matters, check `equal(logits, logits)`, which is false for a NaN.
 ///
 /// # Errors
 ///
@@ -20,14 +20,13 @@ pub fn argmax(array: &Array) -> Result<Array> {
     Array::computed(raw, &[array])
 }
 
-/// The exponentials of the elements along the last dimension, divided by their sum, which is taken in float32.
+/// The exponentials of the elements along the last dimension, divided by their sum, which is computed in float32.
 ///
-/// A NaN makes all of its row NaN, and so does a row that is all negative infinity.
+/// A NaN makes its whole row NaN, and so does a row of only negative infinity.
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`] unless it is of floating point, [`Error::Empty`]; [`Error::Axis`] for a
-/// scalar; MLX's.
+/// [`Error::Dtype`] unless it is floating-point, [`Error::Empty`]; [`Error::Axis`] for a scalar; MLX's.
 pub fn softmax(array: &Array) -> Result<Array> {
     softmax_along(array, -1)
 }
@@ -66,8 +65,7 @@ pub fn softmax_along(array: &Array, axis: isize) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`Error::Axis`], [`Error::Empty`]; [`Error::Dtype`] for bool, for which there are no kernels;
-/// MLX's.
+/// [`Error::Axis`], [`Error::Empty`]; [`Error::Dtype`] for bool, which has no kernels; MLX's.
 pub fn sort(array: &Array, axis: isize) -> Result<Array> {
     require_number(array)?;
     let axis = along(array, axis)?;
@@ -75,8 +73,9 @@ pub fn sort(array: &Array, axis: isize) -> Result<Array> {
     Array::computed(raw, &[array])
 }
 
-/// Indices (u32) along a dimension: at `kth`, from 0, that of the element that would be there if they were sorted, before it
-/// those of elements that are not larger, and behind it those of elements that are not smaller. NaN counts as largest.
+/// Indices (u32) along a dimension: at `kth`, counted from 0, the index of the element that would be there after
+/// sorting; before it the indices of elements that are not larger, after it those of elements that are not smaller. NaN
+/// counts as largest.
 ///
 /// ```
 /// # use mlx_overlay::{Array, argpartition, slice};
@@ -93,7 +92,7 @@ pub fn sort(array: &Array, axis: isize) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// Those of [`sort`]; [`Error::Shape`] unless `kth` is one of its entries.
+/// Those of [`sort`]; [`Error::Shape`] unless there is an entry `kth`.
 pub fn argpartition(array: &Array, kth: usize, axis: isize) -> Result<Array> {
     require_number(array)?;
     let axis = along(array, axis)?;
@@ -111,8 +110,7 @@ pub fn argpartition(array: &Array, kth: usize, axis: isize) -> Result<Array> {
     Array::computed(raw, &[array])
 }
 
-/// At each place the sum of the elements up to it along a dimension. A NaN makes all that follow NaN; integers wrap
-/// around. Bools are counted, as i32.
+/// Cumulative sums along a dimension. A NaN makes all that follow NaN; integers wrap around. Bools are counted, as i32.
 ///
 /// ```
 /// # use mlx_overlay::{Array, cumsum};
@@ -143,7 +141,7 @@ fn require_number(array: &Array) -> Result<()> {
     Ok(())
 }
 
-/// The number of a dimension, as MLX counts them.
+/// The number of a dimension in MLX.
 fn along(array: &Array, axis: isize) -> Result<i32> {
     require_elements("the array", array)?;
     // MLX has no array of 2^31 dimensions.

@@ -1,4 +1,4 @@
-// How quantized.cpp asks what a product takes.
+// The interface for quantized.cpp: which kernel a product takes.
 
 #pragma once
 
@@ -23,12 +23,12 @@ struct QmvProblem : mlx_row_problem {
       int M);
 };
 
-/// A quantized product on its way to a kernel, with what was decided.
+/// A quantized product before its kernel runs, with the decision.
 struct QmvCall {
   mlx_row_problem problem;
   mlx_row_plan plan;
 
-  /// Whether the rows are a block whose rows must keep their bits.
+  /// Whether it is a block whose rows must keep their bits.
   bool keeps_rows() const {
     return row_kind(plan.policy, problem) != MLX_ROW_POLICY_DEFAULT;
   }
@@ -40,13 +40,13 @@ struct QmvCall {
   }
 };
 
-/// Decides what a product takes. MLX's own answer, the M from which it takes
-/// matrix kernels or whether it has any, comes in and goes out as the policy
-/// permits. Throws if a hook or MLX_ROW_POLICY gives no valid policy.
+/// Decides which kernel a product takes. MLX's own answer, the M from which it
+/// takes matrix kernels or whether it has any, is passed in and changed as the
+/// policy permits. Throws if a hook or MLX_ROW_POLICY gives an invalid policy.
 QmvCall qmv_call(const QmvProblem& problem, int& batch_limit);
 QmvCall qmv_call(const QmvProblem& problem, bool& matrix_kernels);
 
-/// Rules of quantized.cpp, asked instead of repeated. Defined there.
+/// Rules of quantized.cpp, called instead of repeated. Defined there.
 struct QmvRules {
   int (*batch_limit)(int D, int O, metal::Device& d);
   bool (*wide)(const std::string& mode, metal::Device& d);
@@ -86,8 +86,8 @@ QmvProblem::QmvProblem(
     experts = w.size() / w.shape(-1) / w.shape(-2);
     right_sorted = std::get<std::tuple_size_v<decltype(state)> - 1>(state);
   }
-  // x, w, its scales if it comes quantized, two indices for a gather; what
-  // comes besides are scales of all weights.
+  // x, w, its scales if it is quantized, two indices for a gather; further
+  // inputs are global scales.
   const size_t unscaled =
       2 + (!quantizes_x || w.dtype() == uint32) + (gathers ? 2 : 0);
   global_scale = mode == MLX_ROW_MODE_NVFP4 && inputs.size() > unscaled;
