@@ -17,6 +17,7 @@ use crate::requirements;
 Examples:
   cargo xtask quickstart --install-deps     a fresh machine
   cargo xtask quickstart --backend cpu      without a GPU, not even a simulated one (Linux)
+  cargo xtask quickstart --backend cuda     on the NVIDIA GPU of this machine (Linux; nvcc and cuDNN)
   cargo xtask quickstart --offline          without a network (docs/offline.md)")]
 pub struct Args {
     /// Install what is missing (apt-get, with sudo unless run as root; brew; Xcode's component).
@@ -49,7 +50,11 @@ pub fn run(args: Args) -> Result<()> {
     requirements::ensure(&host, &root, args.install_deps, check)?;
 
     let xtask = crate::this_program()?;
+    let name = backend.to_string();
     let mut fetch = vec!["fetch"];
+    if backend == Backend::Cuda {
+        fetch.extend(["--backend", &name]);
+    }
     if args.offline {
         fetch.push("--offline");
     }
@@ -59,11 +64,14 @@ pub fn run(args: Args) -> Result<()> {
     if let Some(source) = &source {
         fetch.extend(["--source", source.as_str()]);
     }
-    let backend = backend.to_string();
-    let build = vec!["build", "--backend", &backend];
+    let build = vec!["build", "--backend", &name];
     for command in [fetch, vec!["apply-overlay"], build] {
         println!("==> {}", command.join(" "));
         host.cmd(xtask.as_str()).args(command).dir(&root).run()?;
+    }
+    if backend == Backend::Cuda {
+        // Where programs find libmlx.so.
+        host = host.with("LD_LIBRARY_PATH", root.join(CURRENT).join("lib"));
     }
     let mut examples = Vec::new();
     for bits in BITS {
