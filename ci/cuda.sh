@@ -20,8 +20,8 @@ trap 'rm -rf "$work"' EXIT
 include=(-I"$(input cccl)/include" -I"$(input json)/single_include/nlohmann" -Ivendor/mlx -I"$(input nvtx3)/include"
     -I"$(input cudnn-frontend)/include" -I"$(input fmt)/include" -isystem "$(input cutlass)/include")
 defines=(-DFMT_HEADER_ONLY=1 -DMLX_USE_CUDA -DNDEBUG)
-flags=(-std=c++20 --extended-lambda --expt-relaxed-constexpr -Xcompiler=-fno-strict-aliasing,-Wno-psabi
-    -Xcudafe --diag_suppress=186,2908,2361,27,997,1394,20011,20208,177,550
+flags=(-std=c++20 --extended-lambda --expt-relaxed-constexpr "-Xcompiler=-fno-strict-aliasing,-Wno-psabi"
+    "-diag-suppress=186,2908,2361,27,997,1394,20011,20208,177,550"
     "--generate-code=arch=compute_$architecture,code=sm_$architecture")
 
 mapfile -t sources < <(cd patches/files && find mlx/backend/cuda -name '*.cu' 2>/dev/null | sort)
