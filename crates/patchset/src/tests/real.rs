@@ -296,6 +296,41 @@ fn the_inputs_are_fetched_once_and_hashed_again() {
     );
 }
 
+/// Else MLX would be built with other headers than its own CMake files ask for.
+#[test]
+fn the_inputs_are_those_that_upstream_would_download() {
+    let (_folder, workspace) = checkout();
+    let manifest = repository_manifest();
+    let store = Store::open(&workspace).unwrap();
+    let tree = store.repo().find_tree(manifest.mlx.tree).unwrap();
+    let text = |path: &str| {
+        let id = tree.get_path(path.as_ref()).unwrap().id();
+        let blob = store.repo().find_blob(id).unwrap();
+        String::from_utf8(blob.content().to_vec()).unwrap()
+    };
+    let asked = text("CMakeLists.txt") + &text("mlx/backend/cuda/CMakeLists.txt");
+    let words: Vec<_> = asked
+        .split_whitespace()
+        .map(|word| word.trim_matches('"'))
+        .collect();
+    for input in &manifest.inputs {
+        let url = words
+            .iter()
+            .any(|word| word.trim_end_matches(')').trim_matches('"') == input.url);
+        let tag = input
+            .url
+            .split_once("/archive/refs/tags/")
+            .is_some_and(|(repository, file)| {
+                let repository = format!("{repository}.git");
+                let tag = file.trim_end_matches(".tar.gz");
+                words
+                    .windows(4)
+                    .any(|words| words == ["GIT_REPOSITORY", repository.as_str(), "GIT_TAG", tag])
+            });
+        assert!(url || tag, "upstream asks for another {}", input.name);
+    }
+}
+
 #[test]
 fn the_carrier_as_a_crate_file_will_do() {
     let (_folder, workspace) = empty_checkout();
