@@ -24,7 +24,7 @@ list="${packages[*]}"
 # All of it serves where the compiler alone is asked for.
 if [[ $(cat $folder/packages 2>/dev/null) != "$list"* ]]; then
     rm -rf $folder.new
-    "${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+    "${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary=:all: \
         --target $folder.new "${packages[@]}" >&2
     toolkit=$folder.new/nvidia/cu13
     # What linkers and CMake look for, and packages of Python leave out.

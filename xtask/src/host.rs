@@ -40,9 +40,12 @@ impl Host {
             Os::Linux
         };
         // NVIDIA's own place, then that of ci/cuda-toolkit.sh.
-        let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/nvidia/cu13");
+        let checkout = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        let ours = checkout.map(|checkout| checkout.join("target/cuda/nvidia/cu13"));
         Self {
-            cuda_folders: vec!["/usr/local/cuda".into(), ours.into()],
+            cuda_folders: std::iter::once("/usr/local/cuda".into())
+                .chain(ours)
+                .collect(),
             ..Self::new(os, env::consts::ARCH, env::vars_os())
         }
     }

@@ -191,14 +191,20 @@ pub fn libraries(nvcc: &Tool) -> Result<String, Missing> {
         let names = LIBRARIES.map(|(name, _)| name);
         return Ok(format!("{} ({root})", names.join(", ")));
     }
+    // Where the script put the compiler alone it brings the rest.
+    let ours = root.ends_with("target/cuda/nvidia/cu13");
     Err(Missing {
         expected: "cuBLAS, cuFFT, cuSOLVER and NVRTC of the CUDA toolkit, with their headers"
             .to_owned(),
         found: format!("{root} has no {}", lacking.join(", ")),
-        remedy: Remedy::Manual(format!(
-            "install the development packages of the toolkit in {root}; or `ci/cuda-toolkit.sh`, then set CUDACXX to the \
-             nvcc that it prints"
-        )),
+        remedy: if ours {
+            PACKAGES
+        } else {
+            Remedy::Manual(format!(
+                "install the development packages of the toolkit in {root}; or `ci/cuda-toolkit.sh`, then set CUDACXX to \
+                 the nvcc that it prints"
+            ))
+        },
     })
 }
 

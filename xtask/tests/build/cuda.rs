@@ -69,6 +69,8 @@ fn a_machine_without_cuda_is_told_what_brings_it() {
         "install it with:\n  ci/cuda-toolkit.sh",
     ];
     lacks(&host, &words);
+    let text = report(&host, &missing(&host, Backend::Cuda, false));
+    assert_eq!(text.matches("ci/cuda-toolkit.sh").count(), 1, "{text}");
     // No other build asks for it.
     assert!(
         missing(&host, Backend::Cpu, false)
