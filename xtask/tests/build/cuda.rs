@@ -241,7 +241,7 @@ fn without_a_gpu_the_architecture_must_be_named() {
     for body in ["echo 'no driver' >&2; exit 1", "true"] {
         scratch.fake("../cuda/bin/__nvcc_device_query", body);
         let text = chain(scratch.build_with(&host, &options(None), &scratch.path("source"), "one"));
-        for part in ["no NVIDIA GPU says here", "`--cuda-architectures 90a`"] {
+        for part in ["no NVIDIA GPU says here", "--cuda-architectures 90a`"] {
             assert!(text.contains(part), "`{part}` is not in: {text}");
         }
     }

@@ -40,9 +40,9 @@ pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration>
         Some(list) => list.clone(),
         None => cuda::architectures(host, &nvcc).map_err(|why| {
             anyhow!(
-                "no NVIDIA GPU says here which architecture to compile for ({why}): name it, as in \
-                 `--cuda-architectures 90a` (80 for an A100, 90a for an H100 or H200, 100a for a B200, 120a for an \
-                 RTX 50)"
+                "no NVIDIA GPU says here which architecture to compile for ({why}): name it, as in `cargo xtask build \
+                 --backend cuda --cuda-architectures 90a` (80 for an A100, 90a for an H100 or H200, 100a for a B200, \
+                 120a for an RTX 50)"
             )
         })?,
     };
