@@ -16,7 +16,7 @@ input() { # The folder of an input, whatever its version.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# As MLX's CMake files have it, without optimization in ptxas: what compiles is asked, not how fast it is.
+# As the CMake files of MLX have it.
 include=(-I"$(input cccl)/include" -I"$(input json)/single_include/nlohmann" -Ivendor/mlx -I"$(input nvtx3)/include"
     -I"$(input cudnn-frontend)/include" -I"$(input fmt)/include" -isystem "$(input cutlass)/include")
 defines=(-DFMT_HEADER_ONLY=1 -DMLX_USE_CUDA -DNDEBUG)
