@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
 
+mod cuda;
 mod linux;
 mod macos;
 mod requirements;

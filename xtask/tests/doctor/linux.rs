@@ -122,6 +122,54 @@ fn blas_is_missed_only_where_it_is_needed() {
 }
 
 #[test]
+fn cuda_is_looked_at_where_it_could_be_used() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch);
+    finds(&scratch, &host, "cuda", Ok, &["no nvcc and no NVIDIA GPU"]);
+    assert!(!lists(&scratch, &host, "nvcc"));
+
+    scratch.fake("nvidia-smi", "");
+    assert!(!lists(&scratch, &host, "cuda"));
+    let only = "only cargo xtask build --backend cuda needs it";
+    let nvcc = ["neither on PATH", only, "-> ci/cuda-toolkit.sh"];
+    finds(&scratch, &host, "nvcc", Warning, &nvcc);
+    let cmake = ["cmake 3.26 or newer", only, "pip install 'cmake>=3.26'"];
+    finds(&scratch, &host, "cuda-cmake", Warning, &cmake);
+    finds(
+        &scratch,
+        &host,
+        "cudnn",
+        Warning,
+        &["cudnn.h was not found", only],
+    );
+
+    scratch.fake(
+        "nvcc",
+        "echo 'Cuda compilation tools, release 13.1, V13.1.80'",
+    );
+    finds(
+        &scratch,
+        &host,
+        "nvcc",
+        Warning,
+        &["is 13.1", "set CUDACXX"],
+    );
+    scratch.fake(
+        "nvcc",
+        "case \"$*\" in *-E*) echo 'error: unsupported GNU version' >&2; exit 1 ;; esac\n\
+         echo 'Cuda compilation tools, release 13.0, V13.0.88'",
+    );
+    finds(&scratch, &host, "nvcc", Ok, &["13.0, V13.0.88"]);
+    let compiler = ["unsupported GNU version", "CUDAHOSTCXX"];
+    finds(&scratch, &host, "nvcc-host-compiler", Warning, &compiler);
+    let libraries = [
+        "has no cublasLt, cufft, cusolver, nvrtc",
+        "ci/cuda-toolkit.sh",
+    ];
+    finds(&scratch, &host, "cuda-libraries", Warning, &libraries);
+}
+
+#[test]
 fn flags_and_conda_are_noticed() {
     let scratch = Scratch::new();
     let host = debian(&scratch).with("CXXFLAGS", "-O3 -ffast-math");
