@@ -27,6 +27,6 @@ mlx_row_policy stream_policy(ThreadLocalStream) = delete;
 
 /// Throws if the process asks for a policy that this build cannot keep, and the
 /// primitive is one that policies cover.
-void refuse_row_policy(const Primitive& primitive);
+void refuse_row_policy(Primitive& primitive);
 
 } // namespace mlx::core
