@@ -20,7 +20,8 @@ Examples:
   cargo xtask quickstart --install-deps     a fresh machine
   cargo xtask quickstart --backend cpu      without a GPU, not even a simulated one (Linux)
   cargo xtask quickstart --backend cuda     on the NVIDIA GPU of this machine (Linux; nvcc and cuDNN)
-  cargo xtask quickstart --offline          without a network (docs/guide/offline.md)")]
+  cargo xtask quickstart --offline          without a network (docs/guide/offline.md)
+  cargo xtask quickstart --ladder ladder.md the kernels of 1 to 16 rows too, in a file (some minutes more; Linux)")]
 pub struct Args {
     /// Install what is missing (apt-get, with sudo unless run as root; brew; Xcode's component).
     #[arg(long)]
@@ -78,23 +79,31 @@ pub fn run(args: Args) -> Result<()> {
         fetch.extend(["--source", source.as_str()]);
     }
     let build = vec!["build", "--backend", &name];
-    for command in [fetch, vec!["apply-overlay"], build] {
-        println!("==> {}", command.join(" "));
-        host.cmd(xtask.as_str()).args(command).dir(&root).run()?;
+    for (what, command) in [
+        ("fetch MLX and verify it", fetch),
+        ("apply the patches", vec!["apply-overlay"]),
+        ("build MLX", build),
+    ] {
+        let command = host.cmd(xtask.as_str()).args(command).dir(&root);
+        steps.step(what, || command.run())?;
     }
     if backend == Backend::Cuda {
-        // Where programs find libmlx.so.
+        // Programs find libmlx.so there.
         host = host.with("LD_LIBRARY_PATH", root.join(CURRENT).join("lib"));
     }
-    let mut examples = Vec::new();
-    for bits in BITS {
-        println!("==> quantized_matmul, {bits} bits (cargo compiles it first)");
-        cargo::run_example(&host, &root)
-            .args(["--bits", bits])
-            .run()?;
-        // As a person types it: without the path of the cargo that runs this.
-        let example = cargo::RUN_EXAMPLE.join(" ");
-        examples.push(format!("cargo {example} --bits {bits}"));
+    let stamp = Stamp::read(&root.join(CURRENT))?;
+    let shown = steps.step("compile the examples and run them", || {
+        if matches!(stamp.backend, Backend::Cpu | Backend::Cuda) {
+            // The Rust crate has no policies to compare there.
+            return cargo::run_example(&host, &root).run().map(|()| None);
+        }
+        demonstration::summary(&host, &root, stamp.backend).map(Some)
+    })?;
+    if let Some(file) = &ladder {
+        let page = steps.step("run the ladder", || {
+            demonstration::ladder(&host, &root, &stamp)
+        })?;
+        cli::file::write(file, page)?;
     }
     if let Some(shown) = shown {
         println!("\n{shown}");
