@@ -1,10 +1,10 @@
 """Rows of a block against the same rows alone, bit for bit, in MLX's CUDA back-end.
 
-    rows.py reference FILE     computes each row alone and writes the bits
-    rows.py check FILE OUT     computes blocks, compares them, and writes a CSV file
+    rows.py reference PART FILE     computes each row alone and writes the bits
+    rows.py check PART FILE OUT     computes blocks, compares them, and writes a CSV file
 
-Run `reference` on MLX as it is, `check` on any build under the policy that MLX_ROW_POLICY names. With a policy other
-than default the exit code is 1 if a row differs.
+PART is products, dense or attention. Run `reference` on MLX as it is, `check` on any build under the policy that
+MLX_ROW_POLICY names. With a policy other than default the exit code is 1 if a row differs.
 """
 
 import os
@@ -55,7 +55,7 @@ def most_rows(family, policy):
     return {"quantized, a batch of matrices": 2, "gathered, sorted": 0}.get(family, 7)
 
 
-def cases():
+def products():
     """(family, name, a row alone, a block of the first m rows), for each case."""
     for mode, bits, group in formats():
         for type_name, dtype in TYPES.items():
@@ -99,8 +99,6 @@ def cases():
             if type_name == "float32" and group != 64:
                 continue
             yield from gathers(name, mode, bits, group, dtype)
-    yield from dense()
-    yield from attention()
 
 
 def gathers(name, mode, bits, group, dtype):
@@ -209,11 +207,15 @@ def attention():
                 yield "attention, one row at a time in a larger cache", name, row, in_grown
 
 
+PARTS = {"products": products, "dense": dense, "attention": attention}
+
+
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in ("reference", "check"):
+    mode, part, file = (sys.argv[1:4] + [""] * 3)[:3]
+    if part not in PARTS or len(sys.argv) != {"reference": 4, "check": 5}.get(mode):
         sys.exit(__doc__)
     mx.set_default_device(mx.gpu)
-    mode, file = sys.argv[1:3]
+    cases = PARTS[part]
     policy = os.environ.get("MLX_ROW_POLICY", "default")
     if mode == "reference":
         rows = {}
@@ -224,7 +226,7 @@ def main():
         return
     expected = np.load(file)
     differing_in_all = 0
-    with open(sys.argv[3], "w") as out:
+    with open(sys.argv[4], "w") as out:
         out.write("family,case,policy,rows,outputs,differing,error\n")
         for family, name, _, block in cases():
             key = f"{family}: {name}"

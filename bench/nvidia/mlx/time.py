@@ -28,7 +28,7 @@ def microseconds(n, k, bits, m):
     count = max(2, int(4 * CACHE // (n * k * bits // 8)) + 1)
     matrices = []
     for i in range(min(count, 40)):
-        packed = mx.random.bits((n, k * bits // 32), key=mx.random.key(i))
+        packed = mx.random.randint(0, 2**31 - 1, (n, k * bits // 32), dtype=mx.uint32, key=mx.random.key(i))
         scales = mx.random.normal((n, k // 64), dtype=mx.bfloat16, scale=0.01, key=mx.random.key(i + 100))
         matrices.append((packed, scales, -8 * scales))
     x = mx.random.normal((m, k), dtype=mx.bfloat16)
