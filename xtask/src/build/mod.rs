@@ -25,7 +25,7 @@ use patchset::{Project, Workspace};
 pub use backend::Options;
 use prefix::{Job, Source};
 
-use crate::host::Host;
+use crate::host::{Host, Os};
 use crate::progress::Line;
 
 /// Build MLX with the overlay and install it below target/mlx
@@ -71,6 +71,15 @@ pub fn run(args: Args) -> Result<()> {
     };
     options.check()?;
     let workspace = Workspace::discover()?;
+    // A build would fail on it, after a while and in other words. On macOS that was not tried.
+    if host.os == Os::Linux
+        && let Some(bad) = taken_apart(workspace.root())
+    {
+        let root = workspace.root();
+        bail!(
+            "the checkout's path has {bad:?}, which commands of MLX's build take apart: {root}; move it"
+        );
+    }
     let line = Line::new();
     // Held until the end: if another run swapped the tree during compilation, the result would get this tree's stamp.
     let project = Project::open(&workspace, &|event| line.show(event))?;
@@ -102,6 +111,15 @@ pub fn run(args: Args) -> Result<()> {
         start.elapsed().as_secs_f64()
     );
     Ok(())
+}
+
+/// The first character of a path that is taken apart on the way through CMake, Ninja and the shells of MLX's own commands,
+/// which quote blanks and nothing else.
+pub(crate) fn taken_apart(path: &Utf8Path) -> Option<char> {
+    let bad = |c: &char| {
+        (c.is_whitespace() && *c != ' ') || c.is_control() || "#();:$'\"&|<>[]`".contains(*c)
+    };
+    path.as_str().chars().find(bad)
 }
 
 /// The tree to build: exactly the lock's final tree, or its base tree. Programs may link nothing else.

@@ -462,7 +462,15 @@ fn a_path_that_a_build_fails_on_is_told_and_left() {
     let host = debian(&scratch).with("HOME", scratch.path("home").as_str());
     fs_err::create_dir(scratch.path("home")).unwrap();
     finds(&scratch, &host, "path", Ok, &[]);
-    for name in ["a b", "a#b", "a(b", "a;b", "it's", "a$b", "a&b", "a:b"] {
+    fs_err::rename(scratch.path("root"), scratch.path("a b ü")).unwrap();
+    let blank = xtask::doctor::examine(&host, &scratch.path("a b ü"));
+    assert!(
+        blank
+            .iter()
+            .any(|finding| finding.id == "path" && finding.status == Ok)
+    );
+    fs_err::rename(scratch.path("a b ü"), scratch.path("root")).unwrap();
+    for name in ["a\tb", "a#b", "a(b", "a;b", "it's", "a$b", "a&b", "a:b"] {
         let root = scratch.path(name);
         fs_err::rename(scratch.path("root"), &root).unwrap();
         let on = |root: &camino::Utf8Path| {
