@@ -248,7 +248,7 @@ impl Flight {
             let error = error.into();
             if !is_refused_memory(&error) {
                 // MLX looks at what this uses, too, and may have thrown an error of that before its end was marked.
-                for flight in &reached.flights {
+                for flight in reached.flights.iter().filter(|flight| flight.is_open()) {
                     streams.extend(&flight.streams);
                 }
                 fail_those_on(&streams, &error);
