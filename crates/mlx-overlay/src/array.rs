@@ -267,8 +267,8 @@ impl Array {
 /// # Errors
 ///
 /// MLX's, [`Error::OutOfMemory`] among them: what this evaluation was to compute and had not been before is lost then,
-/// and nothing else, but that it may fail other work on its streams that was started ([`async_eval`]) and not waited
-/// for. [`Error::Lost`] if an earlier one failed that the arrays depend on.
+/// and nothing else, but that it may fail work that was started ([`async_eval`]) and not waited for: what it uses, and
+/// what is on the same streams. [`Error::Lost`] if an earlier one failed that the arrays depend on.
 pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     with_states(arrays, state::evaluate)
 }

@@ -267,7 +267,9 @@ impl World<'_> {
             }
             Err(_) => {
                 self.end(reach, &Fate::Lost);
-                self.doubt(reach.streams);
+                // If it could not be started, what it uses may have failed.
+                let used = reach.started.iter();
+                self.doubt(used.fold(reach.streams, |all, started| all | started.streams));
             }
         }
     }

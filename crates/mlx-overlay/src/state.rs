@@ -247,8 +247,15 @@ impl Flight {
         let raw = sys::start(arrays, &mut streams).map_err(|error| {
             let error = error.into();
             if !is_refused_memory(&error) {
+                // MLX looks at what this uses, too, and may have thrown an error of that before its end was marked.
+                for flight in reached.flights.iter().filter(|flight| flight.is_open()) {
+                    streams.extend(&flight.streams);
+                }
                 fail_those_on(&streams, &error);
-                Self::tell(&reached.flights);
+                // The caller is told.
+                for flight in &reached.flights {
+                    flight.why.take();
+                }
             }
             error
         })?;
@@ -262,19 +269,6 @@ impl Flight {
         });
         OPEN.with_borrow_mut(|open| open.push(Rc::downgrade(&flight)));
         Ok(flight)
-    }
-
-    /// What uses these could not be started, and the caller is told. MLX may have thrown an error of theirs: it looks for
-    /// one in what is over when something that uses it is started.
-    fn tell(flights: &[Rc<Self>]) {
-        for flight in flights {
-            if let Err(error) = sys::finish(&flight.raw) {
-                fail_those_on(&flight.streams, &error.into());
-            }
-        }
-        for flight in flights {
-            flight.why.take();
-        }
     }
 
     fn is_open(&self) -> bool {
