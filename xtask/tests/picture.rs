@@ -135,12 +135,10 @@ fn picture(output: &str) -> String {
         None => {
             // "token 1 of the answer, …, is the first whose logits differ: 49151 of 49152, by up to 0.0625"
             let bits = bits(&default);
+            let token = bits.split(' ').nth(1).unwrap();
             let (_, figures) = bits.split_once("differ: ").unwrap();
-            let (logits, size) = figures.split_once(", by up to ").unwrap();
-            format!(
-                "{logits} logits of token {} differ, by up to {size}",
-                bits.split(' ').nth(1).unwrap()
-            )
+            let (logits, _) = figures.split_once(", by up to ").unwrap();
+            format!("{logits} logits differ at token {token}; this time the text does not")
         }
     };
     let count = plain.notes[0].split(' ').next().unwrap();
