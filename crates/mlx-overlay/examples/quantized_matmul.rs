@@ -1,12 +1,11 @@
-//! Multiplies M random rows with a quantized matrix, and says how far the product is from a
-//! double-precision reference and whether each of its rows is, bit for bit, the product of that row
-//! alone.
+//! Multiplies M random rows with a quantized matrix. Reports how far the product is from a double-precision reference,
+//! and whether each of its rows is bit-identical to the product of that row alone.
 //!
 //! ```text
 //! cargo run -p mlx-overlay --example quantized_matmul -- --m 6 --n 512 --k 1024 --bits 4
 //! ```
 //!
-//! Exit codes: 0 done (equal rows or not), 1 it could not be computed, 2 usage.
+//! Exit codes: 0 done (equal rows or not), 1 computation failed, 2 usage.
 
 #![allow(
     clippy::print_stdout,
@@ -47,10 +46,10 @@ struct Args {
     /// How the matrix is quantized
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
-    /// Bits a weight; 4 for affine, and the other modes know theirs
+    /// Bits per weight; 4 for affine, fixed for the other modes
     #[arg(long, value_parser = PossibleValuesParser::new(BITS))]
     bits: Option<String>,
-    /// Weights a group; 64 for affine, and the other modes know theirs
+    /// Weights per group; 64 for affine, fixed for the other modes
     #[arg(long, value_parser = PossibleValuesParser::new(GROUPS))]
     group: Option<String>,
     /// Type of x, affine scales and biases, and product
@@ -90,7 +89,7 @@ enum Place {
     Gpu,
 }
 
-/// What is printed. The names are those of the JSON output.
+/// The report. The names are those of the JSON output.
 #[derive(Serialize)]
 struct Report {
     m: usize,
@@ -109,13 +108,13 @@ struct Report {
     max_error: f64,
     /// Largest absolute value of the reference.
     max_reference: f64,
-    /// Rows of the product that are not their one-row product, bit for bit.
+    /// Rows of the product that are not bit-identical to their one-row product.
     rows_differing: usize,
     mlx_version: String,
     mlx_tree: &'static str,
     mlx_pristine: bool,
     mlx_backend: String,
-    /// Who decides between the kernels; nobody without the overlay's Metal back-end.
+    /// What decides between the kernels; `None` without the overlay's Metal back-end.
     policy: Option<String>,
 }
 
@@ -167,7 +166,7 @@ impl Args {
 }
 
 impl Problem {
-    /// The problem that was asked for, or what is wrong with it.
+    /// The requested problem, or what is wrong with it.
     fn new(args: &Args) -> Result<Self, String> {
         let quantization = args.quantization()?;
         if !args.k.is_multiple_of(quantization.group_size()) {
@@ -217,13 +216,13 @@ fn run(args: &Args, problem: &Problem) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A type that a product can have.
+/// A type of a product.
 trait Float: Element {
-    /// The nearest value.
+    /// The value, rounded to this type.
     fn narrow(value: f32) -> Self;
-    /// The same value.
+    /// The value in double precision; exact.
     fn widen(self) -> f64;
-    /// Its bits. Equal means equal in each: 0.0 is not -0.0, and a NaN is itself.
+    /// The bits. Equality means equal bits: 0.0 is not -0.0, and a NaN equals itself.
     fn bits(self) -> u32;
 }
 
@@ -263,7 +262,7 @@ impl Float for bf16 {
     }
 }
 
-/// Computes the product and looks at it.
+/// Computes the product and checks it.
 fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report> {
     let &Problem {
         m,
@@ -326,8 +325,7 @@ fn examine<T: Float>(problem: &Problem, device: Device) -> anyhow::Result<Report
 
 /// The largest error and the largest reference value, both absolute.
 ///
-/// The reference takes the packed weights, scales and biases as they are, and does all arithmetic in
-/// double precision.
+/// The reference uses the packed weights, scales and biases, and does all arithmetic in double precision.
 fn compare<T: Float>(
     problem: &Problem,
     x: &[T],
@@ -388,7 +386,7 @@ fn groups<T: Float>(w: &QuantizedMatrix) -> anyhow::Result<Vec<(f64, f64)>> {
         .collect())
 }
 
-/// What a packed weight stands for, before scale and bias.
+/// The value of a packed weight, before scale and bias.
 fn weight(code: u32, quantization: Quantization) -> f64 {
     match quantization {
         Quantization::Mxfp4 | Quantization::Nvfp4 => e2m1(code),
@@ -397,7 +395,7 @@ fn weight(code: u32, quantization: Quantization) -> f64 {
     }
 }
 
-/// The values of OCP's formats, by their definition.
+/// The values of OCP's format, by its definition.
 fn e2m1(code: u32) -> f64 {
     let magnitude = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][(code & 7) as usize];
     if code & 8 == 0 { magnitude } else { -magnitude }
@@ -429,7 +427,7 @@ fn unpack(words: &[u32], start: usize, bits: usize) -> u32 {
     (((high << 32 | low) >> shift) & ((1 << bits) - 1)) as u32
 }
 
-/// Rows of the product that differ in a bit from the product of the row alone.
+/// Rows of the product that are not bit-identical to the product of the row alone.
 fn rows_differing<T: Float>(
     problem: &Problem,
     x: &[T],

@@ -1,11 +1,11 @@
-//! Computes a block of rows, by attention or a dense product, and says which of its rows have, bit for bit, what the
-//! same row gives alone under the policy `default`.
+//! Computes a block of rows, by attention or a dense product. Reports which of its rows are bit-identical to the same
+//! row computed alone under the policy `default`.
 //!
 //! ```text
 //! MLX_ROW_POLICY=exact cargo run -p mlx-overlay --example rows_alone -- attention --rows 8 --keys 1028
 //! ```
 //!
-//! Exit codes: 0 done (equal rows or not), 1 it could not be computed, 2 usage.
+//! Exit codes: 0 done (equal rows or not), 1 computation failed, 2 usage.
 
 #![allow(
     clippy::print_stdout,
@@ -53,16 +53,16 @@ enum Operation {
     Matmul,
 }
 
-/// What is printed. The names are those of the JSON output.
+/// The report. The names are those of the JSON output.
 #[derive(Serialize)]
 struct Report {
     operation: String,
     rows: usize,
-    /// Rows of the block that are not what they are alone, bit for bit.
+    /// Rows of the block that are not bit-identical to the row alone.
     rows_differing: usize,
-    /// Bytes of what the rows share: the matrix, or the keys.
+    /// Size of what the rows share: the matrix, or the keys.
     shared_bytes: usize,
-    /// Kernels of the block; none where nothing records them.
+    /// Kernels of the block; empty if they are not recorded.
     kernels: Vec<String>,
     policy: Option<String>,
 }
@@ -111,7 +111,7 @@ fn examine(args: &Args) -> anyhow::Result<Report> {
     } else {
         (bits(&block.rows(0, rows)?)?, Vec::new())
     };
-    // "Alone" is under `default`, whatever the process asks for.
+    // "Alone" means under `default`, whatever the process's policy.
     let plain = if policies {
         Stream::with_policy(RowPolicy::DEFAULT)?
     } else {

@@ -1,9 +1,9 @@
-//! A small server loop: requests come and go, and each step computes one token of every sequence that is there, in one
-//! batch of rows. Two threads share the weights, which are made up: one works on a stream with the policy `exact`, the
-//! other on one without a policy.
+//! A small server loop: requests come and go, and each step computes one token of every active sequence, in one batch
+//! of rows. Two threads share the weights, which are random: one works on a stream with the policy `exact`, the other
+//! on one without a policy.
 //!
-//! Afterwards every sequence is decoded alone. The tokens and the bits of the logits of the exact stream must be the
-//! same; how many of the other one's are is printed.
+//! Afterwards every sequence is decoded alone. On the exact stream, the tokens and the bits of the logits must be the
+//! same; for the other stream, the number of equal sequences is printed.
 //!
 //! ```console
 //! $ cargo run -p mlx-overlay --example server
@@ -29,16 +29,16 @@ const KV_HEADS: usize = 1;
 const DIMS: usize = 64;
 /// Positions of a cache.
 const ROOM: usize = 32;
-/// Sequences that are decoded at once.
+/// Sequences decoded at once.
 const SEATS: usize = 4;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy)]
 struct Request {
-    /// The step at which it comes.
+    /// The step at which it arrives.
     arrives: usize,
     prompt: &'static [u32],
-    /// Tokens to make.
+    /// Number of tokens to generate.
     wanted: usize,
 }
 
@@ -110,14 +110,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What a sequence came to: its tokens, and the bits of all its logits.
+/// The result of a sequence: its tokens, and the bits of all its logits.
 #[derive(PartialEq)]
 struct Answer {
     tokens: Vec<u32>,
     logits: Vec<u32>,
 }
 
-/// Serves all requests as they come.
+/// Serves all requests in order of arrival.
 fn serve(weights: &Weights, policy: Option<RowPolicy>) -> Result<Vec<Answer>> {
     let stream = match policy {
         Some(policy) => Stream::with_policy(policy)?,
@@ -152,7 +152,7 @@ fn serve(weights: &Weights, policy: Option<RowPolicy>) -> Result<Vec<Answer>> {
     })
 }
 
-/// Decodes each sequence by itself, on a stream without a policy.
+/// Decodes each sequence alone, on a stream without a policy.
 fn alone(weights: &Weights) -> Result<Vec<Answer>> {
     let model = weights.to_model()?;
     let decode = |(number, request)| {
@@ -166,10 +166,10 @@ fn alone(weights: &Weights) -> Result<Vec<Answer>> {
     REQUESTS.into_iter().enumerate().map(decode).collect()
 }
 
-/// Chooses the next token of each sequence, on the device, and notes what is known by now.
+/// Chooses the next token of each sequence, on the device, and stores it with its logits.
 fn finish_step(sequences: &mut [Sequence], logits: &Array) -> Result<()> {
     let chosen = argmax(logits)?;
-    // The caches are computed on the way.
+    // This also computes the caches.
     eval([&chosen, logits])?;
     let (tokens, logits) = (chosen.to_vec::<u32>()?, logits.to_vec::<f32>()?);
     for (row, sequence) in sequences.iter_mut().enumerate() {
@@ -200,7 +200,7 @@ struct Sequence {
     request: Request,
     /// Keys and values of each layer.
     caches: Vec<[Array; 2]>,
-    /// Tokens that the caches hold.
+    /// Number of tokens in the caches.
     position: usize,
     /// The token to compute next, on the device.
     next: Array,
@@ -299,7 +299,7 @@ struct Model {
 }
 
 impl Model {
-    /// The logits of the next token of each sequence, a row each.
+    /// The logits of the next token of each sequence, one row each.
     fn step(&self, sequences: &mut [Sequence]) -> mlx_overlay::Result<Array> {
         let tokens: Vec<&Array> = sequences.iter().map(|sequence| &sequence.next).collect();
         let mut x = take(&self.embeddings, &concatenate(&tokens, 0)?, 0)?;
@@ -322,7 +322,7 @@ impl Model {
     }
 }
 
-/// Attention of one layer: each sequence over its own keys, which are as many as it has positions.
+/// Attention of one layer: each sequence over its own keys, one for each of its positions.
 fn attend(
     layer: usize,
     [queries, keys, values]: [mlx_overlay::Result<Array>; 3],

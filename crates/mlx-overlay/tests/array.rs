@@ -1,4 +1,4 @@
-//! Arrays: what goes in comes out, and what does not fit is refused.
+//! Arrays: values survive a round trip, and what does not fit is rejected.
 
 #![allow(clippy::unwrap_used)] // in helpers too
 

@@ -1,6 +1,6 @@
-//! What every back-end answers about policies and the check of operations; `findings.rs` has what needs a GPU.
+//! The answers of every back-end about policies and the check of operations; `findings.rs` tests what needs a GPU.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn operations_on_the_cpu_are_named() {
         matmul(&first, &transpose(&first)?)
     };
     let graph = stream.scope(graph).unwrap();
-    // Each once, whatever is asked for twice.
+    // Each once, even if requested twice.
     let error = stream.check_operations([&graph, &graph]).unwrap_err();
     let at = stream.index();
     let rest = format!(
@@ -36,7 +36,7 @@ fn operations_on_the_cpu_are_named() {
             "on stream {at}, rows would not keep their bits:\n  Matmul [2, 2] {rest}\n  QuantizedMatmul [2, 64] {rest}"
         )
     );
-    // Other operations are not looked for there, and what has run will not run again.
+    // Other operations are not checked there, and an operation that has run will not run again.
     let sum = stream.scope(|| add(&graph, &graph)).unwrap();
     graph.evaluate().unwrap();
     assert_eq!(stream.check_operations([&sum]), Ok(()));
@@ -52,7 +52,7 @@ fn functions_of_policies_say_where_there_are_none() {
     assert_eq!(remove_policy_hook().err(), pristine);
     assert_eq!(dispatch_stats().err(), no_kernels);
     assert_eq!(set_routes(&[]).err(), no_kernels);
-    // A CPU has none, nor has a Mac without a GPU.
+    // A CPU build and a Mac without a GPU have no stream for policies.
     let error = Stream::with_policy(RowPolicy::EXACT).err();
     if info.metal_available || info.pristine {
         assert_eq!(error, pristine);
@@ -77,7 +77,7 @@ fn names_of_policies_are_read_back() {
     );
 }
 
-/// A build without kernels for policies refuses that of the process at the first operation that policies cover, and at
+/// A build without kernels for policies rejects the process's policy at the first operation that policies cover, and at
 /// no other.
 #[test]
 fn a_build_without_kernels_refuses_the_policy_of_the_process() {

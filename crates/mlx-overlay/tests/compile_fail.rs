@@ -1,4 +1,4 @@
-//! What would be unsound does not compile.
+//! Unsound code does not compile.
 
 #[test]
 fn unsound_programs_do_not_compile() {

@@ -10,7 +10,7 @@ use mlx_overlay::{Array, Error, matmul};
 
 const CHILD: &str = "MLX_OVERLAY_TEST_CHILD";
 
-/// Runs this test binary again, as a process that returns from `main` with busy threads behind it.
+/// Runs this test binary again, as a process that returns from `main` while other threads are busy.
 #[test]
 fn the_process_ends_cleanly_under_busy_threads() {
     if env::var_os(CHILD).is_some() {
@@ -53,6 +53,6 @@ fn leave_busy_threads_behind() {
         });
     }
     drop(started);
-    // Only the first of each: the threads go on.
+    // Waits for the first messages only: the threads go on.
     starts.iter().take(4).for_each(drop);
 }

@@ -1,7 +1,7 @@
 //! One request's failure and the other requests of its thread. Where memory ends is said by the simulated device, so
 //! that the tests run in processes of their own with a small one; without it they are listed as ignored.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::env;
 use std::process::{Command, ExitCode};

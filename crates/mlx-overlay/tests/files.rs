@@ -1,6 +1,6 @@
-//! Files of arrays: what goes in comes out, and what is damaged is refused by name.
+//! Files of arrays: values survive a round trip, and damaged files are rejected with their name.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ fn every_type_is_written_and_read() {
         ("l", array(&[true, false], &[2])),
         ("empty", array::<f32>(&[], &[0, 7])),
         ("quote \" \\ \n \u{1F600}", array(&[0u8], &[1])),
-        // Lies transposed, and is computed while it is written.
+        // Transposed in memory, and computed during the write.
         (
             "turned",
             transpose(&array(&[1u32, 2, 3, 4, 5, 6], &[2, 3])).unwrap(),
@@ -91,7 +91,7 @@ fn file(header: &str, data: &[u8]) -> Vec<u8> {
 fn what_other_programs_write_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
-    // Blanks, any order, escapes, padding; offsets that are not aligned.
+    // Spaces, any order, escapes, padding; unaligned offsets.
     let header = r#" { "__metadata__" : { "k" : "\u00e9\ud83d\ude00\t" } ,
         "w\u002f" : {"data_offsets":[ 1 , 9 ],"shape":[2],"dtype":"F32"},
         "s":{"dtype":"F8_E8M0","shape":[1],"data_offsets":[0,1]}}   "#;
@@ -202,13 +202,13 @@ fn damaged_files_are_refused_by_name() {
     bytes[10] = 0xff;
     assert!(refused(&bytes).contains("utf-8"));
 
-    // No counterpart.
+    // MLX has no such type.
     let header = r#"{"w":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}"#;
     fs::write(&path, file(header, &[0; 8])).unwrap();
     let error = load_safetensors(&path).unwrap_err().to_string();
     assert!(error.ends_with("w is of F64, which MLX lacks"), "{error}");
 
-    // Cut after it was opened.
+    // Truncated after it was opened.
     fs::write(&path, file(one, &[1, 2])).unwrap();
     let open = SafetensorsFile::open(&path).unwrap();
     fs::OpenOptions::new()
@@ -223,7 +223,7 @@ fn damaged_files_are_refused_by_name() {
         "{error}"
     );
 
-    // A bool that is none, which no Rust program may see.
+    // An invalid bool, which no Rust program may see.
     let header = r#"{"w":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}}"#;
     fs::write(&path, file(header, &[2])).unwrap();
     let read = SafetensorsFile::open(&path).unwrap().array("w").unwrap();
@@ -258,7 +258,7 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
     assert!(matches!(error, Error::File { .. }), "{error}");
     assert_eq!(load_safetensors(&path).unwrap()["w"].shape(), [2]);
 
-    // A link stays one.
+    // A link stays a link.
     let link = folder.path().join("link");
     let behind = folder.path().join("behind");
     std::os::unix::fs::symlink(&behind, &link).unwrap();
@@ -283,7 +283,7 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
     );
 }
 
-/// What could not be read again, or would be lost, is refused before anything is written.
+/// What could not be read back, or would be lost, is rejected before anything is written.
 #[test]
 fn what_the_format_cannot_hold_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -309,7 +309,7 @@ fn what_the_format_cannot_hold_is_refused() {
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
-/// Extents whose product overflows, but for the last, which is 0.
+/// Extents whose product overflows, except that the last one is 0.
 #[test]
 fn an_empty_array_of_large_extents_is_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -321,7 +321,7 @@ fn an_empty_array_of_large_extents_is_written() {
     assert_eq!(read["w"].shape(), empty.shape());
 }
 
-/// Its size is said to be 0, and there are bytes.
+/// A file whose reported size is 0, but that has bytes.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_of_no_size_is_refused() {

@@ -1,5 +1,5 @@
-//! What the check of operations finds in graphs on a GPU, and that attention and dense products keep the rows that it
-//! passes.
+//! The findings of the check of operations in graphs on a GPU, and that attention and dense products without findings
+//! keep their rows.
 
 mod support;
 
@@ -40,7 +40,7 @@ fn main() {
         ),
         trial("blocks_equal_rows_alone", blocks_equal_rows_alone),
     ];
-    // What cannot run here stays ignored when the long tests are asked for.
+    // Without the hardware, they stay ignored with `--include-ignored`.
     arguments.include_ignored &= missing.is_none();
     libtest_mimic::run(&arguments, tests).exit();
 }
@@ -68,8 +68,8 @@ fn values(seed: usize, shape: &[usize]) -> Result<Array, Error> {
     Array::from_slice(&values, shape)
 }
 
-/// Graphs that the C++ beside the tests builds under `exact`: the primitive that is named and a part of the reason, or
-/// nothing.
+/// Graphs that the C++ next to the tests builds under `exact`: the primitive that is reported and a part of the reason,
+/// or nothing.
 fn each_kind_is_found() -> Outcome {
     let cases: &[(&str, &[(&str, &str)])] = &[
         ("sorted picks", &[]),
@@ -155,7 +155,7 @@ fn each_kind_is_found() -> Outcome {
     Ok(())
 }
 
-/// Sequences are rows of a product and no positions of attention.
+/// Sequences are rows of a product, but not positions of attention.
 fn rows_are_counted() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT.with_rows(8)?)?;
     let w = values(1, &[64, 32])?;
@@ -188,7 +188,7 @@ fn other_streams_are_named() -> Outcome {
     let w = quantize(&values(1, &[64, 64])?, Quantization::affine(4, 64)?)?;
     let x = values(2, &[1, 64])?;
     let graph = || quantized_matmul(&x, &w);
-    // One row, too: the other stream may be one of `wide`.
+    // Also with one row: the other stream may have the policy `wide`.
     let findings = found(exact.check_operations([&other.scope(graph)?]));
     assert_eq!(findings.len(), 1);
     let text = findings[0].to_string();
@@ -217,7 +217,7 @@ fn the_default_policy_keeps_no_rows() -> Outcome {
     assert_eq!(findings.len(), 1);
     assert!(findings[0].why.contains("has the policy default"));
     assert_eq!(plain.check_operations([&product(1)?]), Ok(()));
-    // Looking decides nothing: the stream can still get a policy.
+    // A check decides nothing: the stream can still get a policy.
     plain.set_policy(RowPolicy::EXACT)?;
     assert_eq!(plain.check_operations([&product(2)?]), Ok(()));
     Ok(())
@@ -247,7 +247,7 @@ fn a_report_names_each_kind_once() -> Outcome {
     Ok(())
 }
 
-/// Without recursion, and each operation once: this graph has 2^2000 paths.
+/// Without recursion, and visiting each operation once: this graph has 2^2000 paths.
 fn a_deep_graph_is_walked() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let graph = exact.scope(|| {
@@ -261,7 +261,7 @@ fn a_deep_graph_is_walked() -> Outcome {
     Ok(())
 }
 
-/// Why long sums of columns are named, and rows are not.
+/// Why long sums of columns are reported, and those of rows are not.
 fn long_sums_depend_on_their_number() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let differ = |sums, terms, column| {
@@ -275,7 +275,7 @@ fn long_sums_depend_on_their_number() -> Outcome {
 
 type Build<'a> = dyn Fn(usize, usize) -> Result<Array, Error> + 'a;
 
-/// How many rows of a block of these have other bits than the row alone. The operation computes the rows of a range.
+/// How many rows of a block of this size differ in bits from the row alone. The operation computes a range of rows.
 fn rows_that_differ(stream: &Stream, rows: usize, build: &Build<'_>) -> Result<usize, Failed> {
     let bits = |array: Array| -> Result<Vec<u32>, Error> {
         Ok(array
@@ -295,7 +295,8 @@ fn rows_that_differ(stream: &Stream, rows: usize, build: &Build<'_>) -> Result<u
     Ok(differ)
 }
 
-/// One small case each; the matrices of `proofs` have the rest. Under `default` they differ, or this shows nothing.
+/// One small case each; the matrices of `proofs` have the others. Under `default` the rows differ; otherwise the test
+/// would show nothing.
 fn blocks_equal_rows_alone() -> Outcome {
     const ROWS: usize = 6;
     let (x, w, c) = (
@@ -304,7 +305,7 @@ fn blocks_equal_rows_alone() -> Outcome {
         values(3, &[96])?,
     );
     let rows_of_x = |from, to| slice(&x, &[from..to, 0..512]);
-    // One head, so that a row of the output is a row of the block; across 1,024 keys.
+    // One head, so that a row of the output is a row of the block; over 1,024 keys.
     let (q, k, v) = (
         values(4, &[1, 1, ROWS, 64])?,
         values(5, &[1, 1, 1026, 64])?,

@@ -26,7 +26,7 @@ fn main() {
         trial("products_match_the_cpu", products_match_the_cpu),
         trial("devices_can_be_mixed", devices_can_be_mixed),
     ];
-    // What cannot run here stays ignored when the long tests are asked for.
+    // Without the hardware, they stay ignored with `--include-ignored`.
     arguments.include_ignored &= missing.is_none();
     libtest_mimic::run(&arguments, tests).exit();
 }

@@ -1,6 +1,6 @@
 //! Policy hooks in Rust. Without a GPU, real or simulated, every test is listed as ignored.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -45,7 +45,7 @@ fn main() {
         trial("a_closure_outlives_its_calls", a_closure_outlives_its_calls),
         trial("a_panic_of_a_drop_ends_there", a_panic_of_a_drop_ends_there),
     ];
-    // One after another: the hook belongs to the process.
+    // In sequence: there is one hook per process.
     let arguments = Arguments {
         test_threads: Some(1),
         include_ignored: arguments.include_ignored && missing.is_none(),
@@ -54,7 +54,7 @@ fn main() {
     libtest_mimic::run(&arguments, tests).exit();
 }
 
-/// Takes the hook away, also after a panic.
+/// Removes the hook, also after a panic.
 struct NoHook;
 
 impl Drop for NoHook {
@@ -169,7 +169,7 @@ fn a_panic_is_an_error() -> Outcome {
         let error = stream.scope(|| product(3, &w)?.evaluate()).unwrap_err();
         assert_eq!(error.to_string(), format!("[row policy] {expected}"));
     }
-    // Nothing is left behind: neither a lock nor the mark of a hook that runs.
+    // Nothing is left behind: no lock, and no mark that a hook is running.
     remove_policy_hook()?;
     let w = weights()?;
     stream.scope(|| product(3, &w)?.evaluate())?;
@@ -181,14 +181,14 @@ thread_local! {
     static INNER: std::cell::RefCell<Option<Array>> = const { std::cell::RefCell::new(None) };
 }
 
-/// In every way that there is, and the evaluation that asked goes on.
+/// Each way to start an evaluation is rejected, and the evaluation that called the hook goes on.
 fn evaluations_are_refused() -> Outcome {
     let w = weights()?;
     let dense = Array::from_slice(&[1.0f32; 4], &[2, 2])?;
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let stream = Stream::new(Device::Gpu)?;
     for inner in [
-        // Of a stream that asks no hook, of one that does, and of an operation without a policy.
+        // Of a stream that calls no hook, of one that does, and of an operation without a policy.
         exact.scope(|| product(2, &w))?,
         stream.scope(|| product(2, &w))?,
         stream.scope(|| mlx_overlay::add(&dense, &dense))?,
@@ -276,7 +276,7 @@ fn closures_are_dropped_once() -> Outcome {
     Ok(())
 }
 
-/// While one thread is inside of the hook, another takes it away: that waits, and the closure lives on.
+/// While one thread is inside the hook, another removes it: the removal waits, and the closure stays alive.
 fn a_closure_outlives_its_calls() -> Outcome {
     let w = weights()?;
     let dropped = Arc::new(AtomicUsize::new(0));
@@ -303,7 +303,7 @@ fn a_closure_outlives_its_calls() -> Outcome {
     let waker = {
         let removed = Arc::clone(&removed);
         std::thread::spawn(move || {
-            // Time for the removal to begin. A run in which it did not shows nothing and fails nothing.
+            // Time for the removal to begin. If it does not begin in time, the test passes without showing anything.
             std::thread::sleep(std::time::Duration::from_millis(100));
             let early = removed.load(Ordering::SeqCst);
             go.send(()).unwrap();

@@ -1,11 +1,11 @@
-//! What is linked can be asked.
+//! The properties of the linked library.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mlx_overlay::{Backend, Device, Error, build_info};
 use toml::Table;
 
-/// What is said of the linked library, and what its prefix and the lock say.
+/// The linked library's properties agree with its prefix and the lock.
 #[test]
 fn the_linked_library_says_what_it_is() {
     let info = build_info().unwrap();
@@ -33,7 +33,7 @@ fn the_linked_library_says_what_it_is() {
     }
 }
 
-/// What is not known here would be taken for the CPU's.
+/// An unknown name would be taken for the CPU's.
 #[test]
 fn every_back_end_that_is_built_has_its_name_here() {
     let known = [Backend::Cpu, Backend::Metal, Backend::Sim].map(|backend| backend.to_string());

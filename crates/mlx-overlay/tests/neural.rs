@@ -1,6 +1,6 @@
-//! What a transformer needs besides products, against plain arithmetic; and what is refused.
+//! The operations of a transformer other than products, against plain arithmetic, and the rejected arguments.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mlx_overlay::{
     Array, Device, Dtype, Error, Mask, Quantization, QuantizedMatrix, Rope, Stream, add, addmm,
@@ -8,7 +8,7 @@ use mlx_overlay::{
     rms_norm, rope, sigmoid, slice, slice_update, softmax, take_rows, transpose_axes,
 };
 
-/// `gpu.rs` and `mlx-lab` compute the same on the other back-end.
+/// `gpu.rs` and `mlx-lab` run the same on the other back-end.
 fn on_cpu(work: impl FnOnce() -> Result<(), Error>) {
     let cpu = Stream::default_of(Device::Cpu).unwrap();
     cpu.scope(work).unwrap();
@@ -118,7 +118,7 @@ fn a_product_is_scaled_and_added() {
 #[test]
 fn the_last_query_sees_everything_and_each_before_it_one_less() {
     on_cpu(|| {
-        // Queries that prefer no key: the mean of the values that are seen.
+        // Queries that prefer no key: the result is the mean of the visible values.
         let q = array(&[0.0; 4], &[1, 2, 2, 1]);
         let k = counted(&[1, 1, 3, 1]);
         let v = array(&[3.0, 6.0, 9.0], &[1, 1, 3, 1]);
@@ -132,7 +132,7 @@ fn the_last_query_sees_everything_and_each_before_it_one_less() {
             &attention(&q, &k, &v, 1.0, Mask::Array(&first_alone), None)?,
             &[3.0, 6.0, 3.0, 6.0],
         );
-        // Of two heads, the first has a sink as heavy as a key, the second as heavy as three.
+        // Two heads: the first has a sink with the weight of one key, the second with that of three.
         let sinks = array(&[0.0, 3.0f32.ln()], &[2]);
         close(
             &attention(&q, &k, &v, 1.0, Mask::None, Some(&sinks))?,
@@ -150,7 +150,7 @@ fn block_floats_are_quantized_and_multiplied() {
             Quantization::Mxfp8,
             Quantization::Nvfp4,
         ] {
-            // Values that all three hold exactly: their largest is 6 times a power of two.
+            // Values that all three formats represent exactly: the largest is 6 times a power of two.
             let values: Vec<f32> = (0..4 * 64).map(|i| (i % 3) as f32 * 3.0).collect();
             let w = quantize(&array(&values, &[4, 64]), format)?;
             assert_eq!((w.rows(), w.columns(), w.biases().is_none()), (4, 64, true));

@@ -1,7 +1,7 @@
 //! Operations against plain Rust, and against what MLX answers where Rust has no opinion: NaN, negative axes, arrays
 //! without elements. On the CPU and, if there is one, on the GPU.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mlx_overlay::{
     Array, Device, Dtype, Element, Error, Frequencies, Mask, Positions, Quantization, Result, Rope,

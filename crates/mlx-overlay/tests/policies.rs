@@ -3,7 +3,7 @@
 //! The simulated GPU is whichever `MTL_SIM_ARCH` says. What holds for one architecture only is tested in a child
 //! process of its own.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

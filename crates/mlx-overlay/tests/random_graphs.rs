@@ -6,7 +6,7 @@
 //! $ GRAPH_SECONDS=1800 GRAPH_SEED=$RANDOM cargo test -p mlx-overlay --test random_graphs
 //! ```
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::env;
 use std::sync::Mutex;

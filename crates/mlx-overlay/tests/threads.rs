@@ -1,4 +1,4 @@
-//! What threads may do with arrays. What they may not do does not compile: `compile_fail.rs`.
+//! What threads may do with arrays. What they may not do does not compile: see `compile_fail.rs`.
 
 #![allow(clippy::unwrap_used)] // in helpers too
 
@@ -60,7 +60,7 @@ fn threads_share_weights_and_work_at_once() {
     }
 }
 
-/// Rust destroys this thread's variables after MLX's are gone, if they were there first.
+/// Rust destroys this thread's variables after MLX's if they were created first.
 #[test]
 fn a_call_from_an_ending_thread_is_refused() {
     struct Late {

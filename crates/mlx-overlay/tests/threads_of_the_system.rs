@@ -1,6 +1,6 @@
 //! Threads that come and go, and processes that fork. One process each, and few: the numbers are of the whole process.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::env;
 use std::process::Command;

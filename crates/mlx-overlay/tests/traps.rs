@@ -1,7 +1,7 @@
-//! Ways in which a product can leave its stream, and with it its policy: each does not happen, or is
-//! noticed. Without a GPU, real or simulated, every test is listed as ignored.
+//! Ways in which a product can leave its stream, and thereby its policy: each is prevented or detected. Without a GPU,
+//! real or simulated, every test is listed as ignored.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -47,7 +47,7 @@ fn main() {
             plans_are_of_floats_that_can_be_indexed,
         ),
     ];
-    // What cannot run here stays ignored when the long tests are asked for.
+    // Without the hardware, they stay ignored with `--include-ignored`.
     arguments.include_ignored &= missing.is_none();
     libtest_mimic::run(&arguments, tests).exit();
 }
@@ -59,7 +59,7 @@ fn raw(stream: &Stream) -> sys::RawStream {
     }
 }
 
-/// Importing puts every stream of a device on the first one of the process.
+/// An import puts every stream of a device on the process's first one.
 fn an_imported_function_is_noticed() -> Outcome {
     let first = Stream::default_of(Device::Gpu)?;
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
@@ -78,8 +78,8 @@ fn an_imported_function_is_noticed() -> Outcome {
     Ok(())
 }
 
-/// In Rust an array that is not evaluated stays on its thread (`compile_fail/array_is_not_send.rs`);
-/// in C++ it may be carried off.
+/// In Rust an array that is not evaluated stays on its thread (`compile_fail/array_is_not_send.rs`); in C++ it may move
+/// to another thread.
 fn another_thread_is_refused_the_product() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let said = bridge_testing::probe_on_another_thread(raw(&exact))?;
@@ -91,7 +91,7 @@ fn another_thread_is_refused_the_product() -> Outcome {
     Ok(())
 }
 
-/// Its index is of another kind: an exact stream of the same number is not meant.
+/// Its index is of another kind: it does not refer to an exact stream with the same number.
 fn a_thread_local_stream_is_no_other_stream() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let (index, kernels) = record_kernels(|| bridge_testing::probe_thread_local(raw(&exact)))?;
@@ -138,7 +138,7 @@ fn products_without_rows_are_refused() -> Outcome {
     Ok(())
 }
 
-/// Integers have no kernels.
+/// There are no kernels for integers.
 fn plans_are_of_floats_that_can_be_indexed() -> Outcome {
     let stream = raw(&Stream::default_of(Device::Gpu)?);
     let plan = |m, dtype| {

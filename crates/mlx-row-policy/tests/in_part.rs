@@ -1,7 +1,7 @@
 //! A program that has some of MLX's functions, as a linker leaves them from a static library, and an mlx-c that returns
 //! nothing: the functions defined in this file.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};

@@ -1,7 +1,7 @@
 //! Policies on streams that another binding made: `mlx-overlay`, which links MLX here. Without a GPU, real or
 //! simulated, that follows policies, the tests are listed as ignored, except for one of the errors of such an MLX.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlx_overlay::{Array, Device, Quantization, QuantizedMatrix, quantize, quantized_matmul};

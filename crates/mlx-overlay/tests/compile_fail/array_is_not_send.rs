@@ -1,4 +1,4 @@
-//! A lazy array's stream exists only in its thread.
+//! The stream of a lazy array exists only in its thread.
 
 use mlx_overlay::{Array, matmul};
 

@@ -1,4 +1,4 @@
-//! Two threads that evaluate one array change its node at once.
+//! Two threads that evaluate one array change its node at the same time.
 
 use mlx_overlay::Array;
 

@@ -1,4 +1,4 @@
-//! Only types of which every bit pattern is a value are elements.
+//! Only types for which every bit pattern is valid are elements.
 
 use mlx_overlay::{Dtype, Element};
 

@@ -1,4 +1,4 @@
-//! A quantized matrix is made of lazy arrays.
+//! A quantized matrix consists of lazy arrays.
 
 use mlx_overlay::{Array, Quantization, quantize};
 

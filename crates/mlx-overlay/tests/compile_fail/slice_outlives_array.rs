@@ -1,4 +1,4 @@
-//! The memory is MLX's.
+//! The memory belongs to MLX.
 
 use mlx_overlay::Array;
 

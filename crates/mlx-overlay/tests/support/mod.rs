@@ -1,9 +1,9 @@
-//! What tests share.
+//! Helpers of several tests.
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use mlx_overlay::{build_info, has_policies};
 
-/// Why this build has no GPU, real or simulated, that follows policies; `None` where it has one.
+/// Why this build has no GPU, real or simulated, that follows policies; `None` if it has one.
 pub(crate) fn without_policies() -> Option<String> {
     match build_info() {
         Ok(info) if info.metal_available && has_policies() => None,
@@ -16,8 +16,9 @@ pub(crate) fn without_policies() -> Option<String> {
 }
 
 /// How far the sum of these products may be from the exact one in float32. Each of K additions rounds by up to half a
-/// unit in the last place, and roundings that go either way add up to the root of their number: Higham and Mary, "A new
-/// approach to probabilistic rounding error analysis", 2019.
+/// unit in the last place, and roundings in both directions add up to the square root of their number: Higham and Mary,
+/// "A new approach to probabilistic rounding error analysis", 2019. approach to probabilistic rounding error analysis",
+/// 2019.
 pub(crate) fn rounding(x: &[f32], w: &[f32]) -> f64 {
     let terms = x.iter().zip(w);
     let magnitude: f64 = terms.map(|(x, w)| f64::from(x * w).abs()).sum();
