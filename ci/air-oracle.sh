@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs Apple-compiled kernels next to the simulator's (docs/air-oracle.md). Full tier: about 20 CPU-minutes.
+# Runs Apple-compiled kernels next to the simulator's (crates/air-oracle/README.md). Full tier: about 20 CPU-minutes.
 #
 #   ci/air-oracle.sh [MLX tree, default vendor/mlx] [further arguments of air-oracle]
 set -eu

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what users outside this repository build: bundles the last build, moves the bundle, hides target/mlx, and links
-# and runs the examples with it (docs/downstream.md). Needs a finished `cargo xtask build`.
+# and runs the examples with it (docs/guide/rust.md). Needs a finished `cargo xtask build`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

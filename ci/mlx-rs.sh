@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs cargo on a package that depends on mlx-rs, on Linux, with the patched MLX (docs/consumers.md).
+# Runs cargo on a package that depends on mlx-rs, on Linux, with the patched MLX (docs/guide/bindings.md).
 # usage: ci/mlx-rs.sh PROJECT CARGO-ARGUMENT…, e.g. ci/mlx-rs.sh ../app test
 #
 # mlx-sys's build script links Apple's frameworks. Here mlx-c is built with the installed prefix instead, and cargo uses

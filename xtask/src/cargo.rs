@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use camino::{Utf8Path, Utf8PathBuf};
+use cli::Progress;
 
 use crate::host::Host;
 use crate::proc::Cmd;
@@ -11,7 +12,7 @@ const EXAMPLE: &str = "quantized_matmul";
 const PACKAGE: &str = "mlx-overlay";
 
 /// Cargo's arguments to run the example; the example's own follow.
-pub(crate) const RUN_EXAMPLE: [&str; 7] = ["run", "-q", "-p", PACKAGE, "--example", EXAMPLE, "--"];
+const RUN_EXAMPLE: [&str; 7] = ["run", "-q", "-p", PACKAGE, "--example", EXAMPLE, "--"];
 
 /// Runs the example; its own arguments follow.
 pub(crate) fn run_example(host: &Host, root: &Utf8Path) -> Cmd {
@@ -29,6 +30,9 @@ pub(crate) fn build_examples(host: &Host, root: &Utf8Path) -> Result<[Utf8PathBu
 
 /// Builds a program in `dir` and returns its path. `kind` is the kind of target that `name` is.
 pub(crate) fn build(host: &Host, dir: &Utf8Path, kind: &[&str], name: &str) -> Result<Utf8PathBuf> {
+    // Cargo itself is quiet here.
+    let progress = Progress::spinning();
+    progress.set(&format!("compiling {name}"));
     cargo(host)
         .args(["build", "--quiet", "--message-format", "json"])
         .args(kind)

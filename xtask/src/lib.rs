@@ -24,6 +24,7 @@ mod cargo;
 mod demonstration;
 mod files;
 mod progress;
+mod steps;
 
 use std::fmt;
 

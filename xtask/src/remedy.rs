@@ -4,7 +4,7 @@ use patchset::Error;
 use patchset::error::RepositoryFault;
 
 /// The remedy for patches that cannot be read. It keeps local changes, including new files.
-pub(crate) const PATCHES: &str = "`git stash push --include-untracked -- patches` removes and keeps the local changes; or fix them (docs/write-a-patch.md)";
+pub(crate) const PATCHES: &str = "`git stash push --include-untracked -- patches` removes and keeps the local changes; or fix them (docs/guide/write-a-patch.md)";
 
 /// The remedy for an error, as the end of its sentence; `None` if the error's text is enough.
 fn of(error: &Error) -> Option<&'static str> {
@@ -27,10 +27,10 @@ fn of(error: &Error) -> Option<&'static str> {
             _ => return None,
         },
         Error::Sources { failures, .. } if failures.iter().any(|one| one.other.is_some()) => {
-            "if a reconstructed pin should have another tree, use `--accept-tree <its id>`; docs/offline.md has the ways without a network"
+            "if a reconstructed pin should have another tree, use `--accept-tree <its id>`; docs/guide/offline.md has the ways without a network"
         }
         Error::Sources { .. } | Error::Input { .. } => {
-            "docs/offline.md has the ways without a network"
+            "docs/guide/offline.md has the ways without a network"
         }
         Error::Repository { fault, .. } => match fault {
             RepositoryFault::Unreadable(_) => {

@@ -159,7 +159,7 @@ impl Report {
         }
         let mut text = format!(
             "# Apple-compiled kernels next to the simulator's: results\n\n\
-             Written by `ci/air-oracle.sh`; what it means stands in [air-oracle.md](air-oracle.md).\n\n\
+             Written by `ci/air-oracle.sh`; its [README](../../crates/air-oracle/README.md) explains the columns.\n\n\
              {} Outputs are counted once a reading.\n\n\
              | mode | kernel | type | kernels | outputs | differ, fused | differ, split | reading matters | \
              order matters | error, of what is allowed |\n|---|---|---|---|---|---|---|---|---|---|\n",

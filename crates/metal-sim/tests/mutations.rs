@@ -1,6 +1,6 @@
 //! Faults planted one at a time, in the engine, in the shim, in the table of
 //! names, in a stock kernel and in a dispatch: each must be caught.
-//! docs/planted-faults.md lists them.
+//! crates/metal-sim/docs/planted-faults.md lists them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

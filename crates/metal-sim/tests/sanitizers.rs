@@ -56,7 +56,7 @@ fn clean(runner: &Path, flags: &[&str]) {
             assert_eq!(plain.get::<u32>(1), checked.get::<u32>(1), "{how}");
         }
         let faulted = run(DIVERGES).with(how).built_with(flags, runner).go();
-        assert_eq!(faulted.fault().code, 1);
+        assert_eq!(faulted.fault().code, "DIVERGENT");
     }
 }
 

@@ -28,7 +28,7 @@ fn explain(search: &Search, error: &Error) -> String {
             let unset = if in_checkout(search) {
                 ", or unset it to take this checkout's own"
             } else {
-                " (docs/downstream.md)"
+                " (docs/guide/rust.md)"
             };
             format!("{error}: name the folder of a bundle or prefix{unset}")
         }
@@ -63,7 +63,7 @@ fn in_checkout(search: &Search) -> bool {
 /// How to make what was found anew.
 fn again(search: &Search) -> String {
     if !in_checkout(search) {
-        return "bundle again, with `cargo xtask bundle` in a checkout of the same revision (docs/downstream.md)"
+        return "bundle again, with `cargo xtask bundle` in a checkout of the same revision (docs/guide/rust.md)"
             .to_owned();
     }
     let command = command(search);
@@ -91,7 +91,7 @@ fn nothing_built(search: &Search, error: &Error, found: Found) -> String {
     } else {
         format!(
             "set MLX_OVERLAY_PREFIX, for example in {CONFIG}, to a bundle that `cargo xtask bundle` made in a \
-             checkout of the same revision (docs/downstream.md)"
+             checkout of the same revision (docs/guide/rust.md)"
         )
     };
     match &search.named {

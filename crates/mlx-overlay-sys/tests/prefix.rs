@@ -156,7 +156,7 @@ fn a_dependency_is_sent_to_a_bundle_not_to_a_command_that_it_lacks() {
                 "`.cargo/config.toml`",
                 "`cargo xtask bundle`",
                 "same revision",
-                "docs/downstream.md",
+                "docs/guide/rust.md",
             ],
         );
         assert!(!message.contains("target/mlx"), "{message}");

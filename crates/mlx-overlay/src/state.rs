@@ -47,8 +47,10 @@ struct Flight {
     /// Others whose results it uses.
     after: RefCell<Vec<Rc<Flight>>>,
     outcome: Cell<Option<Outcome>>,
-    /// Why it failed, if nobody was told yet.
+    /// Why it failed, if nobody was told yet who asked for its arrays.
     why: RefCell<Option<Error>>,
+    /// Whether somebody was told who waited for a stream of it.
+    announced: Cell<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -246,6 +248,7 @@ impl Flight {
             let error = error.into();
             if !is_refused_memory(&error) {
                 fail_those_on(&streams, &error);
+                Self::tell(&reached.flights);
             }
             error
         })?;
@@ -255,9 +258,23 @@ impl Flight {
             after: RefCell::new(reached.flights.clone()),
             outcome: Cell::new(None),
             why: RefCell::default(),
+            announced: Cell::new(false),
         });
         OPEN.with_borrow_mut(|open| open.push(Rc::downgrade(&flight)));
         Ok(flight)
+    }
+
+    /// What uses these could not be started, and the caller is told. MLX may have thrown an error of theirs: it looks for
+    /// one in what is over when something that uses it is started.
+    fn tell(flights: &[Rc<Self>]) {
+        for flight in flights {
+            if let Err(error) = sys::finish(&flight.raw) {
+                fail_those_on(&flight.streams, &error.into());
+            }
+        }
+        for flight in flights {
+            flight.why.take();
+        }
     }
 
     fn is_open(&self) -> bool {
@@ -393,18 +410,21 @@ fn notice() {
 pub(crate) fn synchronize(stream: RawStream) -> Result<()> {
     refuse_in_hook()?;
     notice();
-    if let Err(error) = sys::synchronize(stream) {
-        let error = error.into();
-        fail_those_on(&[stream], &error);
-        return Err(error);
+    let mut result = sys::synchronize(stream).map_err(Error::from);
+    if let Err(error) = &result {
+        fail_those_on(&[stream], error);
     }
-    // Its error may have been noticed before.
+    // Its error may have been noticed before, or be that of what it uses, which MLX does not know. It is told once.
+    notice();
     let open: Vec<_> = OPEN.with_borrow(|open| open.iter().filter_map(Weak::upgrade).collect());
-    let mut on_it = open.iter().filter(|flight| flight.is_on(&[stream]));
-    match on_it.find_map(|flight| flight.why.borrow().clone()) {
-        Some(error) => Err(error),
-        None => Ok(()),
+    for flight in open.iter().filter(|flight| flight.is_on(&[stream])) {
+        if let Some(error) = flight.why.borrow().clone()
+            && !flight.announced.replace(true)
+        {
+            result = result.and(Err(error));
+        }
     }
+    result
 }
 
 /// Fails the evaluations on these streams of which it is not known how they end.

@@ -609,7 +609,7 @@ fn exact_holds_for_every_kind_of_product() -> Outcome {
     Ok(())
 }
 
-/// The table in docs/policies.md, row by row: what each policy takes for each kind of product, and whether its rows
+/// The table in docs/reports/policies.md, row by row: what each policy takes for each kind of product, and whether its rows
 /// have the bits that they have alone. With QMV_POLICIES_BLESS=1 it is written anew.
 fn the_page_on_policies_says_what_runs() -> Outcome {
     let architecture = "applegpu_g15d";
@@ -643,19 +643,22 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
             table.push('\n');
         }
     }
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reports/policies.md"
+    );
     let page = std::fs::read_to_string(file)?;
     let (begin, end) = ("<!-- table: begin -->\n", "<!-- table: end -->");
     let (before, rest) = page
         .split_once(begin)
-        .ok_or("no table in docs/policies.md")?;
+        .ok_or("no table in docs/reports/policies.md")?;
     let (found, after) = rest.split_once(end).ok_or("the table does not end")?;
     if std::env::var("QMV_POLICIES_BLESS").as_deref() == Ok("1") {
         std::fs::write(file, format!("{before}{begin}{table}{end}{after}"))?;
     } else {
         assert_eq!(
             found, table,
-            "docs/policies.md: QMV_POLICIES_BLESS=1 writes it"
+            "docs/reports/policies.md: QMV_POLICIES_BLESS=1 writes it"
         );
     }
     Ok(())

@@ -1,5 +1,5 @@
 // Attention whose rows keep their bits: each query position of a block is
-// computed as it would be alone, over its own keys.
+// computed as if it were alone, over its own keys.
 
 #pragma once
 
@@ -13,8 +13,13 @@
 
 namespace mlx::core::fast {
 
-/// The policy for attention on these inputs, if it needs AttentionRows.
-/// Throws if the policy in force is none.
+mlx_row_problem attention_problem(const std::vector<array>& inputs, Stream s);
+
+/// MLX has its own treatment of more positions than keys under a causal mask.
+bool has_own_keys(const mlx_row_problem& p, bool causal);
+
+/// The policy for attention on these inputs, if it needs AttentionRows. Throws
+/// if the policy in force is invalid.
 std::optional<mlx_row_policy>
 attention_policy(const std::vector<array>& inputs, bool do_causal, Stream s);
 
@@ -28,9 +33,9 @@ array make_attention_rows(
     mlx_row_policy policy,
     Stream s);
 
-/// Attention by AttentionRows, or nothing if MLX's own is asked for:
-/// without a policy, for one position, for a prompt, in training and export.
-/// A build without kernels for it never makes one.
+/// Attention by AttentionRows, or nothing if MLX's own is to be used: without a
+/// policy, for one position, for a prompt, in training and export. A build
+/// without kernels for it never makes one.
 template <typename Fallback>
 std::optional<array> attention_rows(
     const std::vector<array>& inputs,
@@ -40,7 +45,7 @@ std::optional<array> attention_rows(
     bool has_sinks,
     bool force_fused,
     Stream s) {
-#ifdef MLX_ATTENTION_ROWS // set by backend/metal/rows.cmake
+#ifdef MLX_ATTENTION_ROWS // set by rows.cmake of a back-end
   if (auto policy = attention_policy(inputs, do_causal, s)) {
     return make_attention_rows(
         inputs, fallback, scale, do_causal, has_sinks, force_fused, *policy, s);
@@ -49,8 +54,9 @@ std::optional<array> attention_rows(
   return std::nullopt;
 }
 
-/// The rows by which MLX chooses the number of blocks of its two-pass kernel:
-/// one, while rows that keep their bits are computed on this thread.
+/// The number of rows with which MLX chooses the number of blocks of its
+/// two-pass kernel: one, while rows that keep their bits are computed on this
+/// thread.
 int rows_that_choose(int rows);
 
 } // namespace mlx::core::fast

@@ -8,6 +8,7 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include "mlx/backend/cuda/cuda.h"
 #include "mlx/backend/metal/attention_rows.h"
 #include "mlx/primitives.h"
 #include "mlx/row_policy.h"
@@ -16,9 +17,9 @@ namespace mlx::core {
 
 namespace {
 
-// Primitives, by Primitive::name, whose Metal kernels compute each row, or each
-// number, by itself, or that only move data. Those that depend on a type or a
-// shape are looked at below.
+// Primitives, by Primitive::name, whose Metal kernels compute each row or each
+// number independently, or only move data. Those that depend on a type or a
+// shape are handled below.
 const std::set<std::string_view>& by_row() {
   static const auto* names = new std::set<std::string_view>{
       "Abs",
@@ -144,7 +145,7 @@ bool is_float(const array& x) {
   return issubdtype(x.dtype(), inexact);
 }
 
-// The inputs by which the numbers of a softmax may have reached x, one for one.
+// The inputs through which the numbers of a softmax may reach x one for one.
 std::vector<array> carriers(const array& x) {
   static const std::set<std::string_view> moves{
       "AsType",
@@ -167,8 +168,8 @@ std::vector<array> carriers(const array& x) {
     return {x.inputs()[0]};
   }
   std::vector<array> out;
-  // A number for many others is not a weight of attention: what a router
-  // multiplies with is broadcast.
+  // A number that is used for many others is not a weight of attention: a
+  // router's factor is broadcast.
   if (computes.count(name)) {
     for (const auto& in : x.inputs()) {
       const bool broadcast = in.has_primitive() &&
@@ -183,7 +184,7 @@ std::vector<array> carriers(const array& x) {
 
 bool comes_from_softmax(const array& x) {
   std::vector<array> left{x};
-  // Far more than an attention has between its softmax and its product.
+  // Far more operations than attention has between its softmax and its product.
   for (int looked = 0; !left.empty() && looked < 64; looked++) {
     const array at = left.back();
     left.pop_back();
@@ -199,7 +200,8 @@ bool comes_from_softmax(const array& x) {
   return false;
 }
 
-// Whether a matrix is one for all rows of a batch, as a trace broadcasts it.
+// Whether a matrix is the same for all rows of a batch, as broadcast in a
+// trace.
 bool is_one_matrix(const array& w) {
   if (w.ndim() == 2) {
     return true;
@@ -220,7 +222,7 @@ int64_t rows_of_matrix(const array& x, const array& w) {
 // A covered operation.
 struct Covered {
   mlx_row_problem problem;
-  int64_t rows; // as the policies count them, sequences or picks included
+  int64_t rows; // as counted by policies, including sequences or picks
   bool sorted; // a gather of sorted picks
 };
 
@@ -273,8 +275,8 @@ std::optional<Covered> covered(const array& x) {
   return Covered{p, p.m, false};
 }
 
-// What MLX computes row by row whatever is asked: one row, picks of one row in
-// any order but a sorted one, and as many tokens as gated delta takes at once.
+// What MLX always computes row by row: one row, picks of one row in any order
+// except sorted, and as many tokens as gated delta computes at once.
 bool keeps_its_rows(const Covered& c) {
   constexpr int chunk = 8;
   switch (c.problem.op) {
@@ -289,8 +291,8 @@ bool keeps_its_rows(const Covered& c) {
   }
 }
 
-// Attention that goes by rows, or nothing. It has the name of MLX's own, with
-// which it is exported; the type tells them apart, also where a build has none.
+// Attention under a policy, or null. It has the name of MLX's own, with which
+// it is exported; the type distinguishes them, also if a build has none.
 const fast::AttentionRows* attention_rows(const Primitive& primitive) {
   const std::string_view type = typeid(primitive).name();
   return type.find("AttentionRows") != type.npos
@@ -314,7 +316,7 @@ class Check {
     while (!left.empty()) {
       const array x = left.back();
       left.pop_back();
-      // What has been evaluated will not run again.
+      // Arrays that are already evaluated will not run again.
       if (x.status() != array::Status::unscheduled || !x.has_primitive() ||
           !seen_.insert(x.primitive_id()).second) {
         continue;
@@ -448,8 +450,8 @@ class Check {
     }
   }
 
-  // Above 256 terms a column is added in one or two passes, by the number of
-  // sums. Rows are added in one order by every kernel for them.
+  // Above 256 terms a column is added in one or two passes, depending on the
+  // number of sums. Rows are added in the same order by every kernel.
   void look_at_sum(const array& x) {
     constexpr size_t most = 256;
     const auto& in = x.inputs()[0];
@@ -482,6 +484,11 @@ class Check {
 std::vector<RowFinding> check_rows(
     const std::vector<array>& outputs,
     Stream s) {
+  if (cu::is_available()) {
+    throw std::runtime_error(
+        "[check_rows] The check knows the kernels of Metal only; this build "
+        "runs on CUDA. docs/guide/policies.md says what CUDA's keep.");
+  }
   Check check(s);
   check.visit(outputs);
   return std::move(check.findings);

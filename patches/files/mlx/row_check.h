@@ -1,5 +1,5 @@
-// A look at a graph before it runs: which of its operations do not keep the
-// bits of a row.
+// Examines a graph before it runs: which of its operations do not keep the bits
+// of a row.
 
 #pragma once
 
@@ -22,16 +22,18 @@ struct RowFinding {
   std::string remedy;
 };
 
-/// Looks at what an evaluation of `outputs` would run, each operation once, and
-/// evaluates nothing. Named are operations that policies cover and that are on
-/// another stream or device than `s`, that have no policy or more rows than its
-/// block, or that were built without asking it; attention that sees an array
-/// mask or is written by hand; and operations that no policy covers, except
-/// those that are known to compute each row by itself on Metal.
+/// Knows the kernels of Metal, and throws in a build for CUDA.
 ///
-/// The policy is that of `s`, else the process's; a hook is not asked. What a
-/// graph does not show is not found: the order and padding of a cache, softmax
-/// that is written by hand, and what was evaluated before.
+/// Examines what an evaluation of `outputs` would run, each operation once, and
+/// evaluates nothing. Reported are operations that policies cover and that are
+/// on another stream or device than `s`, that have no policy or more rows than
+/// its block, or that were built without a policy; attention that sees an array
+/// mask or is written by hand; and operations that no policy covers, except
+/// those that are known to compute each row independently on Metal.
+///
+/// The policy is that of `s`, else the process's; a hook is not called. What a
+/// graph does not show is not found: the order and padding of a cache, a
+/// softmax written by hand, and what was evaluated before.
 MLX_API std::vector<RowFinding> check_rows(
     const std::vector<array>& outputs,
     Stream s);

@@ -30,7 +30,7 @@ thread_local bool in_hook = false;
 // By stream index. Indices are dense and never reused.
 struct StreamPolicy {
   mlx_row_policy policy{MLX_ROW_DECLINE, 0};
-  bool asked{false}; // an operation was decided without a policy of its own
+  bool asked{false}; // an operation was decided without a stream policy
 };
 
 struct Streams {
@@ -52,7 +52,7 @@ struct Hook {
 };
 
 struct Hooks {
-  std::shared_mutex mutex; // shared by the calls of the hook
+  std::shared_mutex mutex; // held shared during calls of the hook
   Hook hook;
 };
 
@@ -79,7 +79,7 @@ std::string text_of(mlx_row_policy p) {
   return text + (p.rows == 0 ? ":all" : ":" + std::to_string(p.rows));
 }
 
-// How a policy was spelt before there were blocks, and how it is now.
+// Earlier spellings of policies, and the current ones.
 std::string_view respelt(std::string_view name) {
   return name == "streamed" ? "exact" : "";
 }
@@ -163,7 +163,7 @@ mlx_row_policy of_process() {
     const char* value = std::getenv("MLX_ROW_POLICY");
     return std::string(value ? value : "default");
   }();
-  // A failure is not kept: every operation reports it.
+  // A failure is not cached: every operation reports it.
   static const mlx_row_policy policy = [] {
     if (const char* old = std::getenv("MLX_QMV_POLICY")) {
       throw std::invalid_argument(

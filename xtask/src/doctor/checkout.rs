@@ -17,6 +17,7 @@ use patchset::{Manifest, Workspace};
 use walkdir::WalkDir;
 
 use super::finding::{Finding, Status};
+use crate::build::taken_apart;
 use crate::files::walk;
 use crate::host::{Host, Os};
 use crate::proc::quote;
@@ -196,15 +197,11 @@ fn merge(workspace: &Workspace) -> Option<Finding> {
     Some(Finding::error("merge", found, remedy))
 }
 
-/// Characters that a path must not have for CMake, Ninja and the shell that starts the simulated device's compiler.
-const TAKEN_APART: &str = "#();:$'\"&|<>[]`";
-
 /// Whether the checkout's path works for a build.
 fn place(host: &Host, workspace: &Workspace) -> Finding {
     let id = "path";
     let root = workspace.root();
-    let bad = |c: &char| c.is_whitespace() || c.is_control() || TAKEN_APART.contains(*c);
-    let Some(bad) = root.as_str().chars().find(bad) else {
+    let Some(bad) = taken_apart(root) else {
         let found = "the checkout's path has no character that CMake or a shell treats specially";
         return Finding::ok(id, found);
     };
@@ -354,13 +351,13 @@ fn sources(
         let found = format!(
             "MLX {version} has not been fetched yet, and CARGO_NET_OFFLINE=true forbids the network"
         );
-        let remedy = "run `cargo xtask fetch` with CARGO_NET_OFFLINE unset; docs/offline.md has the ways without a network";
+        let remedy = "run `cargo xtask fetch` with CARGO_NET_OFFLINE unset; docs/guide/offline.md has the ways without a network";
         Finding::warning(id, found, remedy)
     } else {
         Finding::warning(
             id,
             format!("MLX {version} has not been fetched yet"),
-            "`cargo xtask fetch`; docs/offline.md has the ways without a network",
+            "`cargo xtask fetch`; docs/guide/offline.md has the ways without a network",
         )
     }];
     for source in &manifest.mlx.sources {
@@ -454,7 +451,7 @@ fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
                 id,
                 format!("vendor/mlx: {state}"),
                 "`cargo xtask apply-overlay --discard-edits` removes the edits and keeps the edited files in \
-                 vendor/mlx-edits-<n>/; docs/write-a-patch.md shows how to turn them into a patch",
+                 vendor/mlx-edits-<n>/; docs/guide/write-a-patch.md shows how to turn them into a patch",
             ),
             _ => Finding::warning(
                 id,

@@ -32,7 +32,8 @@ Examples:
   cargo xtask doctor                  all checks, with remedies
   cargo xtask doctor --json | jq '.findings[] | select(.status != \"ok\")'
 
-The exit code is 1 if there is an error, else 0, also with warnings. docs/doctor.md lists the checks.")]
+The exit code is 1 if there is an error, else 0, also with warnings. The ids in --json keep their meaning.\n\
+The doctor changes nothing.")]
 pub struct Args {
     /// Print one JSON object with stable fields: format, host, backend, findings (each with id, status, found, remedy)
     #[arg(long)]

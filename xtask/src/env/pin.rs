@@ -20,9 +20,9 @@ pub(super) fn check(pin: &Pin, ours: &str, accepted: Option<&str>) -> Result<()>
     if pin.version != ours && accepted != Some(&pin.version) {
         bail!(
             "{} is written for MLX {theirs}, but this checkout pins {ours}: use a release of it written for \
-             {ours}, or accept it with `--accept {theirs}`; docs/consumers.md lists what was tried. Moving the \
+             {ours}, or accept it with `--accept {theirs}`; docs/guide/bindings.md lists what was tried. Moving the \
              pin may need manual work if patches do not fit: `cargo xtask bump-pin v{theirs} --dry-run` shows it \
-             (docs/move-the-pin.md)",
+             (docs/guide/move-the-pin.md)",
             pin.file,
             theirs = pin.version
         );

@@ -251,6 +251,8 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             steps.push(Step::new(name, models).needs("build"));
         }
         if full {
+            // Downloads nvcc, and no GPU is needed.
+            steps.push(Step::new("CUDA text", command("ci/cuda.sh")).needs("apply"));
             let fixes = command("ci/upstream-fixes.sh");
             steps.push(Step::new("fixes for upstream", fixes).needs("build"));
             // Needs libclang, and packages that are not in this workspace's lock.
@@ -328,6 +330,14 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
         Step::new("tests", tests).needs("build"),
         Step::new("example", example("4"))
             .then(example("8"))
+            .then(cargo(&[
+                "run",
+                "--quiet",
+                "-p",
+                "mlx-overlay",
+                "--example",
+                "server",
+            ]))
             .needs("build"),
         Step::new("packages", command("ci/packages.sh").arg("--no-verify")),
         // Last, because it hides the builds for a while.

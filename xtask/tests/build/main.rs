@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test helper may panic")]
 
+mod cuda;
 mod linux;
 mod macos;
 mod requirements;

@@ -13,7 +13,7 @@ fn what_doctor_says_keeps_edits_and_makes_them_a_patch() {
     for part in [
         "`cargo xtask apply-overlay --discard-edits`",
         "vendor/mlx-edits-<n>/",
-        "docs/write-a-patch.md",
+        "docs/guide/write-a-patch.md",
     ] {
         assert!(report.contains(part), "no {part:?} in {report}");
     }
@@ -24,7 +24,7 @@ fn what_doctor_says_keeps_edits_and_makes_them_a_patch() {
     let kept = project.read(&format!("checkout/vendor/mlx-edits-1/{FILE}"));
     assert_eq!(kept, edited);
 
-    // As described in docs/write-a-patch.md.
+    // As described in docs/guide/write-a-patch.md.
     project.xtask(&["patch", "edit"]).exits(0);
     let worktree = "checkout/target/patches/worktree";
     project.write(&format!("{worktree}/{FILE}"), &kept);

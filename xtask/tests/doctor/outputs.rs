@@ -7,7 +7,7 @@ use xtask::host::{Host, Os};
 use crate::container::{FunctionSpec, Shape, write};
 use crate::scratch::Scratch;
 use crate::stamp::stamp;
-use crate::{finds, lists, mends, pin};
+use crate::{finds, lists, mends};
 
 const TREE: &str = "3e2a9fb8c55912292078068e96d3d54232167996";
 const OTHER: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
@@ -476,21 +476,4 @@ fn a_checkout_that_was_moved_is_noticed() {
         "compiles everything again",
     ];
     finds(&scratch, &host, "builds", Ok, &words);
-}
-
-#[test]
-fn the_document_lists_every_check_that_the_program_has() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
-    let text = fs_err::read_to_string(document).unwrap();
-    let scratch = Scratch::new();
-    built(&scratch, Backend::Sim, TREE);
-    pin(&scratch);
-    let here = [linux(&scratch), scratch.host(Os::MacOs, "aarch64")];
-    for finding in here
-        .iter()
-        .flat_map(|host| xtask::doctor::examine(host, &scratch.path("root")))
-    {
-        let row = format!("| `{}` |", finding.id);
-        assert!(text.contains(&row), "docs/doctor.md has no row `{row}`");
-    }
 }

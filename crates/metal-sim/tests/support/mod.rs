@@ -126,7 +126,8 @@ pub struct Outcome {
 
 #[derive(Debug)]
 pub struct Fault {
-    pub code: u32,
+    /// As `abi/kernel_abi.h` has it, without what all of them begin with: `RACE`.
+    pub code: &'static str,
     pub slot: i32,
     pub message: String,
 }
@@ -276,7 +277,7 @@ impl Run {
             match words[0] {
                 "fault" => {
                     outcome.fault = Some(Fault {
-                        code: words[1].parse().unwrap(),
+                        code: fault_code(words[1]),
                         slot: words[6].parse().unwrap(),
                         message: words[8].to_owned(),
                     });
@@ -310,6 +311,18 @@ impl Outcome {
     pub fn fault(&self) -> &Fault {
         self.fault.as_ref().expect("a fault")
     }
+}
+
+/// The name of a fault's number.
+fn fault_code(number: &str) -> &'static str {
+    const ABI: &str = include_str!("../../abi/kernel_abi.h");
+    let names = ABI.split("MTLSIM_FAULT_").skip(1);
+    names
+        .filter_map(|text| text.split_once('='))
+        .find(|(_, value)| value.trim_start().split(',').next() == Some(number))
+        .unwrap_or_else(|| panic!("kernel_abi.h has no fault {number}"))
+        .0
+        .trim_end()
 }
 
 /// Values that cross as bytes.

@@ -2,7 +2,7 @@
 //!
 //! Each arm is a chain of dependent products over weights that do not stay in a cache. Independent products in one
 //! evaluation overlap on the GPU and hide their cost, and a single product per evaluation measures how long the GPU
-//! takes to wake up. See `docs/measuring.md`.
+//! takes to wake up. See `docs/guide/measure.md`.
 
 mod gap;
 mod markdown;

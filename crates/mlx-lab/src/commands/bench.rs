@@ -24,7 +24,7 @@ Examples:
   mlx-lab bench --quick --out bench             one width, four numbers of rows
   mlx-lab bench --product 17408x5120:4:64 --rows 2-8 --out bench
   mlx-lab bench --against target/pristine/release/mlx-lab --out bench
-                                                compare with another build; docs/measuring.md")]
+                                                compare with another build; docs/guide/measure.md")]
 pub(crate) struct Args {
     /// Folder for the report; created if it does not exist
     #[arg(long, value_name = "FOLDER")]

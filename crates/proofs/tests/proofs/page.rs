@@ -1,4 +1,4 @@
-//! Checks that the table of operations in docs/policies.md matches what runs.
+//! Checks that the table of operations in docs/reports/policies.md matches what runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -39,11 +39,11 @@ pub(crate) fn operations() -> Result<()> {
         }
     }
 
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reports/policies.md");
     let page = fs_err::read_to_string(&file)?;
     let (before, rest) = page
         .split_once(BEGIN)
-        .context("docs/policies.md has no table of operations")?;
+        .context("docs/reports/policies.md has no table of operations")?;
     let (found, after) = rest.split_once(END).context("the table does not end")?;
     if std::env::var("QMV_POLICIES_BLESS").as_deref() == Ok("1") {
         fs_err::write(&file, format!("{before}{BEGIN}{table}{END}{after}"))?;
@@ -52,7 +52,7 @@ pub(crate) fn operations() -> Result<()> {
     let differ = found.lines().zip(table.lines()).find(|(a, b)| a != b);
     ensure!(
         found == table,
-        "docs/policies.md does not match what runs; set QMV_POLICIES_BLESS=1 to write it. The first line that differs, on the \
+        "docs/reports/policies.md does not match what runs; set QMV_POLICIES_BLESS=1 to write it. The first line that differs, on the \
          page and as it ran: {differ:#?}"
     );
     Ok(())

@@ -8,10 +8,11 @@ namespace mlx::core {
 
 namespace {
 
-// The lanes of a simdgroup.
+// The number of lanes of a simdgroup.
 constexpr int lanes = 32;
 
-// As sdpa_vector_2pass chooses for one row, `heads` query heads a key head.
+// The same choice as sdpa_vector_2pass for one row, `heads` query heads per key
+// head.
 int blocks_alone(const mlx_row_attention& call, int heads, int keys) {
   if (call.blocks > 0) {
     return (call.blocks + lanes - 1) / lanes * lanes;
@@ -35,7 +36,7 @@ int blocks_alone(const mlx_row_attention& call, int heads, int keys) {
   }
 }
 
-// As ScaledDotProductAttention::eval_gpu and sdpa_vector_2pass choose.
+// The same choice as ScaledDotProductAttention::eval_gpu and sdpa_vector_2pass.
 mlx_row_attention_row row_alone(
     const mlx_row_problem& p,
     const mlx_row_attention& call,
@@ -68,12 +69,12 @@ int most_rows(
     const mlx_row_attention& call,
     int kind,
     int path) {
-  // The other kinds go row by row, by MLX's kernels alone.
+  // The other kinds go row by row, only with MLX's kernels.
   if (kind != MLX_ROW_POLICY_EXACT || path == MLX_ROW_ATTENTION_UNFUSED) {
     return 1;
   }
   if (path == MLX_ROW_ATTENTION_TWO_PASS) {
-    // One simdgroup a row and query head.
+    // One simdgroup per row and query head.
     const int simdgroups = call.threads / lanes;
     return std::clamp(
         simdgroups / (p.heads / p.kv_heads), 1, attention_group_rows);

@@ -33,33 +33,7 @@ struct GroupScope {
   }
 };
 
-mlx_row_problem problem_of(const std::vector<array>& inputs, Stream s) {
-  const auto& q = inputs[0];
-  const auto& k = inputs[1];
-  const auto type = q.dtype();
-  mlx_row_problem p{};
-  p.op = MLX_ROW_OP_ATTENTION;
-  p.dtype = type == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : type == bfloat16    ? MLX_ROW_DTYPE_BFLOAT16
-                            : MLX_ROW_DTYPE_FLOAT32;
-  p.m = q.shape(2);
-  p.n = inputs[2].shape(3);
-  p.k = q.shape(3);
-  p.batch = q.shape(0);
-  p.experts = 1;
-  p.heads = q.shape(1);
-  p.kv_heads = k.shape(1);
-  p.keys = k.shape(2);
-  p.stream = s.index;
-  return p;
-}
-
-// MLX itself treats more positions than keys under a causal mask.
-bool has_own_keys(const mlx_row_problem& p, bool causal) {
-  return p.m > 0 && p.keys >= (causal ? p.m : 1);
-}
-
-// An array that MLX's rules can be asked about; it has no data.
+// An array for queries of MLX's rules; it has no data.
 array shaped(int batch, int heads, int length, int dim, Dtype type) {
   return array({batch, heads, length, dim}, type, nullptr, {});
 }
@@ -122,7 +96,7 @@ array temporary(Shape shape, Dtype type, Stream s) {
 }
 
 // The most threads of a threadgroup of the two-pass kernel. Head dim 512 needs
-// so many registers that the device has to be asked.
+// so many registers that the device must be asked.
 int two_pass_threads(
     const std::vector<array>& inputs,
     bool causal,
@@ -157,8 +131,8 @@ int two_pass_threads(
   return kernel->maxTotalThreadsPerThreadgroup();
 }
 
-// Several rows by the kernels for large groups of heads, each row over its own
-// stretches of keys.
+// Several rows with the kernels for large groups of heads, each row over its
+// own ranges of keys.
 void two_pass_shared(
     const std::vector<array>& inputs,
     array& out,
@@ -208,7 +182,7 @@ void two_pass_shared(
   encoder.dispatch_threadgroups(
       MTL::Size(kv_heads, batch, blocks), MTL::Size(32, heads / kv_heads, 1));
 
-  // As sdpa_vector_2pass ends.
+  // The same end as sdpa_vector_2pass.
   encoder.set_compute_pipeline_state(
       d.get_kernel("sdpa_vector_2pass_2_" + type + "_" + dims));
   encoder.set_input_array(partials, 0);
@@ -226,30 +200,6 @@ int rows_that_choose(int rows) {
   return in_group ? 1 : rows;
 }
 
-std::optional<mlx_row_policy>
-attention_policy(const std::vector<array>& inputs, bool do_causal, Stream s) {
-  if (s.device != Device::gpu || detail::in_grad_tracing() ||
-      detail::in_export_tracing()) {
-    return std::nullopt;
-  }
-  const auto type = inputs[0].dtype();
-  if (type != float32 && type != float16 && type != bfloat16) {
-    return std::nullopt;
-  }
-  // Without shapes, one row and a prompt may become a block.
-  const bool any = detail::in_dynamic_tracing();
-  const auto p = problem_of(inputs, s);
-  if (!any && (p.m <= 1 || !has_own_keys(p, do_causal))) {
-    return std::nullopt;
-  }
-  const auto policy = row_policy_of(p);
-  if (policy.kind == MLX_ROW_POLICY_DEFAULT ||
-      (!any && row_kind(policy, p) == MLX_ROW_POLICY_DEFAULT)) {
-    return std::nullopt;
-  }
-  return policy;
-}
-
 array make_attention_rows(
     std::vector<array> inputs,
     std::function<std::vector<array>(std::vector<array>)> fallback,
@@ -261,7 +211,7 @@ array make_attention_rows(
     Stream s) {
   const auto type = inputs[0].dtype();
   if (force_fused && !detail::in_dynamic_tracing()) {
-    const auto p = problem_of(inputs, s);
+    const auto p = attention_problem(inputs, s);
     const bool mask = inputs.size() > 3 + has_sinks;
     for (int r = 0; r < p.m; r++) {
       const int keys = do_causal ? p.keys - (p.m - 1 - r) : p.keys;
@@ -304,7 +254,7 @@ void AttentionRows::eval_gpu(
   const auto s = stream();
   auto& d = metal::device(s.device);
   auto& out = outputs[0];
-  const auto p = problem_of(inputs, s);
+  const auto p = attention_problem(inputs, s);
   const int kind =
       has_own_keys(p, causal) ? row_kind(policy_, p) : MLX_ROW_POLICY_DEFAULT;
   if (kind == MLX_ROW_POLICY_DEFAULT || out.size() == 0) {
@@ -323,7 +273,8 @@ void AttentionRows::eval_gpu(
   std::vector<uint8_t> unfused(p.m);
   for (int r = 0; r < p.m; r++) {
     const int keys = attention_keys(p, call, r);
-    // A row without a mask or causality sees what the row before it sees.
+    // A row without a mask or causality sees the same keys as the row before
+    // it.
     unfused[r] = r > 0 && !causal
         ? unfused[0]
         : unfused_alone(p, out.dtype(), keys, call.mask, sinks, force_fused, s);
@@ -357,7 +308,7 @@ void AttentionRows::eval_gpu(
   auto& encoder = metal::get_command_encoder(s);
   for (int first = 0; first < p.m;) {
     const int end = rows[first].end, keys = rows[end - 1].keys;
-    // What is not fused sees keys and values as the caller laid them out.
+    // What is not fused gets keys and values in the caller's layout.
     const bool graph = rows[first].path == MLX_ROW_ATTENTION_UNFUSED;
     std::vector<array> parts = {
         cut(inputs[0], 2, first, end),
@@ -409,13 +360,13 @@ void AttentionRows::eval_group(
 }
 
 // The graph is evaluated here and not by gpu::eval, which may commit the
-// command buffer that the evaluation around this one still holds.
+// command buffer that the surrounding evaluation still holds.
 void AttentionRows::eval_unfused(const std::vector<array>& inputs, array& out) {
   const auto s = stream();
   auto& encoder = metal::get_command_encoder(s);
   array last = fallback_(inputs)[0];
 
-  // One position sees every key: what its causal mask selects are the scores.
+  // One position sees every key: its causal mask selects all scores.
   const bool causal = std::get<2>(state()) && inputs[0].shape(2) == 1;
   auto is_causal_mask = [&](const array& x) {
     const auto& p = x.primitive();
@@ -439,7 +390,7 @@ void AttentionRows::eval_unfused(const std::vector<array>& inputs, array& out) {
   };
   visit(visit, last);
 
-  // Only buffers that are made here are temporaries: the encoder orders no
+  // Only buffers that are made here are temporaries: the encoder does not order
   // work on those, and views share the buffers of inputs and output.
   std::unordered_set<const void*> others;
   for (const auto& in : inputs) {

@@ -12,9 +12,9 @@
 namespace mlx::core::fast {
 
 /// Attention under a row policy. The shapes at evaluation decide what is a
-/// block, so that a graph compiled without shapes keeps the promise too. All
-/// else is its base's: it is differentiated, vectorized and exported as MLX's
-/// own primitive.
+/// block, so that a graph compiled without shapes keeps the promise too.
+/// Everything else is inherited: it is differentiated, vectorized and exported
+/// as MLX's own primitive.
 class AttentionRows : public ScaledDotProductAttention {
  public:
   AttentionRows(
@@ -47,7 +47,7 @@ class AttentionRows : public ScaledDotProductAttention {
   }
 
  private:
-  // Computes rows that take one path alone, all of them in one go.
+  // Computes consecutive rows that take the same path, all in one go.
   void eval_group(
       const std::vector<array>& inputs,
       array& out,
@@ -56,7 +56,7 @@ class AttentionRows : public ScaledDotProductAttention {
   // Evaluates MLX's own graph of what no fused kernel computes.
   void eval_unfused(const std::vector<array>& inputs, array& out);
 
-  // As MLX computes the whole.
+  // Computes all rows as MLX does.
   void eval_upstream(
       const std::vector<array>& inputs,
       std::vector<array>& outputs);

@@ -29,7 +29,7 @@ void check(const mlx_row_problem& p) {
   require(p.batch >= 1, "at least one batch", p.batch);
 }
 
-// The kernel of one row and its tile, as gemv_axbpy in matmul.cpp chooses them.
+// The kernel of one row and its tile, chosen as by gemv_axbpy in matmul.cpp.
 void choose_alone(const mlx_row_problem& p, mlx_row_dense_plan& plan) {
   if (p.heads > 1) {
     plan.alone = MLX_ROW_ALONE_FOLD;
@@ -62,8 +62,8 @@ void choose_alone(const mlx_row_problem& p, mlx_row_dense_plan& plan) {
   plan.tn = p.n < 4 ? 1 : 4;
 }
 
-// Passes over the weights are as few as MLX_ROW_TILE_ROWS allows, and rows are
-// shared out evenly; the kernels exist for these tiles.
+// There are as few passes over the weights as MLX_ROW_TILE_ROWS allows, and
+// rows are distributed evenly; the kernels exist for these tiles.
 int tile_of(int rows) {
   const int passes = (rows + MLX_ROW_TILE_ROWS - 1) / MLX_ROW_TILE_ROWS;
   const int most = (rows + passes - 1) / passes;

@@ -1,5 +1,5 @@
 // How the rows of a dense product are computed: the part that decides. It
-// includes nothing of MLX but row_policy.h, so that anyone may ask it without a
+// includes nothing of MLX except row_policy.h, so that it can be used without a
 // device.
 
 #pragma once
@@ -8,8 +8,8 @@
 
 namespace mlx::core {
 
-/// What a product of MATMUL or ADDMM takes under a policy. Throws
-/// std::invalid_argument unless the problem is one.
+/// How a product of MATMUL or ADDMM is computed under a policy. Throws
+/// std::invalid_argument if the problem is invalid.
 mlx_row_dense_plan decide_dense(
     const mlx_row_problem& problem,
     mlx_row_policy policy);

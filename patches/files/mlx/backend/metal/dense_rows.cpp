@@ -24,7 +24,7 @@ array view(const array& x, Shape shape, Strides strides, int64_t offset) {
     size *= shape[i];
   }
   array out(std::move(shape), x.dtype(), nullptr, {});
-  // To say that an array is not contiguous is always safe.
+  // It is always safe to call an array not contiguous.
   out.copy_shared_buffer(
       x,
       std::move(strides),
@@ -40,7 +40,7 @@ array copied(const array& x, const Stream& s) {
   return copy;
 }
 
-// Sequences that meet the same matrix: (batch, m, n) as (batch * m, n).
+// Sequences that use the same matrix: (batch, m, n) as (batch * m, n).
 array flattened(const array& given, const Stream& s) {
   const bool folds = given.shape(0) == 1 ||
       given.strides(0) == given.shape(1) * given.strides(1);
@@ -52,7 +52,7 @@ array flattened(const array& given, const Stream& s) {
       0);
 }
 
-// The rows first and each contiguous, as it is alone: (m, batch, 1, k).
+// The rows first and each contiguous, as if it were alone: (m, batch, 1, k).
 array rows_first(const array& x, const Stream& s) {
   const int batch_dims = x.ndim() - 2;
   Shape shape{x.shape(-2)};
@@ -66,9 +66,9 @@ array rows_first(const array& x, const Stream& s) {
   return contiguous ? rows : copied(rows, s);
 }
 
-// Row r of what rows_first made. It begins where the kernels may load several
-// values at once, as an array of its own does: dot_product takes that for
-// granted, and gemv_wide is not taken otherwise.
+// Row r of the result of rows_first. It starts where the kernels may load
+// several values at once, like a separate array: dot_product relies on that,
+// and otherwise gemv_wide is not used.
 array row_of(const array& rows, int r, const Stream& s) {
   constexpr int alignment = 16;
   Shape shape(rows.shape().begin() + 1, rows.shape().end());
@@ -81,7 +81,7 @@ array row_of(const array& rows, int r, const Stream& s) {
   return row.offset() % alignment == 0 ? row : copied(row, s);
 }
 
-// Each row as MLX computes it alone, by its own code.
+// Each row as MLX computes it alone, with MLX's own code.
 template <typename P>
 void by_row(
     P& primitive,
@@ -95,8 +95,8 @@ void by_row(
   const int batch = out.size() / m / n;
   const array a_rows = rows_first(a, s);
 
-  // A bias that is the same for all stays a broadcast, as it is alone: whether
-  // MLX folds heads depends on it.
+  // A bias that is the same for all stays a broadcast, as for a row alone:
+  // whether MLX folds heads depends on it.
   const bool same_bias = c &&
       std::all_of(c->strides().begin(),
                   c->strides().end() - 1,
@@ -251,8 +251,9 @@ bool rows_of_product(
   if (out.dtype() == complex64 || out.size() == 0 || a.size() == 0) {
     return false;
   }
-  // Sequences that meet a matrix are rows; with two dimensions MLX has folded
-  // them already. With more, the other dimensions of the batch are heads.
+  // Sequences that use the same matrix are rows; with two dimensions MLX has
+  // folded them already. With more, the other dimensions of the batch are
+  // heads.
   const bool sequences = b.ndim() == 3 && a.shape(0) > 1 && b.strides(0) == 0;
   const int m = a.shape(-2) * (sequences ? a.shape(0) : 1);
   if (m == 1) {
@@ -271,7 +272,7 @@ bool rows_of_product(
   problem.experts = 1;
   problem.heads = problem.batch > 1 && folds_heads(b) ? problem.batch : 0;
   problem.stream = primitive.stream().index;
-  // As check_transpose in matmul.cpp reads the strides.
+  // Reads the strides like check_transpose in matmul.cpp.
   const int last = b.ndim() - 1;
   const bool plain = b.strides(last) == 1;
   problem.transpose = !plain && b.strides(last - 1) == 1;

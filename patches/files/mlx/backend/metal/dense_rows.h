@@ -1,4 +1,4 @@
-// Dense products of several rows, each with the bits that it has alone.
+// Dense products of several rows, each with the same bits as alone.
 
 #pragma once
 
@@ -10,17 +10,17 @@
 
 namespace mlx::core {
 
-/// Computes a product under the policy in force, if that asks for rows that
+/// Computes a product under the policy in force, if that requires rows that
 /// keep their bits and the product is a block. Otherwise returns false and has
-/// touched nothing. No operand may be empty.
+/// changed nothing. No operand may be empty.
 bool dense_rows(
     Matmul& primitive,
     const std::vector<array>& inputs,
     array& out);
 bool dense_rows(AddMM& primitive, const std::vector<array>& inputs, array& out);
 
-/// The pipeline of gemv_rows or gemv_t_rows: from the library that was built
-/// ahead, or compiled now from its template's definition.
+/// The pipeline of gemv_rows or gemv_t_rows: from the library built ahead of
+/// time, or compiled now from its template's definition.
 MTL::ComputePipelineState* get_gemv_rows_kernel(
     metal::Device& d,
     const std::string& name,

@@ -1,4 +1,4 @@
-// Gated delta over several tokens, each with the bits that it has alone.
+// Gated delta over several tokens, each with the same bits as alone.
 
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace mlx::core::fast {
 
-/// The number of tokens by which to choose how many a kernel takes at once:
-/// all, or one if the policy in force asks for rows that keep their bits and
-/// the tokens are a block.
+/// The number of tokens from which a kernel's number of tokens at once is
+/// chosen: all, or one if the policy in force requires rows that keep their
+/// bits and the tokens are a block.
 int gated_delta_rows(Stream s, const std::vector<array>& inputs);
 
 } // namespace mlx::core::fast

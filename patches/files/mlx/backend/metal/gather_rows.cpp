@@ -8,7 +8,7 @@ namespace mlx::core {
 
 namespace {
 
-// x[..., r : r + 1, :], contiguous as it is alone.
+// x[..., r : r + 1, :], contiguous as if it were alone.
 array row_of(const array& x, int r, const Stream& s) {
   auto shape = x.shape();
   shape[shape.size() - 2] = 1;
@@ -34,7 +34,8 @@ bool gather_rows(
   const array& b = inputs[1];
   const int m = a.shape(-2), n = b.shape(-1), k = a.shape(-1);
   const bool sorted = primitive.state().second;
-  // A pick of one row is computed as it is alone unless the picks are sorted.
+  // A pick of one row is computed as if it were alone unless the picks are
+  // sorted.
   const bool covered = out.dtype() == float32 || out.dtype() == float16 ||
       out.dtype() == bfloat16;
   if ((m == 1 && !sorted) || out.size() == 0 || !covered) {

@@ -1,5 +1,4 @@
-// Gathered products of several picks or rows, each with the bits that it has
-// alone.
+// Gathered products of several picks or rows, each with the same bits as alone.
 
 #pragma once
 
@@ -9,9 +8,9 @@
 
 namespace mlx::core {
 
-/// Computes a gather under the policy in force, if that asks for rows that keep
-/// their bits, the gather is a block, and MLX would take a kernel in which rows
-/// share sums. Otherwise returns false and has touched nothing. No operand may
+/// Computes a gather under the policy in force, if that requires rows that keep
+/// their bits, the gather is a block, and MLX would use a kernel in which rows
+/// share sums. Otherwise returns false and has changed nothing. No operand may
 /// be empty.
 bool gather_rows(
     GatherMM& primitive,

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view host_tree = MLX_OVERLAY_TREE;
 
-// Where load_default_library (device.cpp) looks, in its order.
+// The paths that load_default_library (device.cpp) tries, in its order.
 std::vector<std::string> library_paths() {
   if (const auto& path = metal::get_metallib_path(); !path.empty()) {
     return {path};
@@ -45,8 +45,8 @@ std::string tree_of(MTL::Library* library) {
   return "";
 }
 
-// The device keeps neither the path nor the names of its library: the file is
-// found and opened again.
+// The device stores neither the path nor the names of its library, so the file
+// is found and opened again.
 std::string describe_library() {
   auto pool = metal::new_scoped_memory_pool();
   auto* device = metal::device(Device::gpu).mtl_device();
@@ -84,7 +84,7 @@ bool check_kernels() {
 } // namespace
 
 void check_kernels_of_build() {
-  // An exception leaves it to the next call to try again.
+  // After an exception the next call tries again.
   [[maybe_unused]] static const bool checked = check_kernels();
 }
 

@@ -1,4 +1,4 @@
-// Holds the library of kernels against the code that asks it for kernels.
+// Compares the library of kernels with the code that uses it.
 
 #pragma once
 
@@ -6,13 +6,13 @@
 
 namespace mlx::core {
 
-/// The name of the kernel that carries a tree is this and the tree's id. It is
-/// looked up and never run.
+/// The kernel that carries a tree is named by this prefix and the tree's id. It
+/// is looked up but never run.
 inline constexpr std::string_view tree_kernel_prefix = "mlx_overlay_tree_";
 
-/// Throws unless the device loaded kernels that were built from the tree that
-/// this code was built from. What was found right is not looked at again; a
-/// build that was not told its tree is not checked.
+/// Throws unless the device loaded kernels that were built from the same tree
+/// as this code. A successful check is not repeated. A build without a tree id
+/// is not checked.
 void check_kernels_of_build();
 
 } // namespace mlx::core

@@ -1,4 +1,4 @@
-// The names of the kernels that a thread asks its device for.
+// The names of the kernels that a thread requests from its device.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace mlx::core::metal {
 
-/// Takes the name down if the calling thread records names.
+/// Records the name if the calling thread records names.
 void record_kernel(const std::string& name);
 
 } // namespace mlx::core::metal

@@ -30,7 +30,7 @@ Routes& routes() {
   return *routes;
 }
 
-// Two a path, the second for its fast kernel.
+// Two per path, the second for its fast kernel.
 std::array<std::atomic<uint64_t>, 2 * MLX_ROW_PATH_COUNT> counts{};
 
 mlx_row_plan
@@ -60,20 +60,20 @@ call(const mlx_row_problem& problem, int batch_limit, bool matrix_kernels) {
 }
 
 int batch_limit_of(const mlx_row_problem& p) {
-  // Without transpose as QuantizedMatmul and GatherQMM have it.
+  // Without transpose, as in QuantizedMatmul and GatherQMM.
   return p.transpose ? qmv_ask.batch_limit(p.k, p.n, metal::device(Device::gpu))
                      : 4;
 }
 
-// The primitives that quantize x have matrix kernels for nvfp4 weights that
-// come quantized, with global scales, and bfloat16 only.
+// The primitives that quantize x have matrix kernels only for quantized nvfp4
+// weights with global scales, in bfloat16.
 bool has_matrix_kernels(const mlx_row_problem& p) {
   const bool gather = p.op == MLX_ROW_OP_GATHER_QQMM;
   if (!gather && p.op != MLX_ROW_OP_QQ_MATMUL) {
     return true;
   }
   const int alignment = gather && metal::is_nax_available() ? 64 : 32;
-  // qqmm has them for matrices only.
+  // qqmm has them only for matrices.
   return (gather || p.batch <= 1) && p.global_scale &&
       p.dtype == MLX_ROW_DTYPE_BFLOAT16 && p.k % alignment == 0;
 }

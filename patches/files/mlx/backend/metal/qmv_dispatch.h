@@ -1,34 +1,19 @@
-// How quantized.cpp asks what a product takes.
+// The interface for quantized.cpp: which kernel a product takes.
 
 #pragma once
 
-#include <tuple>
-#include <type_traits>
-#include <vector>
-
+#include "mlx/backend/common/qmv_problem.h"
 #include "mlx/backend/metal/device.h"
 #include "mlx/backend/metal/qmv_plan.h"
-#include "mlx/primitives.h"
 
 namespace mlx::core {
 
-/// The product of M rows of x that a primitive computes.
-struct QmvProblem : mlx_row_problem {
-  template <typename P>
-  QmvProblem(
-      P& primitive,
-      const std::vector<array>& inputs,
-      const array& x,
-      const array& out,
-      int M);
-};
-
-/// A quantized product on its way to a kernel, with what was decided.
+/// A quantized product before its kernel runs, with the decision.
 struct QmvCall {
   mlx_row_problem problem;
   mlx_row_plan plan;
 
-  /// Whether the rows are a block whose rows must keep their bits.
+  /// Whether it is a block whose rows must keep their bits.
   bool keeps_rows() const {
     return row_kind(plan.policy, problem) != MLX_ROW_POLICY_DEFAULT;
   }
@@ -40,62 +25,18 @@ struct QmvCall {
   }
 };
 
-/// Decides what a product takes. MLX's own answer, the M from which it takes
-/// matrix kernels or whether it has any, comes in and goes out as the policy
-/// permits. Throws if a hook or MLX_ROW_POLICY gives no valid policy.
+/// Decides which kernel a product takes. MLX's own answer, the M from which it
+/// takes matrix kernels or whether it has any, is passed in and changed as the
+/// policy permits. Throws if a hook or MLX_ROW_POLICY gives an invalid policy.
 QmvCall qmv_call(const QmvProblem& problem, int& batch_limit);
 QmvCall qmv_call(const QmvProblem& problem, bool& matrix_kernels);
 
-/// Rules of quantized.cpp, asked instead of repeated. Defined there.
+/// Rules of quantized.cpp, called instead of repeated. Defined there.
 struct QmvRules {
   int (*batch_limit)(int D, int O, metal::Device& d);
   bool (*wide)(const std::string& mode, metal::Device& d);
   int (*fast_k_alignment)(int bits);
 };
 extern const QmvRules qmv_ask;
-
-template <typename P>
-QmvProblem::QmvProblem(
-    P& primitive,
-    const std::vector<array>& inputs,
-    const array& x,
-    const array& out,
-    int M)
-    : mlx_row_problem{} {
-  constexpr bool gathers =
-      std::is_same_v<P, GatherQMM> || std::is_same_v<P, GatherQQMM>;
-  constexpr bool quantizes_x =
-      std::is_same_v<P, QQMatmul> || std::is_same_v<P, GatherQQMM>;
-  const auto state = primitive.state();
-  const array& w = inputs[1];
-  op = quantizes_x
-      ? (gathers ? MLX_ROW_OP_GATHER_QQMM : MLX_ROW_OP_QQ_MATMUL)
-      : (gathers ? MLX_ROW_OP_GATHER_QMM : MLX_ROW_OP_QUANTIZED_MATMUL);
-  group_size = std::get<0>(state);
-  bits = std::get<1>(state);
-  mode = static_cast<int32_t>(std::get<2>(state));
-  dtype = x.dtype() == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : x.dtype() == bfloat16  ? MLX_ROW_DTYPE_BFLOAT16
-                               : MLX_ROW_DTYPE_FLOAT32;
-  transpose = 1;
-  if constexpr (!quantizes_x) {
-    transpose = std::get<3>(state);
-  }
-  experts = 1;
-  if constexpr (gathers) {
-    experts = w.size() / w.shape(-1) / w.shape(-2);
-    right_sorted = std::get<std::tuple_size_v<decltype(state)> - 1>(state);
-  }
-  // x, w, its scales if it comes quantized, two indices for a gather; what
-  // comes besides are scales of all weights.
-  const size_t unscaled =
-      2 + (!quantizes_x || w.dtype() == uint32) + (gathers ? 2 : 0);
-  global_scale = mode == MLX_ROW_MODE_NVFP4 && inputs.size() > unscaled;
-  m = M;
-  n = out.shape(-1);
-  k = x.shape(-1);
-  batch = out.size() == 0 ? 0 : out.size() / M / n;
-  stream = primitive.stream().index;
-}
 
 } // namespace mlx::core

@@ -9,9 +9,8 @@ namespace mlx::core {
 
 namespace {
 
-// The kernels come with patches of their own, those of the fp modes with
-// another one; without them the policies keep their promise with one-row
-// kernels.
+// The kernels come with separate patches, those of the fp modes with another
+// one; without them the policies keep their promise with one-row kernels.
 #if __has_include("mlx/backend/metal/kernels/qmv_streamed.h")
 constexpr bool has_streamed_kernels = true;
 #else
@@ -40,7 +39,7 @@ constexpr std::array<const char*, MLX_ROW_PATH_COUNT> path_names = {
     "sorted",
     "qmv_streamed_alt"};
 
-// Callers in other languages declare these field by field.
+// Callers in other languages declare these structs field by field.
 static_assert(
     sizeof(mlx_row_problem) == 17 * 4 && sizeof(mlx_row_upstream) == 4 * 4 &&
     sizeof(mlx_row_route) == 10 * 4 && sizeof(mlx_row_plan) == 8 * 4);
@@ -48,7 +47,7 @@ static_assert(
 using Problem = mlx_row_problem;
 using Route = mlx_row_route;
 
-// Without the sum, which may not be an int.
+// Avoids the sum, which may overflow an int.
 int ceil_div(int a, int b) {
   return a / b + (a % b != 0);
 }
@@ -61,18 +60,18 @@ bool is_gather(const Problem& p) {
   return p.op == MLX_ROW_OP_GATHER_QMM || p.op == MLX_ROW_OP_GATHER_QQMM;
 }
 
-// As dispatch_qmv in quantized.cpp, which comes first.
+// Like dispatch_qmv in quantized.cpp, which comes first.
 bool takes_quad(const Problem& p) {
   return (p.k == 128 || (p.k == 64 && p.bits >= 2)) &&
       (p.bits & (p.bits - 1)) == 0 && !p.global_scale;
 }
 
-// What qmv_wide computes where MLX lets it.
+// What qmv_wide can compute, if MLX allows it.
 bool can_take_wide(const Problem& p) {
   return p.transpose && !is_gather(p) && !takes_quad(p) && !p.global_scale;
 }
 
-// As GatherQMM and GatherQQMM there.
+// Like GatherQMM and GatherQQMM there.
 bool is_sorted_batch(const Problem& p) {
   return is_gather(p) && p.m == 1 && p.right_sorted && p.batch >= 16 &&
       p.batch / p.experts >= 4;
@@ -86,23 +85,23 @@ bool is_streamed(int path) {
   return path == MLX_ROW_PATH_STREAMED || path == MLX_ROW_PATH_STREAMED_ALT;
 }
 
-// The outputs that a simdgroup of a streamed kernel computes, and how many
-// simdgroups share x in threadgroup memory (0: none).
+// The outputs per simdgroup of a streamed kernel, and how many simdgroups share
+// x in threadgroup memory (0: none).
 struct Arrangement {
   int outputs, sharing;
 };
 
-// Few outputs fill a GPU sooner in small threadgroups that never wait for each
-// other. Those kernels are built for single products.
+// With few outputs, small threadgroups that never wait for each other fill a
+// GPU sooner. Those kernels exist for single products.
 bool has_few_outputs(const Problem& p) {
   return p.n <= 2048 && p.batch <= 1;
 }
 
-// The arrangement that has fewer registers, which has no threadgroup memory.
+// The arrangement with fewer registers, which uses no threadgroup memory.
 constexpr Arrangement lean = {2, 0};
 
-// Without spilled registers where there are 128 of them, and then by what was
-// measured: docs/decisions/loop-shape.md.
+// Chosen so that no registers spill if there are 128, and then by measurement:
+// docs/decisions/loop-shape.md.
 Arrangement shared_arrangement(const Problem& p, int tile) {
   if (p.bits == 8) {
     return {4, 0};
@@ -194,7 +193,7 @@ int smallest_tile(int m, int most) {
   return ceil_div(m, ceil_div(m, most));
 }
 
-// At one bit a lane holds 32 values of each row, which is too much for more.
+// At one bit a lane holds 32 values of each row; more rows are too many.
 int most_streamed_rows(const Problem& p) {
   return p.bits == 1 ? 4 : MLX_ROW_TILE_ROWS;
 }
@@ -202,12 +201,12 @@ int most_streamed_rows(const Problem& p) {
 int tile_of(const Problem& p, int kind, int path) {
   switch (path) {
     case MLX_ROW_PATH_WIDE:
-      // Under `wide`, the instantiations that MLX has itself; a single row
+      // Under `wide`, the instantiations that MLX itself has; a single row
       // takes the smallest.
       if (kind == MLX_ROW_POLICY_WIDE) {
         return std::max(2, smallest_tile(p.m, 5));
       }
-      // As qmv_wide in quantized.cpp.
+      // Like qmv_wide in quantized.cpp.
       return smallest_tile(p.m, is_affine(p) && p.n > 2048 ? 8 : 5);
     case MLX_ROW_PATH_STREAMED:
     case MLX_ROW_PATH_STREAMED_ALT:
@@ -224,8 +223,8 @@ int tile_of(const Problem& p, int kind, int path) {
   }
 }
 
-// Whether rows have the bits that they have alone under the policy, beyond its
-// block too. A single row is its own reference, unless the batch picks the
+// Whether rows have the same bits as alone under the policy, even beyond its
+// block. A single row is its own reference, unless the batch decides the
 // kernel.
 bool keeps_bits(const Problem& p, mlx_row_policy policy, int path) {
   const bool alone_wide =
@@ -279,8 +278,8 @@ void check(const Route& r, const std::string& name) {
 
 } // namespace
 
-// What would divide by zero or index beyond a table. Whether MLX has such a
-// format is MLX's to say.
+// Rejects values that would divide by zero or index beyond a table. Whether MLX
+// has such a format is decided by MLX.
 void check_problem(const mlx_row_problem& p) {
   expect(
       p.op >= 0 && p.op <= MLX_ROW_OP_GATHER_QQMM,

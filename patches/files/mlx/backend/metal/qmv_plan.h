@@ -1,6 +1,6 @@
 // Which kernel a quantized product takes: the part that decides. It includes
-// nothing of MLX but row_policy.h, so that anyone may ask it without a device;
-// what MLX itself decides comes in as an answer.
+// nothing of MLX except row_policy.h, so that it can be used without a device;
+// MLX's own decisions are arguments.
 
 #pragma once
 
@@ -8,13 +8,13 @@
 
 namespace mlx::core {
 
-/// Throws std::invalid_argument unless the problem is one.
+/// Throws std::invalid_argument if the problem is invalid.
 void check_problem(const mlx_row_problem& problem);
 
-/// Throws std::invalid_argument at the first entry that makes no sense.
+/// Throws std::invalid_argument at the first invalid entry.
 void check_routes(const mlx_row_route* routes, size_t count);
 
-/// What a product takes under a policy.
+/// The decision for a product under a policy.
 mlx_row_plan decide_qmv(
     const mlx_row_problem& problem,
     const mlx_row_upstream& upstream,

@@ -9,8 +9,8 @@ namespace mlx::core {
 
 namespace {
 
-// The kernels load four values of x at once: x as it is, or a copy where its
-// rows do not begin at a multiple of four values.
+// The kernels load four values of x at once: x itself, or a copy if its rows do
+// not start at a multiple of four values.
 array aligned(const array& x, const Stream& s) {
   bool fits = x.offset() % (4 * static_cast<int64_t>(x.itemsize())) == 0;
   for (int i = 0; i + 2 < static_cast<int>(x.ndim()); i++) {
@@ -96,7 +96,7 @@ void qmv_streamed(
   compute_encoder.set_bytes(problem.k, c++);
   compute_encoder.set_bytes(problem.n, c++);
   compute_encoder.set_bytes(problem.m, c++);
-  // As many rows a tile as the fewest tiles need.
+  // As many rows per tile as the smallest number of tiles requires.
   const int tiles = (problem.m + plan.tile - 1) / plan.tile;
   const int tile_rows = (problem.m + tiles - 1) / tiles;
   compute_encoder.set_bytes(tile_rows, c++);

@@ -9,9 +9,9 @@
 
 namespace mlx::core {
 
-/// Dispatches an order-preserving kernel: out = x times the transposed
-/// weights, for a call that is_streamed(). Affine weights have
-/// biases, nvfp4 ones may have a global scale.
+/// Dispatches an order-preserving kernel: out = x times the transposed weights,
+/// for a call that is_streamed(). Affine weights have biases, nvfp4 weights may
+/// have a global scale.
 void qmv_streamed(
     const QmvCall& call,
     const array& x,
@@ -22,7 +22,7 @@ void qmv_streamed(
     array& out,
     const Stream& s);
 
-/// The pipeline of a streamed kernel: from the library that was built ahead, or
+/// The pipeline of a streamed kernel: from the library built ahead of time, or
 /// compiled now from its template's definition.
 MTL::ComputePipelineState* get_qmv_streamed_kernel(
     metal::Device& d,

@@ -9,16 +9,16 @@ namespace metal {
 const char* qmv_streamed();
 const char* fp_qmv_streamed();
 #if !__has_include("mlx/backend/metal/kernels/fp_qmv_streamed.h")
-// Those kernels come with a patch of their own; without it no plan names one.
+// Those kernels come with a separate patch; without it no plan names one.
 const char* fp_qmv_streamed() {
   return "";
 }
 #endif
 } // namespace metal
 
-// The text of quantized.h comes first: qmv_streamed.h builds on it and does not
-// include it, as it would then stand in the source twice. So it is with the fp
-// modes.
+// The text of quantized.h comes first: qmv_streamed.h needs it but does not
+// include it, because the source would then contain it twice. The same holds
+// for the fp modes.
 MTL::ComputePipelineState* get_qmv_streamed_kernel(
     metal::Device& d,
     const std::string& name,

@@ -1,5 +1,5 @@
-# What the overlay adds to the Metal back-end; read by the CMakeLists.txt beside
-# it. Each patch adds some of these files: what is there is built.
+# The overlay's additions to the Metal back-end; included by the CMakeLists.txt
+# next to it. Each patch adds some of these files; those that exist are built.
 foreach(
   name
   attention_plan
@@ -18,8 +18,9 @@ foreach(
   endif()
 endforeach()
 
-# fast.cpp asks for attention whose rows keep their bits only in this back-end.
+# fast.cpp uses attention whose rows keep their bits only if a back-end has it.
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/attention_rows.cpp)
+  target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/../../attention_rows.cpp)
   get_filename_component(MLX_FAST_SOURCE ${CMAKE_CURRENT_LIST_DIR}/../../fast.cpp
                          ABSOLUTE)
   set_property(
@@ -29,7 +30,7 @@ if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/attention_rows.cpp)
     PROPERTY COMPILE_DEFINITIONS MLX_ATTENTION_ROWS)
 endif()
 
-# The order-preserving kernels, compiled when first asked for or ahead.
+# The order-preserving kernels, compiled on first use or ahead of time.
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/qmv_streamed.cpp)
   if(MLX_METAL_JIT)
     make_jit_source(qmv_streamed kernels/streamed_tile.h)
@@ -52,7 +53,7 @@ if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/dense_rows.cpp)
 endif()
 
 # The tree that host code and kernels are built from, for kernel_fingerprint.cpp. A
-# tree cannot hold its own id: the build passes it. Without it nothing is checked.
+# tree cannot contain its own id, so the build passes it. Without it nothing is checked.
 if(MLX_OVERLAY_TREE)
   set_source_files_properties(
     ${CMAKE_CURRENT_LIST_DIR}/kernel_fingerprint.cpp TARGET_DIRECTORY mlx
@@ -64,7 +65,7 @@ if(MLX_OVERLAY_TREE)
   if(NOT CMAKE_OSX_DEPLOYMENT_TARGET STREQUAL "")
     list(APPEND FINGERPRINT_FLAGS -mmacosx-version-min=${CMAKE_OSX_DEPLOYMENT_TARGET})
   endif()
-  # kernels/CMakeLists.txt puts its own files in front of what is in this list.
+  # kernels/CMakeLists.txt puts its own files before those in this list.
   set(KERNEL_AIR ${CMAKE_CURRENT_BINARY_DIR}/kernels/kernel_fingerprint.air)
   add_custom_command(
     OUTPUT ${KERNEL_AIR}
