@@ -1,7 +1,6 @@
-//! Each feature of Metal that MLX's kernels use, in the smallest kernel that
-//! shows it.
+//! Each feature of Metal that MLX's kernels use, in the smallest kernel that shows it.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -76,7 +75,7 @@ fn a_division_by_zero_is_a_fault_that_names_its_line() {
             ("DIVISION", "integer division by zero at mlx/k.metal:2")
         );
     }
-    // The least integer by -1 has no place: the processor finds it.
+    // The least integer divided by -1 does not fit: the processor reports it.
     if cfg!(target_arch = "x86_64") {
         let fault = kernel("[[kernel]] void k(device int* x) { x[0] = x[0] / x[1]; }")
             .buffer(0, &[i32::MIN, -1])
@@ -88,7 +87,7 @@ fn a_division_by_zero_is_a_fault_that_names_its_line() {
     }
 }
 
-/// Otherwise clang takes an endless loop without effects for one that is never reached.
+/// Without this, clang assumes that an endless loop without effects is never reached.
 #[test]
 fn an_endless_loop_stays_one() {
     let run = kernel("[[kernel]] void k(device int* x) { x[0] = 1; while (true) {} }")
@@ -118,7 +117,7 @@ fn a_missing_barrier_shows_under_the_other_schedule() {
     );
 }
 
-/// `simd_sum` as the engine's three orders have it.
+/// `simd_sum` in the engine's three orders.
 fn reference_sum(mut v: Vec<f32>, order: &str) -> f32 {
     match order {
         "butterfly" => {
@@ -177,8 +176,8 @@ fn simd_sum_follows_the_order_asked_for() {
 
 #[test]
 fn lanes_that_have_returned_take_no_part() {
-    // The lanes that stay sum among themselves twice; one that left must not
-    // be taken for one that is there, whichever slot it used last.
+    // The remaining lanes sum among themselves twice; a lane that left must not be counted, whichever slot it used
+    // last.
     let source = "[[kernel]] void k(device uint* y, uint i [[thread_position_in_grid]]) {
         uint all = simd_sum(1u);
         if (i % 32 >= 20) { y[i] = all; return; }
@@ -221,7 +220,7 @@ fn shuffles_scans_votes_and_quads() {
             if i + 3 < 32 { i + 3 } else { i },
             if i >= 3 { i - 3 } else { i },
             i ^ 9,
-            // Lanes without a source take the fill of the lanes at the other end.
+            // Lanes without a source use the fill values of the lanes at the other end.
             if i >= 2 { i - 2 } else { 130 + i },
             if i < 30 { i + 2 } else { 100 + i - 30 },
             i * (i + 1) / 2,
@@ -272,7 +271,7 @@ fn function_constants_and_the_arguments_they_switch() {
         .with("constant 7 53 1 constant 8 29 4")
         .go();
     assert_eq!(with.get::<i32>(0), [43]);
-    // Switched off: reads as zero even where something is bound.
+    // Switched off: reads zero even if a buffer is bound.
     assert_eq!(
         run()
             .buffer(1, &[3i32])
@@ -321,7 +320,7 @@ fn dynamic_threadgroup_memory_and_its_limit() {
         out.get::<i32>(0),
         (0..32).map(|i| 31 - i + 7).collect::<Vec<i32>>()
     );
-    // Without an index each takes the first that is free.
+    // Without an index, each argument takes the first free one.
     let implicit = source
         .replace(" [[threadgroup(0)]]", "")
         .replace(" [[threadgroup(1)]]", "");
@@ -486,7 +485,7 @@ fn a_product_and_a_sum_round_once_or_twice() {
     assert_eq!(f, -(e * e));
     assert_eq!(h.to_f32(), -1.0 / 1_048_576.0);
     assert_eq!(b.to_f32(), -1.0 / 16_384.0);
-    // Two statements are never one operation.
+    // Two statements are never fused.
     assert_eq!(apart, 0.0);
     let (f, h, b, apart) = contracted(Contraction::Split);
     assert_eq!((f, h.to_f32(), b.to_f32(), apart), (0.0, 0.0, 0.0, 0.0));
@@ -805,8 +804,7 @@ fn a_lane_that_runs_over_its_stack_is_a_fault() {
 
 #[test]
 fn lanes_start_with_an_aligned_stack() {
-    // A store that needs the alignment faults without it; an address that is
-    // asked for would be folded to what the compiler believes.
+    // A store that needs the alignment faults without it; a check of the address would be folded by the compiler.
     let source = "[[kernel]] void k(device float* y, uint i [[thread_position_in_grid]]) {
         volatile float4 v = float4(i);
         y[i] = v.w + simd_sum(v.x) * 0;

@@ -1,7 +1,7 @@
 //! Runs kernels without MLX: compiles Metal text or a library's kernel, calls
 //! it through `run_kernel.cpp` and gives back buffers, counters and faults.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
