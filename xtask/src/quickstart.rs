@@ -91,7 +91,7 @@ pub fn run(args: Args) -> Result<()> {
         // Programs find libmlx.so there.
         host = host.with("LD_LIBRARY_PATH", root.join(CURRENT).join("lib"));
     }
-    let stamp = Stamp::read(&root.join(CURRENT))?;
+    let stamp = Stamp::read(root.join(CURRENT))?;
     let shown = steps.step("compile the examples and run them", || {
         if matches!(stamp.backend, Backend::Cpu | Backend::Cuda) {
             // The Rust crate has no policies to compare there.
