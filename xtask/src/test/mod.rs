@@ -250,9 +250,10 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
                 .env("PYTHON", "python3");
             steps.push(Step::new(name, models).needs("build"));
         }
+        // Downloads nvcc, and no GPU is needed.
+        let cuda = command("ci/cuda.sh").args((!full).then_some("--quick"));
+        steps.push(Step::new("CUDA text", cuda).needs("apply"));
         if full {
-            // Downloads nvcc, and no GPU is needed.
-            steps.push(Step::new("CUDA text", command("ci/cuda.sh")).needs("apply"));
             let fixes = command("ci/upstream-fixes.sh");
             steps.push(Step::new("fixes for upstream", fixes).needs("build"));
             // Needs libclang, and packages that are not in this workspace's lock.
