@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One job of hosted CI (.github/workflows/ci.yml). Each works on a fresh machine and on yours; mlx-rs needs sim first.
-# usage: ci/hosted.sh sim|mlx-rs|cpu|metal|deny|msrv|docs|packages|semver|conclusion
+# One job of hosted CI (.github/workflows/ci.yml). Each runs on a fresh machine and on your own; mlx-rs, after sim.
+# usage: ci/hosted.sh sim|mlx-rs|cpu|cuda|metal|deny|msrv|docs|packages|semver|conclusion
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,6 +19,11 @@ mlx-rs)
 cpu)
     cargo xtask quickstart --backend cpu --install-deps
     cargo test --package mlx-overlay-sys --package mlx-overlay --package mlx-row-policy --no-fail-fast
+    ;;
+cuda)
+    # There is no GPU: what is added compiles, and nothing of it runs.
+    cargo xtask apply-overlay
+    ci/cuda.sh
     ;;
 metal)
     cargo xtask quickstart --install-deps

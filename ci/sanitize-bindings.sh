@@ -27,4 +27,4 @@ tests=(cargo test --target "$target" --no-fail-fast)
 "${tests[@]}" --package mlx-overlay-sys --test bridge
 "${tests[@]}" --package mlx-overlay \
     --lib --test array --test quantized --test threads --test exit --test gpu \
-    --test failures --test files --test random_graphs --test threads_of_the_system
+    --test failures --test files --test operations --test threads_of_the_system

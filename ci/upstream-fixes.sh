@@ -33,6 +33,20 @@ compile() {
     "$cxx" "${flags[@]}" "$@"
 }
 
+# Links a program from $work/NAME.o and libmlx.a, whose place in it an object may take.
+link() {
+    local program=$1
+    shift
+    compile -o "$program" "$@" "$prefix/lib/libmlx.a" "$prefix/lib/libmetalsim.a" "${libraries[@]}"
+}
+
+# How a program ends, and the first line of what it prints, in a shell of its own, whose word on a crash is not wanted.
+ends() {
+    local code
+    code=$( (cd "$work" && "$@" >"$work/told" 2>&1; echo $?) 2>/dev/null)
+    echo "exit code $code: $(head -1 "$work/told" | cut -c1-300)" | sed 's/: $//'
+}
+
 # The evidence of a patch, from standard input.
 keep() {
     local patch=$1 file=$2 text
@@ -78,6 +92,12 @@ found=$(defines with)
     echo "with, -O2: $found"
 } | keep matmul-instantiation matmul.cpp:gcc.txt
 
+libraries=()
+# As the prefix names them: system_libs = ["dl", …]
+for name in $(sed -n 's/^system_libs = \[\(.*\)\]$/\1/p' "$prefix/mlx-overlay.toml" | tr -d '",'); do
+    libraries+=("-l$name")
+done
+
 take metallib-errors device.cpp
 cat >"$work/main.cpp" <<'CPP'
 #include <cstdio>
@@ -96,21 +116,130 @@ int main() {
   return 0;
 }
 CPP
-libraries=()
-# As the prefix names them: system_libs = ["dl", …]
-for name in $(sed -n 's/^system_libs = \[\(.*\)\]$/\1/p' "$prefix/mlx-overlay.toml" | tr -d '",'); do
-    libraries+=("-l$name")
-done
 for which in without with; do
     # What nobody initialised holds a pattern, in place of whatever the stack held.
     compile -O1 -ftrivial-auto-var-init=pattern -DMETAL_PATH='"/no/such/mlx.metallib"' \
         -c "$work/$which.cpp" -o "$work/$which.o"
-    compile -o "$work/$which" "$work/main.cpp" "$work/$which.o" \
-        "$prefix/lib/libmlx.a" "$prefix/lib/libmetalsim.a" "${libraries[@]}"
-    # In a shell of its own, whose word on a crash is not wanted.
-    code=$( (cd "$work" && "./$which" >"$which.out"; echo $?) 2>/dev/null)
-    echo "$which: exit code $code: $(head -1 "$work/$which.out")" >"$work/$which.told"
+    link "$work/$which" "$work/main.cpp" "$work/$which.o"
+    echo "$which: $(ends "./$which")" >"$work/$which.told"
 done
 grep -q "exit code 1: Failed to load the default metallib" "$work/with.told" || fail "$(cat "$work/with.told")"
 grep -q "Failed to load" "$work/without.told" && fail "it is reported without metallib-errors: $(cat "$work/without.told")"
 cat "$work/without.told" "$work/with.told" | keep metallib-errors device.cpp:simulated-device.txt
+
+# What the other programs compute, by name. Their arrays come from the host, so that no other kernel is compiled.
+cat >"$work/cases.cpp" <<'CPP'
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "mlx/mlx.h"
+
+using namespace mlx::core;
+
+array values(Shape shape, Dtype dtype = float32) {
+  size_t size = 1;
+  for (auto n : shape) {
+    size *= n;
+  }
+  std::vector<float> ones(size, 1);
+  return array(ones.begin(), shape, dtype);
+}
+
+const std::map<std::string, std::function<array()>> cases = {
+    {"quantized_matmul of no rows",
+     [] {
+       auto w = values({64, 64}, uint32), s = values({64, 8});
+       return quantized_matmul(values({0, 512}), w, s, s);
+     }},
+    {"gather_qmm of no rows",
+     [] {
+       auto w = values({2, 64, 64}, uint32), s = values({2, 64, 8});
+       auto picks = values({2}, uint32);
+       return gather_qmm(values({0, 512}), w, s, s, std::nullopt, picks);
+     }},
+    {"qqmm of no rows",
+     [] {
+       auto w = values({64, 128}, uint32), s = values({64, 16}, uint8);
+       return qqmm(values({0, 512}), w, s, std::nullopt, std::nullopt, "mxfp8");
+     }},
+    {"segmented_mm of no rows",
+     [] {
+       return segmented_mm(
+           values({0, 64}), values({64, 8}), values({1, 2}, uint32));
+     }},
+    {"conv3d of no images",
+     [] { return conv3d(values({0, 8, 8, 8, 8}), values({4, 3, 3, 3, 8})); }},
+    {"rms_norm of rows of no elements",
+     [] { return fast::rms_norm(values({4, 0}), values({0}), 1e-5f); }},
+    {"rope of no positions",
+     [] {
+       return fast::rope(values({1, 4, 0, 64}), 64, false, 1e4f, 1.0f, 0);
+     }},
+    {"layer_norm",
+     [] {
+       auto w = values({100});
+       return fast::layer_norm(values({3, 100}), w, w, 1e-5f);
+     }},
+    {"cumsum",
+     [] {
+       auto part = slice(transpose(values({5, 11})), {2, 1}, {5, 2});
+       return cumsum(part, 1);
+     }},
+};
+
+int main(int, char** argv) {
+  auto wanted = cases.find(argv[1]);
+  try {
+    eval(wanted->second());
+  } catch (const std::exception& error) {
+    std::puts(error.what());
+    return 1;
+  }
+  return 0;
+}
+CPP
+compile -c "$work/cases.cpp" -o "$work/cases.o"
+export MTL_SIM_COMPILER=$prefix/bin/metal-simc
+
+take empty-results eval.cpp
+for which in without with; do
+    compile -O1 -c "$work/$which.cpp" -o "$work/$which.o"
+    link "$work/$which" "$work/cases.o" "$work/$which.o"
+done
+sed -n 's/^    {"\(.* of no .*\)",$/\1/p' "$work/cases.cpp" | while read -r case; do
+    without=$(ends ./without "$case") with=$(ends ./with "$case")
+    [[ $without != "exit code 0" ]] || fail "$case ends well without empty-results"
+    [[ $with == "exit code 0" ]] || fail "$case with empty-results: $with"
+    printf '%s\n  without: %s\n  with: %s\n' "$case" "$without" "$with"
+done >"$work/empty-results"
+keep empty-results eval.cpp:simulated-device.txt <"$work/empty-results"
+
+take scan-one-entry scan.cpp
+for which in without with; do
+    compile -O1 -c "$work/$which.cpp" -o "$work/$which.o"
+    link "$work/$which" "$work/cases.o" "$work/$which.o"
+    echo "$which: $(MTL_SIM_METER=1 ends "./$which" cumsum)" >"$work/$which.told"
+done
+grep -q "exit code 0" "$work/with.told" || fail "$(cat "$work/with.told")"
+grep -q "exit code 0" "$work/without.told" && fail "the scan ends well without scan-one-entry"
+cat "$work/without.told" "$work/with.told" | keep scan-one-entry scan.cpp:simulated-device.txt
+
+take layer-norm-bounds kernels/layer_norm.metal
+for which in without with; do
+    # MLX looks for its kernels beside the program first.
+    mkdir "$work/kernels-$which"
+    cp "$work/$which.cpp" "$work/kernels-$which/layer_norm.metal"
+    link "$work/kernels-$which/program" "$work/cases.o"
+    (
+        cd "$work/kernels-$which"
+        "$MTL_SIM_COMPILER" xcrun -sdk macosx metal -I"$mlx" -c layer_norm.metal -o layer_norm.air
+        "$MTL_SIM_COMPILER" xcrun -sdk macosx metallib layer_norm.air -o mlx.metallib
+    )
+    echo "$which: $(MTL_SIM_CHECK=access ends "kernels-$which/program" layer_norm)" >"$work/$which.told"
+done
+grep -q "exit code 0" "$work/with.told" || fail "$(cat "$work/with.told")"
+grep -q "array of type 'float\[8\]'" "$work/without.told" || fail "layer_norm without layer-norm-bounds: $(cat "$work/without.told")"
+cat "$work/without.told" "$work/with.told" | keep layer-norm-bounds kernels/layer_norm.metal:simulated-device.txt

@@ -86,7 +86,7 @@ fn compile_bridge(prefix: &Prefix, manifest_dir: &Path) -> Result<(), String> {
     if prefix.stamp.has_policies() {
         build.define("MLX_OVERLAY_ROW_KERNELS", None);
     }
-    if prefix.stamp.backend != Backend::Cpu {
+    if matches!(prefix.stamp.backend, Backend::Metal | Backend::Sim) {
         build.define("MLX_OVERLAY_METAL", None);
     }
     if let Some(path) = prefix.metallib() {

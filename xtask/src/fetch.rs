@@ -2,11 +2,13 @@
 
 use camino::Utf8PathBuf;
 use cli::println;
+use mlx_prefix::Backend;
 use patchset::fetch::Options;
 use patchset::lock::Verdict;
 use patchset::sources::Fetched;
 use patchset::{Oid, Workspace};
 
+use crate::build::backend;
 use crate::progress::Line;
 
 /// Fetch and verify the pinned MLX and its build inputs.
@@ -26,7 +28,10 @@ pub struct Args {
     /// Use MLX from this folder, git repository or archive; it must hash to the pinned tree id
     #[arg(long, value_name = "PATH", conflicts_with = "refresh")]
     source: Option<Utf8PathBuf>,
-    /// Use this tree instead of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
+    /// Fetch also the inputs that this back-end alone needs (cuda)
+    #[arg(long, value_parser = backend::parser())]
+    backend: Option<Backend>,
+    /// Take this tree in place of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
     #[arg(long, value_name = "ID", value_parser = parse_tree)]
     accept_tree: Option<Oid>,
 }
@@ -44,6 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         refresh: args.refresh,
         source: args.source,
         accept: args.accept_tree,
+        backend: args.backend.map(|backend| backend.to_string()),
     };
     let line = Line::new();
     let outcome = patchset::fetch::fetch(&workspace, &options, &|event| line.show(event))?;

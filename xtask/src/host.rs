@@ -27,6 +27,7 @@ pub struct Host {
     pub target: String,
     vars: BTreeMap<OsString, OsString>,
     package_folders: Vec<Utf8PathBuf>,
+    cuda_folders: Vec<Utf8PathBuf>,
 }
 
 impl Host {
@@ -37,7 +38,15 @@ impl Host {
         } else {
             Os::Linux
         };
-        Self::new(os, env::consts::ARCH, env::vars_os())
+        // NVIDIA's own place, then that of ci/cuda-toolkit.sh.
+        let checkout = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        let ours = checkout.map(|checkout| checkout.join("target/cuda/nvidia/cu13"));
+        Self {
+            cuda_folders: std::iter::once("/usr/local/cuda".into())
+                .chain(ours)
+                .collect(),
+            ..Self::new(os, env::consts::ARCH, env::vars_os())
+        }
     }
 
     /// A machine with exactly the given variables. `arch` is Rust's name (`x86_64`, `aarch64`).
@@ -55,6 +64,7 @@ impl Host {
             target,
             vars: vars.into_iter().collect(),
             package_folders: package_folders.iter().map(Utf8PathBuf::from).collect(),
+            cuda_folders: Vec::new(),
         }
     }
 
@@ -65,7 +75,26 @@ impl Host {
         self
     }
 
-    /// The variable's value, if it is set, not empty and UTF-8.
+    /// The same machine with a CUDA toolkit in `folder`, which no variable names.
+    #[must_use]
+    pub fn with_cuda_in(mut self, folder: Utf8PathBuf) -> Self {
+        self.cuda_folders.push(folder);
+        self
+    }
+
+    /// Where the system's packages are rooted.
+    pub fn package_roots(&self) -> impl Iterator<Item = &Utf8Path> {
+        self.package_folders
+            .iter()
+            .filter_map(|folder| folder.parent())
+    }
+
+    /// Where a CUDA toolkit lies that no variable names.
+    pub fn cuda_folders(&self) -> &[Utf8PathBuf] {
+        &self.cuda_folders
+    }
+
+    /// The variable's value where it is set, not empty and UTF-8.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.set(name).filter(|value| !value.is_empty())
     }

@@ -19,6 +19,7 @@ use crate::steps::Steps;
 Examples:
   cargo xtask quickstart --install-deps     a fresh machine
   cargo xtask quickstart --backend cpu      without a GPU, not even a simulated one (Linux)
+  cargo xtask quickstart --backend cuda     on the NVIDIA GPU of this machine (Linux; nvcc and cuDNN)
   cargo xtask quickstart --offline          without a network (docs/guide/offline.md)
   cargo xtask quickstart --ladder ladder.md the kernels of 1 to 16 rows too, in a file (some minutes more; Linux)")]
 pub struct Args {
@@ -63,7 +64,11 @@ pub fn run(args: Args) -> Result<()> {
     })?;
 
     let xtask = crate::this_program()?;
+    let name = backend.to_string();
     let mut fetch = vec!["fetch"];
+    if backend == Backend::Cuda {
+        fetch.extend(["--backend", &name]);
+    }
     if args.offline {
         fetch.push("--offline");
     }
@@ -73,7 +78,6 @@ pub fn run(args: Args) -> Result<()> {
     if let Some(source) = &source {
         fetch.extend(["--source", source.as_str()]);
     }
-    let name = backend.to_string();
     let build = vec!["build", "--backend", &name];
     for (what, command) in [
         ("fetch MLX and verify it", fetch),
@@ -83,10 +87,14 @@ pub fn run(args: Args) -> Result<()> {
         let command = host.cmd(xtask.as_str()).args(command).dir(&root);
         steps.step(what, || command.run())?;
     }
+    if backend == Backend::Cuda {
+        // Programs find libmlx.so there.
+        host = host.with("LD_LIBRARY_PATH", root.join(CURRENT).join("lib"));
+    }
     let stamp = Stamp::read(root.join(CURRENT))?;
     let shown = steps.step("compile the examples and run them", || {
-        if stamp.backend == Backend::Cpu {
-            // It has no policies to compare.
+        if matches!(stamp.backend, Backend::Cpu | Backend::Cuda) {
+            // The Rust crate has no policies to compare there.
             return cargo::run_example(&host, &root).run().map(|()| None);
         }
         demonstration::summary(&host, &root, stamp.backend).map(Some)

@@ -1,5 +1,6 @@
 #include "bridge-testing/src/faults.h"
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ class Fails : public core::Primitive {
       std::vector<core::array>& outputs) override {
     auto& out = outputs.at(0);
     out.set_data(core::allocator::malloc(out.nbytes()));
+    // When MLX gives this memory to a smaller output later, the simulated
+    // device must not take what is behind that for a hole.
+    std::memset(out.data<char>(), 0x5a, out.nbytes());
     core::cpu::get_command_encoder(stream()).dispatch(
         [] { throw std::runtime_error("failed when run"); });
   }

@@ -30,6 +30,8 @@ impl Progress {
     pub fn counted(what: impl Into<String>) -> Self {
         let bar = ProgressBar::no_length();
         bar.set_prefix(what.into());
+        // The clock goes on while nothing is finished.
+        bar.enable_steady_tick(Duration::from_secs(1));
         Self::styled(
             bar,
             "{elapsed:>4} {prefix} [{bar:30}] {pos}/{len}, about {eta} left {wide_msg:.dim}",

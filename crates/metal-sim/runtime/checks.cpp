@@ -54,10 +54,10 @@ std::optional<Fault> check_threadgroup_memory(const Dispatch& dispatch) {
   return std::nullopt;
 }
 
-// What MLX allocates for a reduction at the least, whatever its type.
+// The smallest allocation of MLX for a reduction, for every type.
 constexpr std::size_t least_output = 4;
 
-// Bytes from `from` on that MLX may have added to an output.
+// Bytes from `from` onwards that MLX may have added to an output.
 bool is_rounding(const Region& region, std::size_t from) {
   auto page = options().page;
   auto to_pages = region.length() > page && region.length() % page == 0 &&
@@ -73,7 +73,7 @@ std::optional<Fault> check_output(
   auto element = std::max<std::size_t>(argument.minimum_bytes, 1);
   auto hole = region.unwritten(0, region.length(), element);
   if (!hole || is_rounding(region, *hole)) {
-    // A smaller output that gets the buffer later may leave what is there.
+    // A smaller output that uses the buffer later may leave the old contents.
     region.written = hole.value_or(region.length());
     return std::nullopt;
   }
@@ -93,8 +93,8 @@ std::optional<Fault> check_before(const Dispatch& dispatch) {
       dispatch,
       [&](const mtlsim_argument& argument,
           const Binding& binding) -> std::optional<Fault> {
-        // Kernels have arguments that they do not touch: the engine faults on
-        // the access to one that is missing.
+        // Kernels may have arguments that they do not use: the engine reports a
+        // fault when a missing one is accessed.
         if (binding.kind == Binding::Kind::Unset) {
           return std::nullopt;
         }
@@ -156,7 +156,7 @@ void note_data(const Dispatch& dispatch) {
       });
 }
 
-// A buffer that is read before any kernel wrote it holds the host's data. Those
+// A buffer that is read before any kernel wrote it has the host's data. These
 // may have the bits of the poison by chance, and stay in the buffer when it
 // serves a smaller output later: MLX reuses buffers.
 void note_use(const Dispatch& dispatch) {
@@ -177,7 +177,7 @@ void note_use(const Dispatch& dispatch) {
           return std::nullopt;
         });
   };
-  // Where it reads and writes one buffer, what it reads was there before.
+  // If it reads and writes one buffer, it reads the earlier contents.
   note(true);
   note(false);
 }

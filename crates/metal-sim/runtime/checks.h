@@ -1,4 +1,4 @@
-// What is looked at before a dispatch runs and after a command buffer has.
+// Checks before a dispatch runs and after a command buffer has run.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@ namespace metalsim {
 // Arguments that are too short, stale or freed; threadgroup memory.
 std::optional<Fault> check_before(const Dispatch& dispatch);
 
-// Memory that was freed under the kernel or written outside of its buffers.
+// Memory that was freed while the kernel ran, or written outside its buffers.
 std::optional<Fault> check_after(const Dispatch& dispatch);
 
-// What an output holds before the first dispatch that writes it runs is the
-// host's data, or an earlier output's: MLX reuses buffers, and a smaller output
-// leaves the rest of one as it was. Some of it may have the bits of the poison.
+// Before the first dispatch that writes it, an output contains the host's data,
+// or those of an earlier output: MLX reuses buffers, and a smaller output
+// leaves the rest of one unchanged. Some of it may have the bits of the poison.
 void note_data(const Dispatch& dispatch);
 
-// Notes which buffers the dispatch reads and writes, for check_outputs.
+// Records which buffers the dispatch reads and writes, for check_outputs.
 void note_use(const Dispatch& dispatch);
 
-// Outputs that are not written in full once all dispatches of a command buffer
-// have run. A tail that MLX adds is none of it: to whole pages, to four bytes.
+// Outputs that are not fully written after all dispatches of a command buffer.
+// A tail that MLX adds does not count: to whole pages, to four bytes.
 std::optional<Fault> check_outputs(
     const std::vector<const Dispatch*>& dispatches);
 

@@ -107,7 +107,7 @@ void CommandBufferObject::run_handlers(
     std::vector<MTL::HandlerFunction> handlers) {
   for (auto& handler : handlers) {
     handler(this);
-    // What it holds goes now, while waiters still wait.
+    // Releases its objects now, while waiters still wait.
     handler = nullptr;
   }
 }

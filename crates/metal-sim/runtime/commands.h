@@ -1,4 +1,4 @@
-// What an encoder records and a queue executes.
+// The records of an encoder, which a queue executes.
 #pragma once
 
 #include <array>
@@ -48,14 +48,14 @@ struct Dispatch {
   }
 };
 
-// The dispatches of one encoder in program order, cut where a barrier stands:
-// those of one epoch may run in any order.
+// The dispatches of one encoder in program order, split at barriers: those of
+// one epoch may run in any order.
 struct Encoded {
   std::vector<std::vector<std::unique_ptr<Dispatch>>> epochs{1};
   std::vector<NS::SharedPtr<MTL::Fence>> waits;
   std::vector<NS::SharedPtr<MTL::Fence>> updates;
   bool ended{false};
-  // The first thing that Metal's validation would not have let pass.
+  // The first error that Metal's validation would have reported.
   std::string misuse;
 };
 

@@ -116,7 +116,7 @@ void talk(
   }
 }
 
-// A child that goes away early must not end this process with SIGPIPE.
+// A child that exits early must not end this process with SIGPIPE.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -126,7 +126,7 @@ class NoSigpipe {
     pthread_sigmask(SIG_BLOCK, &pipe, &before_);
   }
   ~NoSigpipe() {
-    // Takes back a signal that is pending, then restores the mask.
+    // Consumes a pending signal, then restores the mask.
     sigset_t pipe;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
@@ -154,8 +154,8 @@ Beside& beside() {
   return *instance;
 }
 
-// MTL_SIM_COMPILER; else beside the first library that was opened; else where
-// this library was installed.
+// MTL_SIM_COMPILER; else next to the first opened library; else the folder in
+// which this library was installed.
 std::vector<std::string> places() {
   if (!options().compiler.empty()) {
     return {options().compiler};

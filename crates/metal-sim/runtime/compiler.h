@@ -1,5 +1,5 @@
-// The kernel compiler, metal-simc: a program of its own, asked once for each
-// kernel and once for each library made from source text.
+// The kernel compiler, metal-simc: a separate program, run once for each kernel
+// and once for each library made from source text.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct CompilerAnswer {
   std::string message; // what it complained about
 };
 
-// A library was opened: the compiler that made it may lie beside it, so that a
+// A library was opened: the compiler that made it may be next to it, so that a
 // folder with both can be moved.
 void look_beside(const std::string& library);
 

@@ -13,7 +13,7 @@
 namespace metalsim {
 namespace {
 
-// Apple's page; newBuffer with a pointer takes whole ones only.
+// Apple's page size; newBuffer with a pointer accepts only whole pages.
 constexpr std::size_t wrap_alignment = 16384;
 
 int generation() {
@@ -30,8 +30,8 @@ namespace MTL {
 
 using namespace metalsim;
 
-// Throws std::invalid_argument for a setting that is not understood: a null
-// device would lose the reason.
+// Throws std::invalid_argument for an invalid setting: a null device would lose
+// the reason.
 Device* CreateSystemDefaultDevice() {
   options();
   return new DeviceObject;
@@ -53,7 +53,8 @@ Architecture* Device::architecture() const {
   return (new ArchitectureObject)->autorelease();
 }
 
-// From the generation: Apple7 is g13, one family a generation after it.
+// From the generation: Apple7 is g13, and each later generation is the next
+// family.
 bool Device::supportsFamily(GPUFamily family) const {
   if (family >= GPUFamilyApple1 && family < GPUFamilyMac2) {
     return family - GPUFamilyApple7 <= generation() - 13;

@@ -9,7 +9,7 @@
 namespace metalsim {
 namespace {
 
-// The most that setBytes takes.
+// The limit of setBytes.
 constexpr std::size_t inline_bytes = 4096;
 
 std::string text(MTL::Size size) {

@@ -33,7 +33,7 @@ class EncoderObject final : public MTL::ComputeCommandEncoder {
   const MTL::DispatchType type;
 
  private:
-  // Keeps the first complaint; the command buffer fails with it.
+  // Keeps the first error; the command buffer fails with it.
   void complain(std::string what);
   bool open(const char* call);
 

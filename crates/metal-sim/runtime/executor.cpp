@@ -16,10 +16,10 @@
 namespace metalsim {
 namespace {
 
-// The engines that no thread uses. There are as many as have ever run at one
-// time, however many queues there are: an engine takes two mappings for each
-// lane, and a process has some 65,000. Never destroyed: at the end of the
-// process a kernel may still be running.
+// The engines that no thread uses. Their number is the largest number that ever
+// ran at one time, however many queues there are: an engine needs two mappings
+// for each lane, and a process has some 65,000. Never destroyed: at process
+// exit a kernel may still be running.
 class Engines {
  public:
   static Engines& instance() {
@@ -60,7 +60,8 @@ mtlsim_engine* Engines::make() {
   wanted.threadgroup_limit = o.threadgroup_memory;
   if (o.check != Check::Nothing) {
     wanted.track = 1;
-    // Room for the gaps between arrays: what the arrays need is checked before.
+    // Room for the gaps between arrays: the size of the arrays is checked
+    // before.
     wanted.threadgroup_limit = 2 * o.threadgroup_memory;
   }
   auto* engine = mtlsim_engine_create(&wanted);
@@ -133,7 +134,7 @@ struct Job {
     auto& groups = dispatch.threadgroups;
     total = std::uint64_t(groups[0]) * groups[1] * groups[2];
     if (seed) {
-      // i -> (stride * i + first) mod total visits everything once.
+      // i -> (stride * i + first) mod total visits each value once.
       first = *seed % total;
       stride = *seed % total | 1;
       while (std::gcd(stride, total) != 1) {
@@ -210,8 +211,8 @@ struct Job {
   int helpers{0}; // guarded by the pool's mutex
 };
 
-// Threads that help whoever has threadgroups to run. Never destroyed: at the
-// end of the process a kernel may still be running.
+// Threads that help to run threadgroups. Never destroyed: at process exit a
+// kernel may still be running.
 class Pool {
  public:
   static Pool& instance() {
@@ -230,7 +231,7 @@ class Pool {
     work_.notify_all();
   }
 
-  // After this no helper is inside the job.
+  // After this no helper works on the job.
   void retire(Job& job) {
     std::unique_lock lock(mutex_);
     jobs_.remove(&job);
@@ -248,7 +249,7 @@ class Pool {
       lock.unlock();
       job->work(thread);
       lock.lock();
-      // Nothing is left to take in it.
+      // The job has nothing left.
       jobs_.remove(job);
       job->helpers--;
       left_.notify_all();

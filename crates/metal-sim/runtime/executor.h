@@ -17,14 +17,15 @@ struct Outcome {
   std::array<std::uint64_t, MTLSIM_BUFFER_SLOTS> stored{};
 };
 
-// What a thread needs to run kernels. Every queue makes one on its own thread.
+// The state that a thread needs to run kernels. Every queue makes one on its
+// own thread.
 class KernelThread {
  public:
   KernelThread() = default;
   KernelThread(const KernelThread&) = delete;
   KernelThread& operator=(const KernelThread&) = delete;
 
-  // Gives the thread lanes to run threadgroups on, for as long as this lives.
+  // Gives the thread lanes on which to run threadgroups, while this exists.
   class Lanes {
    public:
     explicit Lanes(KernelThread& thread);
@@ -37,7 +38,7 @@ class KernelThread {
   };
 
   // Runs one threadgroup and adds to the report. Returns the fault code, and
-  // the address where it was a memory fault. The thread must have lanes.
+  // for a memory fault the address. The thread must have lanes.
   int run(
       const mtlsim_kernel& kernel,
       const mtlsim_dispatch& dispatch,
@@ -50,8 +51,8 @@ class KernelThread {
   mtlsim_engine* engine_{nullptr};
 };
 
-// Returns when every threadgroup has run, or after a fault. `seed` puts the
-// threadgroups in another order.
+// Returns when every threadgroup has run, or after a fault. `seed` changes the
+// order of the threadgroups.
 Outcome execute(
     const Dispatch& dispatch,
     KernelThread& self,

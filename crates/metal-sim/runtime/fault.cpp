@@ -19,17 +19,17 @@ namespace metalsim {
 namespace {
 
 constexpr std::size_t signal_stack_bytes = 64 << 10;
-// Ticks of the watchdog in the time that a threadgroup may take.
+// Ticks of the watchdog in a threadgroup's time limit.
 constexpr int watchdog_ticks = 4;
 constexpr int tick_signal = SIGVTALRM;
 constexpr int signals[] =
     {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, tick_signal};
 
 struct sigaction previous[std::size(signals)];
-// A timer of ours says this address; others may use the signal as well.
+// Our timers pass this address; others may use the signal as well.
 char ours;
 
-// Not ours: to whoever handled it before.
+// Not ours: passes it to the previous handler.
 void pass_on(int signal, siginfo_t* info, void* context) {
   auto which = std::find(std::begin(signals), std::end(signals), signal);
   auto& before = previous[which - std::begin(signals)];
@@ -38,8 +38,8 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
     before.sa_handler(signal);
   } else if (before.sa_handler == SIG_DFL || info->si_code > 0) {
-    // The instruction is repeated and ends the process as it would have; what
-    // somebody sent is sent again.
+    // The instruction is repeated and ends the process as without the handler;
+    // a signal that was sent is sent again.
     sigaction(signal, &before, nullptr);
     if (info->si_code <= 0) {
       raise(signal);
@@ -60,7 +60,7 @@ const void* stack_pointer([[maybe_unused]] void* context) {
 }
 
 // Makes the handler return to `to`, on the stack that ends at `top`, instead of
-// to the instruction that faulted. False where it is not known how.
+// to the instruction that faulted. False on an unknown processor.
 bool return_to(
     [[maybe_unused]] void* context,
     [[maybe_unused]] void (*to)(),
@@ -68,7 +68,7 @@ bool return_to(
 #if defined(__x86_64__)
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   registers[REG_RIP] = reinterpret_cast<greg_t>(to);
-  // As after a call: the return address would lie here.
+  // As after a call: the return address would be here.
   registers[REG_RSP] = static_cast<greg_t>(top - 8);
   return true;
 #elif defined(__aarch64__)
@@ -101,7 +101,7 @@ void FaultTrap::handle(int signal, siginfo_t* info, void* context) {
   if (signal == SIGSEGV || signal == SIGBUS) {
     trap->address_ = info->si_addr;
   }
-  // The lane's own stack may be what overflowed; the signal stack is free again
+  // The lane's own stack may have overflowed; the signal stack is free again
   // once the handler has returned.
   auto top =
       reinterpret_cast<std::uintptr_t>(trap->stack_) + signal_stack_bytes;
@@ -110,7 +110,7 @@ void FaultTrap::handle(int signal, siginfo_t* info, void* context) {
   }
 }
 
-// Whether one threadgroup has had all of its time, and a lane of it runs.
+// Whether one threadgroup has used all of its time, and a lane of it runs.
 bool FaultTrap::is_late(void* context) {
   if (!engine_ || seen_ != runs_) {
     seen_ = runs_;
@@ -136,7 +136,7 @@ void FaultTrap::install() {
   std::call_once(once, [] {
     struct sigaction action {};
     action.sa_sigaction = handle;
-    // Where the handler cannot return elsewhere it is left for good, so the
+    // If the handler cannot return elsewhere, it is left permanently, so the
     // signal stays unblocked; a lane that ran out of stack needs another one.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
     sigemptyset(&action.sa_mask);

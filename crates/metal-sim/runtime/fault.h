@@ -1,5 +1,5 @@
-// What went wrong on the simulated device, and how a memory fault inside a
-// kernel becomes one instead of a crash.
+// Errors on the simulated device, and how a memory fault inside a kernel
+// becomes one instead of a crash.
 #pragma once
 
 #include <signal.h>
@@ -19,10 +19,10 @@ struct Fault {
   std::string text;
 };
 
-// Turns what would end the process into a fault of the engine whose kernel runs
-// on this thread: a bad address, a division without a result, a threadgroup
-// that does not end. One of these lives on the stack of every thread that runs
-// kernels.
+// Turns errors that would end the process into a fault of the engine whose
+// kernel runs on this thread: a bad address, a division without a result, a
+// threadgroup that does not end. One of these is on the stack of every thread
+// that runs kernels.
 class FaultTrap {
  public:
   FaultTrap();
@@ -30,7 +30,7 @@ class FaultTrap {
   FaultTrap(const FaultTrap&) = delete;
   FaultTrap& operator=(const FaultTrap&) = delete;
 
-  // From here to disarm() a fault is the engine's.
+  // From here to disarm() a fault belongs to the engine.
   void arm(mtlsim_engine* engine) {
     address_ = nullptr;
     runs_ = runs_ + 1;
@@ -39,7 +39,7 @@ class FaultTrap {
   void disarm() {
     engine_ = nullptr;
   }
-  // Of the memory fault since it was last armed, else null.
+  // The address of the last memory fault since arm(), else null.
   const void* address() const {
     return address_;
   }
@@ -60,8 +60,8 @@ class FaultTrap {
   void* stack_{nullptr};
   stack_t previous_stack_{};
 
-  // The watchdog ticks in processor time of the thread, so that a busy machine
-  // is no endless loop.
+  // The watchdog counts the thread's processor time, so that a busy machine is
+  // not taken for an endless loop.
   std::optional<timer_t> watchdog_;
   volatile std::uint64_t runs_{0}; // threadgroups
   std::uint64_t seen_{0}; // runs_ at the last tick

@@ -9,7 +9,7 @@
 
 namespace metalsim {
 
-// Autoreleased, as what a getter returns.
+// Autoreleased, like the result of a getter.
 NS::String* make_string(std::string text);
 NS::Error* make_error(NS::Integer code, std::string text);
 // Takes over the caller's references.

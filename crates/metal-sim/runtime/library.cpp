@@ -89,8 +89,8 @@ MTL::Library* open_library(const std::string& path, NS::Error** error) {
   return new LibraryObject(std::move(container));
 }
 
-// Of the options only the language version counts: arithmetic here never uses
-// the freedom that a faster math mode gives.
+// Of the options, only the language version matters: arithmetic here never uses
+// the freedom of a faster math mode.
 MTL::Library* compile_library(
     const std::string& source,
     MTL::LanguageVersion version,

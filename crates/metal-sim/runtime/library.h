@@ -1,4 +1,4 @@
-// The objects behind MTL::Library, MTL::Function and what describes them.
+// The objects behind MTL::Library, MTL::Function and their descriptors.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@
 
 namespace metalsim {
 
-// The index of a library that metal-simc made: its path and the names in it.
+// The index of a library made by metal-simc: its path and the names in it.
 class Container {
  public:
-  // Null, with the reason, where the file is none.
+  // Null, with the reason, if the file is not an index.
   static std::shared_ptr<const Container> open(
       const std::string& path,
       std::string& error);

@@ -16,14 +16,14 @@
 namespace metalsim {
 namespace {
 
-// As far as an access may miss a buffer and still fault.
+// How far outside a buffer an access may be and still fault.
 constexpr std::size_t guard_bytes = std::size_t(1) << 20;
-// Alignment that kernels may rely on at the start of every buffer; the end of
-// a guarded one is exact up to this.
+// The alignment that kernels may assume at the start of every buffer; the end
+// of a guarded buffer is exact up to this.
 constexpr std::size_t alignment = 16;
 constexpr std::size_t plain_alignment = 256;
-// Freed guarded regions stay mapped without access, so that a late access
-// faults, until so many are there.
+// Freed guarded regions stay mapped without access, up to this number, so that
+// a late access faults.
 constexpr std::size_t quarantine_regions = 4096;
 constexpr std::byte slack_byte{0xa5};
 
@@ -36,9 +36,9 @@ std::size_t host_page() {
   return size;
 }
 
-// The poison of eight bytes: four halves, each a NaN as half and as bfloat,
-// so that a pair is a NaN as float; else as random as that allows, so that no
-// kernel writes it by chance.
+// The poison of eight bytes: four halves, each a NaN as half and as bfloat, so
+// that a pair is a NaN as float; otherwise random, so that no kernel writes it
+// by chance.
 std::uint64_t poison(std::uint64_t region, std::uint64_t lane) {
   std::uint64_t z = region * 0xd1342543de82ef95 + lane * 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -61,10 +61,10 @@ bool any_byte_equal(const std::byte* data, std::uint64_t other) {
   return ((value - 0x0101010101010101) & ~value & 0x8080808080808080) != 0;
 }
 
-// Every region that is mapped, freed ones in quarantine included.
+// Every mapped region, including freed ones in quarantine.
 struct Registry {
   std::mutex mutex;
-  // A region takes itself out before it goes.
+  // A region removes itself before it is destroyed.
   std::map<std::uintptr_t, Region*> live;
   struct Ghost {
     std::uintptr_t data;
@@ -156,7 +156,7 @@ Region::~Region() {
   auto address = reinterpret_cast<std::uintptr_t>(data_);
   auto& r = registry();
   std::lock_guard lock(r.mutex);
-  // Foreign memory may have been wrapped anew in the meantime.
+  // Foreign memory may have been wrapped again in the meantime.
   if (auto it = r.live.find(address);
       it != r.live.end() && it->second == this) {
     r.live.erase(it);
@@ -180,7 +180,7 @@ Region::~Region() {
 void Region::free() {
   freed_.store(true, std::memory_order_release);
   if (kind_ == Kind::Guarded) {
-    // Gives the memory back, keeps the addresses.
+    // Returns the memory, keeps the addresses.
     ::madvise(pages_, pages_length_, MADV_DONTNEED);
     ::mprotect(pages_, pages_length_, PROT_NONE);
   }
@@ -280,14 +280,14 @@ Region::unwritten(std::size_t from, std::size_t to, std::size_t element) const {
   if (from < known) {
     from += (known - from) / element * element;
   }
-  // One byte holds too little to tell poison from a value: only a store that
-  // was seen, or eight such bytes on end, count.
+  // One byte is too little to tell poison from a value: only a recorded store,
+  // or eight such bytes in a row, count.
   const std::size_t least =
       element == 1 && !stores_.load() ? std::min<std::size_t>(8, to - from) : 1;
   const bool in_lanes = 8 % element == 0;
   std::size_t run = 0;
   for (auto at = from; at < to; at += element) {
-    // Eight bytes that all differ from the poison need no closer look.
+    // Eight bytes that all differ from the poison need no further check.
     while (in_lanes && at % 8 == 0 && at + 8 <= to &&
            !any_byte_equal(data_ + at, poison(id_, at / 8))) {
       run = 0;

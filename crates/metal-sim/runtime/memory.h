@@ -1,5 +1,5 @@
 // The memory behind buffers: poisoned when made, between guard pages on
-// request, kept alive by whatever still uses it.
+// request, and kept alive by its users.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ class Region : public std::enable_shared_from_this<Region> {
     Foreign, // somebody else's memory
   };
 
-  // Null where the host has no memory left.
+  // Null if the host has no memory left.
   static std::shared_ptr<Region> allocate(std::size_t length);
   static std::shared_ptr<Region> wrap(void* data, std::size_t length);
 
@@ -33,12 +33,12 @@ class Region : public std::enable_shared_from_this<Region> {
   std::size_t length() const {
     return length_;
   }
-  // Numbered from 1 in the order in which they are made.
+  // Numbered from 1 in order of creation.
   std::uint64_t id() const {
     return id_;
   }
 
-  // The buffer is gone. Commands that were encoded with it still hold the
+  // The buffer was freed. Commands that were encoded with it still hold the
   // memory, so that using it is a fault and not a corrupted heap.
   void free();
   bool freed() const {
@@ -50,29 +50,30 @@ class Region : public std::enable_shared_from_this<Region> {
   std::optional<std::size_t>
   unwritten(std::size_t from, std::size_t to, std::size_t element) const;
 
-  // Counts as written what lies before the last byte that somebody wrote,
-  // unless a kernel left a hole in the region.
+  // Counts everything before the last written byte as written, unless a kernel
+  // left a hole in the region.
   void take_as_written();
 
   // Whether nothing from `from` to the end was written.
   bool untouched_from(std::size_t from) const;
 
-  // The offset in front of which, or at which, somebody wrote outside of the
-  // region but inside its pages; negative in front. None for other kinds.
+  // The offset just before or after the region, inside its pages, at which
+  // something was written; negative if before. None for other kinds.
   std::optional<std::ptrdiff_t> trespass() const;
 
-  // One byte a byte: 1 where an instrumented kernel stored. Made on request.
+  // One byte per byte: 1 if an instrumented kernel stored there. Made on
+  // request.
   std::uint8_t* stores();
 
-  // For checked kernels, so many cells a byte (mtlsim_dispatch::history). Made
-  // on request.
+  // For checked kernels, this many cells per byte (mtlsim_dispatch::history).
+  // Made on request.
   static constexpr std::size_t cells = 2;
   std::uint64_t* history();
   void forget_history();
 
-  // What lies before this offset counts as written: there is no way back.
+  // Everything before this offset counts as written; it never decreases.
   std::atomic<std::size_t> written{0};
-  // Set once a kernel's output was found unwritten in part.
+  // Set once a kernel's output was found partly unwritten.
   std::atomic<bool> has_hole{false};
   // Set once a kernel has had the region as an output.
   std::atomic<bool> output{false};
@@ -94,10 +95,10 @@ class Region : public std::enable_shared_from_this<Region> {
   std::atomic<std::uint64_t*> history_{nullptr};
 };
 
-// Whether the address belongs to a buffer that was freed, or lies close to it.
+// Whether the address belongs to a freed buffer, or is close to one.
 bool was_freed(std::uintptr_t address);
 
-// The live region that holds all of [address, address + size), if any.
+// The live region that contains all of [address, address + size), if any.
 std::shared_ptr<Region> find_region(std::uintptr_t address, std::size_t size);
 
 } // namespace metalsim

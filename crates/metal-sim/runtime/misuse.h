@@ -1,4 +1,4 @@
-// A program error that Metal's own validation answers with an abort.
+// A program error for which Metal's own validation aborts.
 #pragma once
 
 #include <string_view>

@@ -54,7 +54,7 @@ bool parse_size(std::string_view text, std::size_t& size) {
   return true;
 }
 
-// A bare generation and size class, such as g13s, is taken too.
+// A bare generation and size class, such as g13s, is accepted too.
 bool parse_arch(std::string_view text, std::string& arch) {
   constexpr std::string_view prefix = "applegpu_";
   auto tail = text.starts_with(prefix) ? text.substr(prefix.size()) : text;

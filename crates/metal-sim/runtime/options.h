@@ -14,7 +14,7 @@ struct Version {
   auto operator<=>(const Version&) const = default;
 };
 
-// What kernels are compiled to look for.
+// The checks compiled into kernels.
 enum class Check { Nothing, Access, Init };
 
 struct Options {
@@ -38,11 +38,11 @@ struct Options {
   std::uint32_t watchdog{60};
 };
 
-// Freezes the settings at the first call. Throws std::invalid_argument, which
-// names the setting, for a value that is not understood.
+// Freezes the settings at the first call. Throws std::invalid_argument, naming
+// the setting, for an invalid value.
 const Options& options();
 
-// What is wrong with the setting, empty when it was taken.
+// What is wrong with the setting; empty if it was accepted.
 std::string configure(const std::string& name, const std::string& value);
 
 } // namespace metalsim

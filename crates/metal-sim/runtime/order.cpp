@@ -6,7 +6,7 @@
 namespace metalsim {
 namespace {
 
-// How far a random order has come with one encoder.
+// The progress of a random order in one encoder.
 struct Progress {
   std::vector<std::size_t> after; // encoders that must be through before it
   std::size_t epoch{0};

@@ -39,7 +39,7 @@ class OpenFile {
   const int descriptor_;
 };
 
-// What lets another user change the file, empty if nothing does.
+// What lets another user change the file; empty if nothing does.
 std::string risk_of(int descriptor) {
   struct stat file {};
   if (descriptor < 0 || ::fstat(descriptor, &file) != 0) {
@@ -57,8 +57,8 @@ std::string risk_of(int descriptor) {
   return "";
 }
 
-// A name of the open file that is new to dlopen: descriptors' numbers come
-// back, and dlopen knows a library again by its name.
+// A name of the open file that is new to dlopen: descriptor numbers are reused,
+// and dlopen identifies a library by its name.
 std::string fresh_name(int descriptor) {
   static std::atomic<std::uint32_t> next{0};
   std::string name = "/proc/self/";
@@ -68,8 +68,8 @@ std::string fresh_name(int descriptor) {
   return name + "fd/" + std::to_string(descriptor);
 }
 
-// Loads the file that was checked, whatever has its path by then. Kernels are
-// never unloaded: at the end of the process one may still run.
+// Loads the file that was checked, even if another file has its path now.
+// Kernels are never unloaded: at process exit one may still run.
 const mtlsim_kernel* load_kernel(const std::string& path, std::string& error) {
   OpenFile file(path);
   if (auto risk = risk_of(file.descriptor()); !risk.empty()) {
@@ -195,8 +195,8 @@ void ComputePipelineDescriptor::setComputeFunction(const Function* function) {
       NS::RetainPtr(const_cast<Function*>(function));
 }
 
-// Functions of other libraries cannot be called from a kernel here; nothing
-// in MLX links any.
+// Kernels here cannot call functions of other libraries; nothing in MLX links
+// any.
 void ComputePipelineDescriptor::setLinkedFunctions(const LinkedFunctions*) {}
 
 void ComputePipelineDescriptor::setLabel(const NS::String*) {}

@@ -18,7 +18,7 @@ class PipelineObject final : public MTL::ComputePipelineState {
       std::vector<mtlsim_constant> constants,
       std::uint32_t max_threads);
 
-  // Whether the kernel takes this argument under the constants given.
+  // Whether the kernel has this argument with the given constants.
   bool takes(const mtlsim_argument& argument) const;
 
   const mtlsim_kernel& kernel; // lives as long as the process
@@ -33,7 +33,7 @@ class PipelineDescriptorObject final : public MTL::ComputePipelineDescriptor {
   std::uint32_t max_threads{0}; // 0: not set
 };
 
-// Compiles the function's kernel if it is not at hand.
+// Compiles the function's kernel if it is not available.
 MTL::ComputePipelineState* make_pipeline(
     const MTL::Function* function,
     std::uint32_t max_threads,

@@ -20,7 +20,7 @@ CommandQueueObject::~CommandQueueObject() {
     line_->closed = true;
     line_->changed.notify_all();
   }
-  // A command buffer holds its queue, so the last one may take it along on
+  // A command buffer holds its queue, so the last one may destroy the queue on
   // the queue's own thread.
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
@@ -87,8 +87,8 @@ void CommandQueue::setLabel(const NS::String* label) {
   static_cast<CommandQueueObject*>(this)->set_label(text_of(label));
 }
 
-// Commands keep what they use alive in any case; without references retained
-// a buffer that is freed too early is a fault.
+// Commands keep their objects alive in any case; without retained references,
+// freeing a buffer too early is a fault.
 CommandBuffer* CommandQueue::commandBuffer() {
   return make_command_buffer(this, true);
 }

@@ -113,7 +113,7 @@ Heap* Resource::heap() const {
   return static_cast<const BufferObject*>(this)->heap.get();
 }
 
-// Private memory is the GPU's alone.
+// Private memory belongs to the GPU.
 METALSIM_MAY_BE_NIL void* Buffer::contents() {
   return is_nil(this) || storageMode() == StorageModePrivate
       ? nullptr

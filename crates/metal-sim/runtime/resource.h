@@ -44,7 +44,7 @@ class HeapObject final : public MTL::Heap {
  public:
   explicit HeapObject(std::size_t size) : size(size) {}
 
-  // False where `length` does not fit any more.
+  // False if `length` does not fit.
   bool take(std::size_t length);
   void give_back(std::size_t length);
 
@@ -58,7 +58,7 @@ class HeapDescriptorObject final : public MTL::HeapDescriptor {
   MTL::ResourceOptions options{0};
 };
 
-// Keeps the book only: memory of the host is always resident.
+// Only records: memory of the host is always resident.
 class ResidencySetObject final : public MTL::ResidencySet {
  public:
   mutable std::mutex mutex;
@@ -69,7 +69,7 @@ class ResidencySetObject final : public MTL::ResidencySet {
 class ResidencySetDescriptorObject final : public MTL::ResidencySetDescriptor {
 };
 
-// Null where the host has no memory left or the length is zero.
+// Null if the host has no memory left or the length is zero.
 MTL::Buffer* make_buffer(
     std::size_t length,
     MTL::ResourceOptions options,

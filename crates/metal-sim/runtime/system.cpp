@@ -1,4 +1,4 @@
-// What MLX asks the operating system: its version, its page size, the memory
+// MLX's queries of the operating system: its version, its page size, the memory
 // of the machine.
 #include <cerrno>
 #include <cstring>

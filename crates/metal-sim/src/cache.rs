@@ -161,7 +161,7 @@ impl<'c> Entry<'c> {
 
     /// The file, if there is one whose content is what its name says. Others are removed, unless they cannot be read
     /// just now: another process may be about to load them.
-    fn find(&self) -> Option<PathBuf> {
+    pub(crate) fn find(&self) -> Option<PathBuf> {
         for file in fs::read_dir(&self.folder).ok()?.filter_map(Result::ok) {
             let name = file.file_name();
             let sum = name.to_str().and_then(|name| {
@@ -200,6 +200,12 @@ impl<'c> Entry<'c> {
         let target = self.folder.join(name);
         place(&made, &target)?;
         Ok(target)
+    }
+
+    /// Leaves a file without content, for what only has to be known.
+    pub(crate) fn mark(&self) -> Result<(), Error> {
+        self.find_or_make(|made| Ok(fs_err::write(made, "")?))
+            .map(drop)
     }
 
     /// Of the key as well: the content of one entry under the name of another is wrong.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rayon::prelude::*;
 
@@ -21,6 +22,19 @@ impl Compiler {
     /// # Errors
     /// Where the library cannot be read or lacks a name.
     pub fn check(&self, path: &Path, names: &[String]) -> Result<Vec<Finding>, Error> {
+        self.check_telling(path, names, &|_| {})
+    }
+
+    /// The same; `tell` hears how many of the kernels are done.
+    ///
+    /// # Errors
+    /// As [`Compiler::check`].
+    pub fn check_telling(
+        &self,
+        path: &Path,
+        names: &[String],
+        tell: &(dyn Fn(usize) + Sync),
+    ) -> Result<Vec<Finding>, Error> {
         let library = Library::read(path)?;
         let checker = language::checker(&self.toolchain);
         checker.precompiled_shim()?;
@@ -38,9 +52,14 @@ impl Compiler {
             .values()
             .flat_map(|kernels| kernels.chunks(TOGETHER))
             .collect();
+        let done = AtomicUsize::new(0);
         let found: Result<Vec<_>, Error> = groups
             .par_iter()
-            .map(|kernels| self.check_group(&checker, &library, kernels))
+            .map(|kernels| {
+                let found = self.check_group(&checker, &library, kernels);
+                tell(done.fetch_add(kernels.len(), Relaxed) + kernels.len());
+                found
+            })
             .collect();
         Ok(found?.into_iter().flatten().collect())
     }
@@ -68,8 +87,9 @@ impl Compiler {
         let cache = self.toolchain.cache();
         let mut parts = vec!["check", language::RECIPE, &source.text];
         parts.extend(kernels.iter().map(|(_, entry)| entry.expression.as_str()));
-        let clean = cache.join(format!("checked-{}", checker.key(&parts)));
-        if clean.is_file() {
+        let key = checker.key(&parts);
+        let clean = cache::Entry::new(cache, "checked", &key, "clean");
+        if clean.find().is_some() {
             return Ok(Vec::new());
         }
         let parsed = Source::parse(&source.text)?;
@@ -82,7 +102,7 @@ impl Compiler {
             .collect::<Result<Vec<_>, Error>>()?;
         let examination = language::examine(checker, &parsed, &chosen, false)?;
         if examination.is_clean() {
-            cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?))?;
+            clean.mark()?;
             return Ok(Vec::new());
         }
         if kernels.len() > 1 {

@@ -105,14 +105,16 @@ impl Compiler {
 
     pub(crate) fn precompiled_shim(&self) -> Result<PathBuf, Error> {
         let shim = self.toolchain.shim()?;
-        let key = self.key(&["prelude"]);
-        Entry::new(self.toolchain.cache(), "prelude", &key, "pch").find_or_make(|made| {
-            let mut arguments = self.arguments(&shim);
-            arguments
-                .extend(["-x", "c++-header", "-Xclang", "-fno-pch-timestamp"].map(OsString::from));
-            arguments.push(shim.join("msl/mtlsim/prelude.h").into());
-            arguments.extend(["-o".into(), made.into()]);
-            self.toolchain.compile("the MSL shim", &arguments)
+        self.toolchain.once(self.key(&["prelude"]), |key| {
+            Entry::new(self.toolchain.cache(), "prelude", key, "pch").find_or_make(|made| {
+                let mut arguments = self.arguments(&shim);
+                arguments.extend(
+                    ["-x", "c++-header", "-Xclang", "-fno-pch-timestamp"].map(OsString::from),
+                );
+                arguments.push(shim.join("msl/mtlsim/prelude.h").into());
+                arguments.extend(["-o".into(), made.into()]);
+                self.toolchain.compile("the MSL shim", &arguments)
+            })
         })
     }
 
@@ -136,7 +138,8 @@ impl Compiler {
         let mut compile = self.arguments(&shim);
         compile.extend(["-include-pch".into(), prelude.into(), source.into()]);
         let link = |arguments: &mut Vec<OsString>| {
-            arguments.extend(["-shared", "-lm", "-o"].map(OsString::from));
+            // A kernel uses nothing of the C++ library, and a linker reads it for longer than it links.
+            arguments.extend(["-shared", "-nostdlib++", "-lm", "-o"].map(OsString::from));
             arguments.push(made.into());
         };
         if self.options.contraction == Contraction::Split {

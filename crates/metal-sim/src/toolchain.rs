@@ -1,10 +1,12 @@
 //! The compiler behind the simulated device.
 
+use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use crate::{Error, Version, cache, shim};
@@ -58,7 +60,9 @@ pub struct Toolchain {
     /// The compiler's file, size and time: another one makes other kernels.
     identity: String,
     cache: PathBuf,
-    shim: Option<PathBuf>,
+    shim: OnceLock<PathBuf>,
+    /// Files of the cache whose content this process has compared with their sums, by key.
+    compared: Arc<Mutex<HashMap<String, PathBuf>>>,
     extra_flags: Vec<String>,
 }
 
@@ -113,7 +117,8 @@ impl Toolchain {
             compiler,
             identity,
             cache,
-            shim: None,
+            shim: OnceLock::new(),
+            compared: Arc::default(),
             extra_flags,
         })
     }
@@ -123,16 +128,33 @@ impl Toolchain {
     #[doc(hidden)]
     #[must_use]
     pub fn with_shim(mut self, folder: PathBuf) -> Self {
-        self.shim = Some(folder);
+        self.shim = OnceLock::from(folder);
+        self.compared = Arc::default();
         self
     }
 
-    /// The folder of the shim's headers.
+    /// The folder of the shim's headers, which are compared with the shim once.
     pub(crate) fn shim(&self) -> Result<PathBuf, Error> {
-        match &self.shim {
-            Some(folder) => Ok(folder.clone()),
-            None => shim::folder(&self.cache),
+        if let Some(folder) = self.shim.get() {
+            return Ok(folder.clone());
         }
+        let folder = shim::folder(&self.cache)?;
+        Ok(self.shim.get_or_init(|| folder).clone())
+    }
+
+    /// The file of `key`, which `find` compares, or makes, once. Whoever asks meanwhile waits.
+    pub(crate) fn once(
+        &self,
+        key: String,
+        find: impl FnOnce(&str) -> Result<PathBuf, Error>,
+    ) -> Result<PathBuf, Error> {
+        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = compared.get(&key) {
+            return Ok(path.clone());
+        }
+        let path = find(&key)?;
+        compared.insert(key, path.clone());
+        Ok(path)
     }
 
     /// The same with more flags for every kernel, such as those of a sanitizer.

@@ -1,14 +1,13 @@
-//! Each mistake with an address space that a Mac's compiler would refuse is
-//! found here, and correct code is not blamed.
+//! Each mistake with an address space that a Mac's compiler would reject is found here, and correct code is accepted.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
 use metal_sim::{Compiler, Error, Finding, Options, library_from_text};
 use support::toolchain;
 
-/// Correct, and in need of every qualifier in it.
+/// Correct, and every qualifier in it is necessary.
 const CORRECT: &str = "#include <metal_stdlib>
 #include <metal_atomic>
 using namespace metal;

@@ -35,15 +35,8 @@ fn with(variant: Variant, body: &str, options: &str) -> Outcome {
         .go()
 }
 
-const RACE: u32 = 14;
-const UNDEFINED: u32 = 13;
-const OUT_OF_RANGE: u32 = 7;
-const CONST_WRITE: u32 = 10;
-const UNINITIALISED: u32 = 15;
-const INACTIVE: u32 = 16;
-
 /// The body has `FAULT` in the place of the first text, and is right with the second.
-fn found(variant: Variant, code: u32, words: &str, body: &str, fault: &str, right: &str) {
+fn found(variant: Variant, code: &str, words: &str, body: &str, fault: &str, right: &str) {
     let clean = run(variant, &body.replace("FAULT", right));
     assert!(clean.is_none(), "{right}: {clean:?}");
     let planted = run(variant, &body.replace("FAULT", fault)).unwrap_or_else(|| panic!("{fault}"));
@@ -61,21 +54,21 @@ fn races_in_threadgroup_memory() {
         "simdgroup_barrier(mem_flags::mem_threadgroup)",
     ] {
         let words = "no barrier with mem_flags::mem_threadgroup is between";
-        found(Variant::Checked, RACE, words, body, fault, right);
+        found(Variant::Checked, "RACE", words, body, fault, right);
     }
     // Of one simdgroup, its own barrier is enough.
     let body = "threadgroup float t[64]; t[l] = x[i]; FAULT; y[i] = t[l ^ 1];";
     let right = "simdgroup_barrier(mem_flags::mem_threadgroup)";
-    found(Variant::Checked, RACE, "lane ", body, "", right);
+    found(Variant::Checked, "RACE", "lane ", body, "", right);
     // What was read is written before all have read it.
     let body = "d[l] = 1; threadgroup_barrier(mem_flags::mem_threadgroup); float v = d[min(l + 1, 63u)]; FAULT; d[l] = v; y[i] = v;";
     let right = "threadgroup_barrier(mem_flags::mem_threadgroup)";
-    found(Variant::Checked, RACE, "loaded", body, "", right);
+    found(Variant::Checked, "RACE", "loaded", body, "", right);
     // Several lanes read it, of several simdgroups.
     let body = "if (l == 0) d[0] = 1; threadgroup_barrier(mem_flags::mem_threadgroup); float v = d[0]; FAULT; if (l == 40) d[0] = 2; y[i] = v;";
     for fault in ["", "simdgroup_barrier(mem_flags::mem_threadgroup)"] {
         let words = "no barrier with mem_flags::mem_threadgroup is between";
-        found(Variant::Checked, RACE, words, body, fault, right);
+        found(Variant::Checked, "RACE", words, body, fault, right);
     }
 }
 
@@ -86,11 +79,11 @@ fn barriers_are_counted_further_than_kernels_loop() {
         for (int k = 0; k < 8200; ++k) { threadgroup_barrier(mem_flags::mem_threadgroup); a += s; }
         FAULT; if (l == 63) s = a; y[i] = a;";
     let right = "threadgroup_barrier(mem_flags::mem_threadgroup)";
-    found(Variant::Checked, RACE, "lanes", body, "", right);
+    found(Variant::Checked, "RACE", "lanes", body, "", right);
     let body = "threadgroup float s; if (l == 0) s = x[0]; float a = 0; threadgroup_barrier(mem_flags::mem_threadgroup);
         for (int k = 0; k < 8200; ++k) { simdgroup_barrier(mem_flags::mem_threadgroup); a += s; }
         FAULT; if (l == 63) s = a; y[i] = a;";
-    found(Variant::Checked, RACE, "lanes", body, "", right);
+    found(Variant::Checked, "RACE", "lanes", body, "", right);
     // What is left of the numbers of a buffer is let be.
     let body = "y[i] = x[i]; for (int k = 0; k < FAULT; ++k) threadgroup_barrier(mem_flags::mem_device); y[i ^ 1] = 3;";
     for passes in [1, 8191, 8192, 8200] {
@@ -107,22 +100,22 @@ fn atomic_operations_are_accesses() {
     let right = "atomic_fetch_add_explicit(n + 3, 1u, memory_order_relaxed)";
     for (code, words, fault) in [
         (
-            OUT_OF_RANGE,
+            "OUT_OF_RANGE",
             "argument n (buffer index 2)",
             "atomic_fetch_add_explicit(n + 4, 1u, memory_order_relaxed)",
         ),
         (
-            OUT_OF_RANGE,
+            "OUT_OF_RANGE",
             "argument n (buffer index 2)",
             "y[i] = atomic_load_explicit(n + 4, memory_order_relaxed)",
         ),
         (
-            CONST_WRITE,
+            "CONST_WRITE",
             "store through an argument that is const (buffer index 4, byte 8)",
             "atomic_store_explicit((device atomic<uint>*)r + 2, 1u, memory_order_relaxed)",
         ),
         (
-            OUT_OF_RANGE,
+            "OUT_OF_RANGE",
             "outside of every threadgroup array, 4 bytes",
             "atomic_fetch_or_explicit((threadgroup atomic<uint>*)d + 64, 1u, memory_order_relaxed)",
         ),
@@ -144,23 +137,23 @@ fn races_in_device_memory() {
     let atomic = "atomic_fetch_add_explicit(n, 1u, memory_order_relaxed)";
     let plain = "*(device uint*)n += 1";
     let words = "argument n (buffer index 2)";
-    found(Variant::Checked, RACE, words, "FAULT;", plain, atomic);
+    found(Variant::Checked, "RACE", words, "FAULT;", plain, atomic);
     // Between threadgroups no barrier helps, and one of them is enough.
     let body = "if (l == 0) { FAULT; }";
     found(
         Variant::Checked,
-        RACE,
+        "RACE",
         "another threadgroup stored",
         body,
         plain,
         atomic,
     );
     let body = "if (l == 0) { if (i == 0) *(device uint*)n = 1; else FAULT; }";
-    found(Variant::Checked, RACE, words, body, atomic, "y[0] = 0");
+    found(Variant::Checked, "RACE", words, body, atomic, "y[0] = 0");
     // Lanes at an edge may store the same.
     found(
         Variant::Checked,
-        RACE,
+        "RACE",
         "this lane stores what lane",
         "y[min(l, 5u) + i / 64 * 64] = FAULT;",
         "l",
@@ -171,7 +164,7 @@ fn races_in_device_memory() {
     let right = "threadgroup_barrier(mem_flags::mem_device)";
     let fault = "threadgroup_barrier(mem_flags::mem_threadgroup)";
     let words = "no barrier with mem_flags::mem_device is between";
-    found(Variant::Checked, RACE, words, body, fault, right);
+    found(Variant::Checked, "RACE", words, body, fault, right);
 }
 
 #[test]
@@ -180,14 +173,14 @@ fn misaligned_accesses() {
     let (fault, right) = ("*(constant float*)(c + 2)", "*(constant float*)(c + 4)");
     let words =
         "'const float' at an address that is 2 past a multiple of 4 bytes, at mlx/k.metal:4";
-    found(Variant::Checked, UNDEFINED, words, body, fault, right);
+    found(Variant::Checked, "UNDEFINED", words, body, fault, right);
     let (fault, right) = (
         "dot(*(constant float4*)(c + 4), float4(1))",
         "dot(*(constant float4*)(c + 16), float4(1))",
     );
     found(
         Variant::Checked,
-        UNDEFINED,
+        "UNDEFINED",
         "multiple of 16",
         body,
         fault,
@@ -207,13 +200,13 @@ fn arrays_out_of_bounds() {
         "if (l == 0) d[64] = 1",
     ] {
         let right = "if (l == 0) p[47] = d[63]";
-        found(Variant::Checked, OUT_OF_RANGE, past, body, fault, right);
+        found(Variant::Checked, "OUT_OF_RANGE", past, body, fault, right);
     }
     let body = "float a[4] = {x[i], 1, 2, 3}; FAULT;";
     let words = "index 4 of an array of type 'float[4]' at mlx/k.metal:4";
     found(
         Variant::Checked,
-        OUT_OF_RANGE,
+        "OUT_OF_RANGE",
         words,
         body,
         "y[i] = a[l % 5]",
@@ -223,7 +216,7 @@ fn arrays_out_of_bounds() {
     let fault = "thread float* p = a; y[i] = p[l % 5]";
     found(
         Variant::Checked,
-        UNDEFINED,
+        "UNDEFINED",
         "bounds of a local array",
         body,
         fault,
@@ -242,12 +235,12 @@ fn values_of_lanes_that_take_no_part() {
         "quad_shuffle_xor(x[i], 1)",
     ] {
         let words = "which has returned or is not there";
-        found(Variant::Checked, INACTIVE, words, body, fault, right);
+        found(Variant::Checked, "INACTIVE", words, body, fault, right);
     }
     // Tracked kernels let it pass as long as nobody uses the value.
     let fault = "simd_shuffle_down(x[i], 1)";
     let words = "what nobody wrote is stored at byte";
-    found(Variant::Tracked, UNINITIALISED, words, body, fault, right);
+    found(Variant::Tracked, "UNINITIALISED", words, body, fault, right);
     let unused = body.replace("FAULT", fault).replace("y[i] = v", "y[i] = 0");
     let clean = run(Variant::Tracked, &unused);
     assert!(clean.is_none(), "{clean:?}");
@@ -259,7 +252,7 @@ fn values_that_nobody_wrote() {
     let words = "of the buffer at index 1: part of the local variable a";
     found(
         Variant::Tracked,
-        UNINITIALISED,
+        "UNINITIALISED",
         words,
         body,
         "min(3, int(x[0]) + 2)",
@@ -268,7 +261,7 @@ fn values_that_nobody_wrote() {
     let body = "float a[4]; a[l % FAULT] = x[i]; if (a[l % 4] > 2) y[i] = 1;";
     found(
         Variant::Tracked,
-        UNINITIALISED,
+        "UNINITIALISED",
         "a branch or an address depends",
         body,
         "3",
@@ -277,7 +270,7 @@ fn values_that_nobody_wrote() {
     let body = "threadgroup float t[64]; if (l < FAULT) t[l] = x[i]; threadgroup_barrier(mem_flags::mem_threadgroup); y[i] = t[63 - l];";
     found(
         Variant::Tracked,
-        UNINITIALISED,
+        "UNINITIALISED",
         "part of threadgroup memory",
         body,
         "63",

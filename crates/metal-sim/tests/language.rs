@@ -1,11 +1,9 @@
-//! What the Metal specification excludes is refused with its section, and what
-//! it allows is not.
+//! Code that the Metal specification excludes is rejected with its section, and code that it allows is accepted.
 //!
-//! Each file of `language/refused` names the section and a part of the message
-//! in its first line; without a section it is no C++ either. A second line may
-//! name the version of the language.
+//! The first line of each file in `language/refused` contains the section and a part of the message; without a section,
+//! the file is not valid C++ either. A second line may give the version of the language.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -30,7 +28,7 @@ fn kernels(folder: &str) -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// The version that a line of a file names.
+/// The version given by a line of a file.
 fn version(text: &str) -> Version {
     text.lines()
         .take(2)
@@ -38,8 +36,7 @@ fn version(text: &str) -> Version {
         .map_or_else(Version::simulated, |version| version.parse().unwrap())
 }
 
-/// What the first step that refuses a text says: making a library of it, or
-/// compiling a kernel.
+/// The error of the first step that rejects a text: making a library of it, or compiling a kernel.
 fn refusal(text: &str) -> Option<Error> {
     let library = match library_of_version(&toolchain(), text, version(text)) {
         Ok(library) => library,
@@ -94,7 +91,7 @@ fn what_it_allows_is_not() {
                 Ok(library) => library,
                 Err(error) => return Some(format!("{name}: {error}")),
             };
-            // In its address spaces as well.
+            // Also in its address spaces.
             let found = Compiler::new(toolchain(), Options::default())
                 .check(&library, &["k".to_owned()])
                 .unwrap();
@@ -104,7 +101,7 @@ fn what_it_allows_is_not() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `metal-simc`, as a user calls it.
+/// Runs `metal-simc` as a user does.
 fn metal_simc(arguments: &[&str], unchecked: bool) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metal-simc"));
     command
@@ -143,7 +140,7 @@ fn a_compiler_that_died_does_not_accept() {
     let folder = tempfile::tempdir().unwrap();
     let compiler = folder.path().join("clang");
     let real = toolchain().compiler().to_owned();
-    // Its tree ends before the text's first error.
+    // Its tree ends before the first error of the text.
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in\n*-ast-dump*)\n  echo 'TranslationUnitDecl 0x1 <<invalid sloc>>'\n  \
          for a; do :; done\n  echo \"|-EmptyDecl 0x2 <$a:1:1> col:1\"\n  END;;\nesac\nexec {} \"$@\"\n",
@@ -232,7 +229,7 @@ fn what_is_not_simulated_is_said_not_to_be_examined() {
         "-o",
         air.to_str().unwrap(),
     ];
-    // Every time, not once.
+    // Each time, not only the first.
     for _ in 0..2 {
         let (ok, said) = metal_simc(&call, false);
         assert!(
@@ -274,14 +271,14 @@ fn a_refusal_reads_as_a_compiler_s_error() {
         assert!(!ok && said.contains(&place), "{call:?}: {said}");
     }
     assert!(!Path::new(air).exists());
-    // Whoever wants the host's C++ can have it.
+    // The host's C++ is available on request.
     let (ok, said) = metal_simc(&["library", "--source", path], true);
     assert!(ok, "{said}");
 }
 
 #[test]
 fn a_library_that_was_not_examined_is_when_it_is_used() {
-    // As another version of the compiler would have made it.
+    // As if made by another version of the compiler.
     let text = "[[kernel]] void k(device float* y) { goto end; end: y[0] = 1; }\n";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("k.metallib");

@@ -1,7 +1,7 @@
-//! MLX's own kernels, from the pinned tree: `vendor/mlx`, or the folder that
-//! `METAL_SIM_MLX` names. Run with `--include-ignored` where there is one.
+//! MLX's own kernels, from the pinned tree: `vendor/mlx`, or the folder given by `METAL_SIM_MLX`. Run with
+//! `--include-ignored` if there is such a tree.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -27,7 +27,7 @@ fn library() -> &'static Path {
     MADE.get_or_init(|| library_of_tree(&toolchain(), &mlx()).unwrap())
 }
 
-/// Whether the overlay's patches add this kernel to the pin's: tiles of 6 to 8 rows, and the streamed kernels.
+/// Whether the overlay's patches add this kernel: tiles of 6 to 8 rows, and the streamed kernels.
 fn is_added(name: &str) -> bool {
     let wide = name.starts_with("affine_qmv_wide");
     ["_qmv_streamed", "gemv_rows_", "gemv_t_rows_", "_gqa_rows_"]
@@ -71,7 +71,7 @@ fn the_calls_of_mlx_cmake_make_the_same_library() {
         )
         .unwrap();
     }
-    // In any order, and through either tool.
+    // In any order, and with either tool.
     let target = path("both.metallib");
     let link = |airs: [&str; 2]| [airs[0], airs[1], "-o", &target].map(str::to_owned);
     metal(
@@ -113,7 +113,7 @@ fn the_table_has_every_host_name_of_the_pin() {
             .filter(|name| library.entry(name).unwrap().source == source)
             .count()
     };
-    // Apple's own metallib of this version has as many from these two files.
+    // Apple's own metallib of this version has the same number from these two files.
     assert_eq!(of("quantized.metal"), 2520);
     assert_eq!(
         pinned()
@@ -121,9 +121,9 @@ fn the_table_has_every_host_name_of_the_pin() {
             .count(),
         504
     );
-    // All that the patches add, or nothing: 126 for each tile of an affine kernel, 21 of one of the fp modes; half as many
-    // below 8 bits for the other arrangement; one bit lacks two tiles; in 3 types 11 kernels of dense products in 5 tiles
-    // and 4 of attention.
+    // All kernels of the patches, or none: 126 for each tile of an affine kernel, 21 for each tile of an fp mode; half
+    // that number below 8 bits for the other arrangement; two tiles fewer for one bit; in 3 types 11 kernels of dense
+    // products in 5 tiles and 4 of attention.
     let added = library.names().len() - 18_817;
     let alternative = 9 * (6 * 5 - 2) * 2 + 9 * 5 * 2;
     let streamed = 18 * (7 * 5 - 2) * 2 + 21 * (5 * 2) + alternative;
@@ -134,7 +134,7 @@ fn the_table_has_every_host_name_of_the_pin() {
             .entry("affine_qmv_wide_float_gs_64_b_4_nv_5_kl_8_batch_0")
             .is_some()
     );
-    // Templates are no kernels.
+    // Templates are not kernels.
     assert!(library.entry("naive_unfold_Nd").is_none());
 }
 
@@ -148,7 +148,7 @@ fn a_kernel_of_every_family_compiles() {
         .map(str::to_owned)
         .collect();
     assert_eq!(names.iter().filter(|name| !is_added(name)).count(), 170);
-    // Types that take another way through the headers than `float` does.
+    // Types that use other parts of the headers than `float`.
     names.extend(
         [
             "argmax_int16",
@@ -199,7 +199,7 @@ fn matrix_hardware_is_refused_by_name() {
     );
 }
 
-/// A quantized product: x (m, k), w (n, k) packed, one scale and bias a group.
+/// A quantized product: x (m, k), w (n, k) packed, one scale and bias per group.
 struct Product {
     m: usize,
     n: usize,
@@ -287,7 +287,7 @@ impl Product {
         ((low | high << 32) >> (bit % 32)) as u32 & ((1 << self.bits) - 1)
     }
 
-    /// Holds every output against double precision.
+    /// Checks every output against double precision.
     #[track_caller]
     fn is_right(&self, y: &[f32]) {
         for n in 0..self.n {
@@ -307,8 +307,8 @@ impl Product {
     }
 }
 
-/// Holds a sum that was made in float32 against its terms. Each of their N additions rounds by up to half a unit in the
-/// last place, and roundings that go either way add up to the root of their number: Higham and Mary, "A new approach to
+/// Checks a float32 sum against its terms. Each of their N additions rounds by up to half a unit in the last place, and
+/// roundings in both directions add up to the square root of their number: Higham and Mary, "A new approach to
 /// probabilistic rounding error analysis", 2019.
 #[track_caller]
 fn assert_sum(found: f32, terms: impl Iterator<Item = f64>) {
@@ -450,7 +450,7 @@ fn run_time_text_is_made_by_mlx_own_script() {
         text.rsplit_once(")preamble\"").unwrap().0.to_owned()
     };
     let utils = preamble("utils");
-    // Headers before those that include them; none of the shim's.
+    // Headers come before those that include them; none is the shim's.
     let order: Vec<&str> = utils
         .lines()
         .filter_map(|line| line.strip_prefix("#line 1 \"mlx/backend/metal/kernels/"))
@@ -474,12 +474,13 @@ fn run_time_text_is_made_by_mlx_own_script() {
     assert_eq!(bits(&ahead), bits(&late));
 }
 
-/// `msl-cuda`, the shim that `bench/nvidia` compiles the kernels with for an NVIDIA GPU, still takes the headers. clang needs
-/// no CUDA for that; whether the products are right takes such a GPU.
+/// The headers still compile with `msl-cuda`, the shim with which `bench/nvidia` compiles the kernels for an NVIDIA
+/// GPU. clang needs no CUDA for that; checking the products needs such a GPU.
 #[test]
 #[ignore = "needs MLX's tree"]
 fn the_kernels_compile_for_an_nvidia_gpu() {
-    // Not those for batches: clang leaves calls in them that NVRTC folds away, of functions that are only declared.
+    // Not the entries for batches: clang keeps calls in them, of functions that are only declared, which NVRTC folds
+    // away.
     compiles_for_an_nvidia_gpu(
         &["quantized.h", "qmv_streamed.h"],
         &[
@@ -516,11 +517,11 @@ fn compiles_for_an_nvidia_gpu(headers: &[&str], entries: &[&str]) {
         let name = entry.split(['(', ',']).nth(1).unwrap();
         assert!(text.contains(&format!(".entry {name}(")), "{name}");
     }
-    // What is only declared must not be used.
+    // Functions that are only declared must not be used.
     assert!(!text.contains(".extern .func"), "{text}");
 }
 
-/// What clang makes of the text: assembly, or what the flags ask for. Headers in the folder go before MLX's.
+/// clang's output for the text: assembly, or what the flags request. Headers in the folder take precedence over MLX's.
 fn compile_for_an_nvidia_gpu(text: &str, folder: &Path, flags: &[&str]) -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (source, out) = (folder.join("kernels.cu"), folder.join("kernels.out"));
@@ -531,7 +532,7 @@ fn compile_for_an_nvidia_gpu(text: &str, folder: &Path, flags: &[&str]) -> Strin
         Command::new(toolchain().compiler())
             .args(["-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=sm_90"])
             .args(["-nocudainc", "-nocudalib", "-std=c++20", "-S"])
-            // Attributes that only Metal knows.
+            // Attributes that exist only in Metal.
             .args(["-Wno-unknown-attributes", "-Wno-ignored-attributes"])
             .args(flags)
             .arg(include(folder))
@@ -544,15 +545,15 @@ fn compile_for_an_nvidia_gpu(text: &str, folder: &Path, flags: &[&str]) -> Strin
     std::fs::read_to_string(out).unwrap()
 }
 
-/// Apple's front end leaves loops rolled. What is a constant only in an unrolled loop is then computed at run time
-/// unless the GPU's back end unrolls it, and a division costs many times what the product beside it does.
+/// Apple's front end does not unroll loops. A value that is constant only in an unrolled loop is then computed at run
+/// time, unless the GPU's back end unrolls it, and a division costs many times as much as the product next to it.
 #[test]
 #[ignore = "needs MLX's tree"]
 fn streamed_kernels_divide_in_no_rolled_loop() {
     let divisions = |edit: [&str; 2], kernels: &[String]| {
         let code = streamed_kernels(kernels, "unroll(disable)", edit);
         operations(&code, |operation, line| {
-            // As in upstream's text, the scale of a whole matrix over F8E4M3_MAX * F4E2M1_MAX, before any loop.
+            // As in upstream's text: the scale of the whole matrix divided by F8E4M3_MAX * F4E2M1_MAX, before any loop.
             ["fdiv", "sdiv", "udiv", "srem", "urem"].contains(&operation)
                 && !line.contains(", 2.688000e+03")
         })
@@ -561,13 +562,13 @@ fn streamed_kernels_divide_in_no_rolled_loop() {
     for kernels in [&affine, &fp] {
         assert_eq!(divisions(["", ""], kernels), [""; 0]);
     }
-    // It finds what it is for.
+    // The check can fail.
     let value = "x_thread[i] = U(v[i]);";
     let divided = "x_thread[i] = U(v[i]) / (1 << place(i));";
     assert_ne!(divisions([value, divided], &affine[..1]), [""; 0]);
 }
 
-/// An array that a rolled loop indexes is in memory, and not in registers: forced unrolling leaves none.
+/// An array that is indexed in a rolled loop is in memory instead of registers: forced unrolling leaves none.
 #[test]
 #[ignore = "needs MLX's tree"]
 fn unrolled_as_asked_streamed_kernels_have_no_array_in_memory() {
@@ -584,8 +585,8 @@ fn unrolled_as_asked_streamed_kernels_have_no_array_in_memory() {
     assert_ne!(arrays([unrolled, rolled], &affine[..1]), [""; 0]);
 }
 
-/// The streamed kernels of single products in halves, in tiles of 2 and 8 rows, in every arrangement that is
-/// instantiated, as a `.metal` file names them: affine in groups of 64, and those of the fp modes.
+/// The streamed kernels of single products in half precision, in tiles of 2 and 8 rows, in every instantiated
+/// arrangement, with the names of a `.metal` file: affine in groups of 64, and those of the fp modes.
 fn representatives() -> [Vec<String>; 2] {
     let library = Library::read(library()).unwrap();
     let of = |affine: bool| {
@@ -602,15 +603,15 @@ fn representatives() -> [Vec<String>; 2] {
             .collect::<Vec<_>>()
     };
     let all = [of(true), of(false)];
-    // Widths and fp modes, nvfp4 with a scale of the matrix as well; other arrangements come on top.
+    // Widths and fp modes, nvfp4 also with a global scale; other arrangements are added.
     for (kernels, modes) in all.iter().zip([7, 4]) {
         assert!(kernels.len() >= 2 * modes, "{kernels:?}");
     }
     all
 }
 
-/// LLVM's code of these kernels, optimised, with the loops as the pragma says and no other unrolled; `edit` is a change
-/// of their text, which must be met.
+/// LLVM's optimised code of these kernels, with the loops unrolled as the pragma requests and no others; `edit` is a
+/// change of their text, which must apply.
 fn streamed_kernels(kernels: &[String], unroll: &str, [from, to]: [&str; 2]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = "mlx/backend/metal/kernels";
@@ -631,7 +632,7 @@ fn streamed_kernels(kernels: &[String], unroll: &str, [from, to]: [&str; 2]) -> 
                 "STEEL_PRAGMA_UNROLL",
                 &format!("_Pragma(\"clang loop {unroll}\")"),
             )
-            // No lane's own.
+            // Not per lane.
             .replace(
                 "threadgroup float4 shared[Tile::shared_size];",
                 "threadgroup float4* const shared = threadgroup_memory();",
@@ -644,7 +645,7 @@ fn streamed_kernels(kernels: &[String], unroll: &str, [from, to]: [&str; 2]) -> 
         "#include \"{path}/{prefix}quantized.h\"\nfloat4* threadgroup_memory();\n#include \"{path}/{streamed}\"\n"
     );
     for (number, kernel) in kernels.iter().enumerate() {
-        // What is asked for is compiled.
+        // The requested kernels were compiled.
         text += &format!("auto kernel_{number}() {{ return &{kernel}; }}\n");
     }
     let flags = "-O2 -fno-unroll-loops -ffp-contract=on -emit-llvm";
@@ -655,7 +656,7 @@ fn streamed_kernels(kernels: &[String], unroll: &str, [from, to]: [&str; 2]) -> 
     code
 }
 
-/// The instructions of LLVM's text that are wanted, with their functions.
+/// The matching instructions of LLVM's text, with their functions.
 fn operations(code: &str, wanted: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let mut function = "";
     let mut found = Vec::new();

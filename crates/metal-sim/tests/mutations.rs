@@ -2,7 +2,7 @@
 //! names, in a stock kernel and in a dispatch: each must be caught.
 //! crates/metal-sim/docs/planted-faults.md lists them.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -18,7 +18,7 @@ fn kernel(body: &str, runner: &Path) -> Run {
     Run::text(&format!("{HEAD}{body}"), "k").built_with(&[], runner)
 }
 
-/// What the engine must get right, as one comparable text.
+/// The behaviour that the engine must get right, as one comparable text.
 fn behaviour(runner: &Path) -> String {
     let collectives = "[[kernel]] void k(device float* y, uint i [[thread_position_in_grid]], uint l [[thread_position_in_threadgroup]]) {
             threadgroup float t[96], u[96];
@@ -163,14 +163,14 @@ const PROBE: &str =
     y[280 + i] = simd_sum(1.0f);
 }";
 
-/// What the probe must give: computed here, not by the shim.
+/// The probe's correct result: computed here, not by the shim.
 fn probed(x: &[f32]) -> Vec<f32> {
     let mut y = vec![0.0; 414];
     for i in 0..70 {
         let (start, size) = if i < 64 { (0, 64) } else { (64, 6) };
         y[i] = x[start + size - 1 - (i - start)] + start as f32;
         let group = i / 32 * 32;
-        // The butterfly, without the lanes that are not there.
+        // The butterfly, without the absent lanes.
         let mut sums: Vec<Option<f32>> = (group..group + 32).map(|j| x.get(j).copied()).collect();
         for step in [16, 8, 4, 2, 1] {
             for lane in 0..step {
@@ -192,14 +192,14 @@ fn probed(x: &[f32]) -> Vec<f32> {
     y
 }
 
-/// What the probe gives with the shim of a cache, faults included.
+/// The probe's result with the shim of a cache, faults included.
 fn probe(cache: &Path, shim: Option<&Path>, metered: bool) -> String {
-    // Of many magnitudes, so that the order of a sum shows.
+    // Values of many magnitudes, so that the order of a sum shows.
     let x: Vec<f32> = (1..=70u32)
         .map(|i| i.wrapping_mul(2_654_435_761))
         .map(|z| ((z >> 8) as f32 - 8_388_608.0) * f32::powi(2.0, (z >> 4) as i32 % 12 - 20))
         .collect();
-    // Room for the threads that a faulty shim may add at the edge.
+    // Room for threads that a faulty shim may add at the edge.
     let run = kernel(PROBE, runner())
         .cached_in(cache, shim)
         .buffer(0, &[&x[..], &[0.0; 58]].concat())
@@ -215,7 +215,7 @@ fn probe(cache: &Path, shim: Option<&Path>, metered: bool) -> String {
             None => "as expected".to_owned(),
         };
     }
-    // The matrix is loaded by each of the two whole simdgroups.
+    // Each of the two whole simdgroups loads the matrix.
     let outcome = run.metered().go();
     match (&outcome.fault, outcome.stored.get(&1)) {
         (Some(fault), _) => fault.message.clone(),
@@ -264,7 +264,7 @@ fn faults_in_the_shim() {
             "if (c.const_buffers >> i & 1)",
         ),
     ];
-    // A cache of its own for each shim.
+    // A separate cache for each shim.
     let caches = tempfile::tempdir().unwrap();
     let correct = caches.path().join("correct");
     assert_eq!(probe(&correct, None, false), "as expected");
@@ -312,9 +312,9 @@ fn faults_in_the_table() {
             .get::<f32>(0)
     };
     assert_eq!(run(&scaled(right)), [2.0; 32]);
-    // Another instantiation behind the name.
+    // The name refers to another instantiation.
     assert_eq!(run(&scaled(&right.replace(", 2>", ", 3>"))), [3.0; 32]);
-    // A name that is not there, as for a tile that the host asks for and nobody instantiated.
+    // A name that does not exist, such as a tile that the host requests but nothing instantiates.
     let error = Compiler::new(toolchain(), Options::default())
         .kernel(&scaled(&right.replace("by_2", "by_3")), "by_2")
         .unwrap_err();
@@ -331,8 +331,8 @@ fn tree() -> PathBuf {
 const N: usize = 16;
 const K: usize = 1024;
 
-/// One row through `affine_qmv_fast` at 4 bits, all inputs ones: each output
-/// is the sum of its row's codes times the scale, plus the biases.
+/// One row through `affine_qmv_fast` at 4 bits, all inputs 1: each output is the sum of its row's codes times the
+/// scale, plus the biases.
 fn product(library: &Path, how: impl Fn(Run) -> Run) -> Outcome {
     let w: Vec<u32> = (0..N * K / 8)
         .map(|i| (i as u32).wrapping_mul(2_654_435_761))

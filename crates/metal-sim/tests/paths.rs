@@ -1,6 +1,6 @@
-//! The kernel compiler and its cache, wherever the folders lie.
+//! The kernel compiler and its cache, in any folder.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-/// As MLX's, as far as metal-sim.cmake looks: a version, two sources, a custom command that runs `xcrun`.
+/// Like MLX's as far as metal-sim.cmake reads it: a version, two sources, a custom command that runs `xcrun`.
 const PROJECT: &str = "cmake_minimum_required(VERSION 3.25)
 project(mlx LANGUAGES CXX)
 set(MLX_BUILD_METAL OFF)
@@ -59,7 +59,7 @@ fn the_compiler_is_found_in_folders_with_odd_names() {
     assert_eq!(version.trim(), "26.2");
 }
 
-/// `metal-simc` with a folder of its own for what is temporary.
+/// Runs `metal-simc` with a separate folder for temporary files.
 fn metal_simc(temporary: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metal-simc"));
     for name in ["MTL_SIM_CACHE", "XDG_CACHE_HOME"] {

@@ -1,6 +1,6 @@
 //! The device runtime's own tests: C++ programs, built and run by CMake.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -18,7 +18,8 @@ fn ctest(name: &str, settings: &[String]) {
     );
 }
 
-/// Every architecture, as tests/runtime/device.cpp collects those that the runtime takes: by generation, then by letter.
+/// Every architecture, in the form in which tests/runtime/device.cpp lists those of the runtime: by generation, then by
+/// letter.
 fn architectures() -> String {
     let mut all: Vec<_> = metal_sim::Architecture::all()
         .map(|architecture| format!("{architecture} "))
@@ -33,7 +34,7 @@ fn runtime_tests_pass() {
     ctest("runtime", &["CMAKE_BUILD_TYPE=RelWithDebInfo".to_owned()]);
 }
 
-/// The same, where every access of the runtime and of the engine is checked.
+/// The same, with every access of the runtime and of the engine checked.
 #[test]
 #[ignore = "takes a minute: builds the runtime twice more"]
 fn runtime_tests_pass_under_the_sanitizers() {

@@ -1,8 +1,7 @@
-//! The engine, the shim and what is generated around a kernel, under the
-//! sanitizers: what the lanes of several threads do at once, and a threadgroup
-//! that is abandoned in the middle, must be clean.
+//! The engine, the shim and the generated code around a kernel, under the sanitizers: lanes of several threads that run
+//! at the same time, and a threadgroup that is abandoned in the middle, must be clean.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -36,7 +35,7 @@ const DIVERGES: &str = "#include <metal_stdlib>
         y[i] = simd_max(s);
     }";
 
-/// The same with a barrier that orders nothing, which lanes may stay away from.
+/// The same with a barrier that orders nothing, which lanes may skip.
 fn stays_away() -> String {
     DIVERGES.replace("mem_threadgroup", "mem_none")
 }
@@ -57,7 +56,7 @@ fn clean(runner: &Path, flags: &[&str]) {
             assert_eq!(plain.get::<u32>(1), checked.get::<u32>(1), "{how}");
         }
         let faulted = run(DIVERGES).with(how).built_with(flags, runner).go();
-        assert_eq!(faulted.fault().code, 1);
+        assert_eq!(faulted.fault().code, "DIVERGENT");
     }
 }
 
@@ -89,7 +88,7 @@ fn the_portable_switch_runs_the_same() {
     clean(&runner, &[UNDEFINED]);
 }
 
-/// The engine and kernels of another processor, interpreted: no such machine has run them.
+/// The engine and kernels of another processor, interpreted: they have never run on such a machine.
 #[test]
 #[ignore = "needs qemu-user-static and g++-aarch64-linux-gnu"]
 fn the_switch_of_aarch64_runs_the_same() {
@@ -118,7 +117,7 @@ fn the_switch_of_aarch64_runs_the_same() {
 #[test]
 fn clean_under_the_thread_sanitizer() {
     let runner = build_runner("-thread", &["-fsanitize=thread", "-gline-tables-only"]);
-    // Calls and returns of lanes are not those of one stack.
+    // Calls and returns of lanes do not use one stack.
     clean(
         &runner,
         &[

@@ -1,6 +1,6 @@
 //! MLX on the simulated device, from an installed prefix.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -20,7 +20,7 @@ fn prefix() -> PathBuf {
     prefix.root
 }
 
-/// Each generation takes the kernel that MLX gives it on a Mac, and faults are MLX's exceptions.
+/// Each generation uses the kernel that MLX chooses for it on a Mac, and faults are MLX's exceptions.
 #[test]
 #[ignore = "needs `cargo xtask build --backend sim`"]
 fn mlx_runs_on_every_generation() {

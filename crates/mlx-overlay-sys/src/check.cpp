@@ -59,13 +59,13 @@ void check_format(const WeightFormat& format) {
 
 void check_unquantized(const core::array& w, const WeightFormat& format) {
   check_format(format);
-  if (w.ndim() != 2 || !is_float(w.dtype()) ||
-      w.shape(1) % format.group_size != 0) {
+  if (w.ndim() < 2 || w.ndim() > 3 || !is_float(w.dtype()) ||
+      w.shape(-1) % format.group_size != 0) {
     refuse(
         "a matrix to be quantized is of floats, its rows a multiple of " +
         std::to_string(format.group_size));
   }
-  check_extents(w.shape(0), w.shape(1), format);
+  check_extents(w.shape(-2), w.shape(-1), format);
 }
 
 namespace {

@@ -22,10 +22,17 @@ bool is_lazy(const core::array& array) {
   return array.status() == core::array::Status::unscheduled;
 }
 
-// The streams on which an evaluation of the arrays would run something. MLX
-// waits for the first output's alone.
-std::vector<core::Stream> streams_of(const std::vector<core::array>& outputs) {
-  std::vector<core::Stream> streams;
+// What an evaluation would run on one stream.
+struct Part {
+  core::Stream stream;
+  std::size_t arrays = 0;
+  bool begun = false;
+};
+
+// The parts of an evaluation of the arrays. MLX waits for the stream of the
+// first output alone.
+std::vector<Part> parts_of(const std::vector<core::array>& outputs) {
+  std::vector<Part> parts;
   std::unordered_set<std::uintptr_t> seen;
   std::vector<std::reference_wrapper<const core::array>> open(
       outputs.begin(), outputs.end());
@@ -37,10 +44,35 @@ std::vector<core::Stream> streams_of(const std::vector<core::array>& outputs) {
       continue;
     }
     auto stream = array.primitive().stream();
-    if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
-      streams.push_back(stream);
+    auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& part) {
+      return part.stream == stream;
+    });
+    if (part == parts.end()) {
+      part = parts.insert(part, Part{stream});
     }
+    ++part->arrays;
+    part->begun |= array.event().valid();
     open.insert(open.end(), array.inputs().begin(), array.inputs().end());
+  }
+  return parts;
+}
+
+// The streams on which a failed evaluation began something. Others may never
+// have run anything, and MLX would make them a thread to wait for.
+std::vector<core::Stream> begun(
+    const std::vector<Part>& before,
+    const std::vector<core::array>& outputs) {
+  std::vector<core::Stream> streams;
+  const auto now = parts_of(outputs);
+  for (const auto& part : before) {
+    const bool untouched =
+        std::any_of(now.begin(), now.end(), [&](const Part& left) {
+          return left.stream == part.stream && left.arrays == part.arrays &&
+              !left.begun;
+        });
+    if (!untouched) {
+      streams.push_back(part.stream);
+    }
   }
   return streams;
 }
@@ -82,11 +114,12 @@ std::vector<core::array> lazy_ones(const std::vector<core::array>& outputs) {
 
 std::unique_ptr<Flight> take_off(
     const std::vector<core::array>& fresh,
-    const std::vector<core::Stream>& streams) {
+    const std::vector<Part>& parts) {
+  std::shared_lock lock(starts());
   std::vector<core::Event> events;
   try {
     core::async_eval(fresh);
-    for (auto stream : streams) {
+    for (const auto& [stream, arrays, is_begun] : parts) {
       auto own = [&](const core::array& output) {
         return output.event().valid() && output.event().stream() == stream;
       };
@@ -94,8 +127,13 @@ std::unique_ptr<Flight> take_off(
       events.push_back(output == fresh.end() ? mark(stream) : output->event());
     }
   } catch (...) {
+    auto streams = begun(parts, fresh);
+    std::for_each(streams.begin(), streams.end(), note_use);
     clear(streams);
     throw;
+  }
+  for (const auto& part : parts) {
+    note_use(part.stream);
   }
   return std::make_unique<Flight>(std::move(events));
 }
@@ -163,11 +201,42 @@ std::unique_ptr<Array> settled_view(const core::array& value) {
 
 } // namespace
 
+std::shared_mutex& starts() {
+  static auto* const mutex = new std::shared_mutex;
+  return *mutex;
+}
+
 Flight::~Flight() {
   Release release;
   if (release.allowed()) {
     events_.~vector();
   }
+}
+
+rust::Vec<bool> uses(const Array& result, rust::Slice<const ArrayRef> inputs) {
+  std::unordered_set<std::uintptr_t> ends;
+  for (const auto& reference : inputs) {
+    ends.insert(reference.array.get().id());
+  }
+  std::unordered_set<std::uintptr_t> seen;
+  std::vector<std::reference_wrapper<const core::array>> open{result.get()};
+  while (!open.empty()) {
+    const core::array& array = open.back();
+    open.pop_back();
+    if (seen.insert(array.id()).second && !ends.contains(array.id()) &&
+        is_lazy(array)) {
+      open.insert(open.end(), array.inputs().begin(), array.inputs().end());
+    }
+  }
+  rust::Vec<bool> used;
+  for (const auto& reference : inputs) {
+    used.push_back(seen.contains(reference.array.get().id()));
+  }
+  return used;
+}
+
+bool is_same(const Array& a, const Array& b) {
+  return a.get().id() == b.get().id();
 }
 
 std::unique_ptr<Flight> start(
@@ -179,11 +248,11 @@ std::unique_ptr<Flight> start(
     outputs.push_back(reference.array.get());
   }
   auto fresh = lazy_ones(outputs);
-  auto used = streams_of(fresh);
-  for (auto stream : used) {
-    streams.push_back(from_mlx(stream));
+  auto parts = parts_of(fresh);
+  for (const auto& part : parts) {
+    streams.push_back(from_mlx(part.stream));
   }
-  return take_off(fresh, used);
+  return take_off(fresh, parts);
 }
 
 bool is_over(const Flight& flight) {
@@ -210,7 +279,7 @@ std::unique_ptr<Array> settle(const Array& array, RawStream stream) {
   auto value = array.get();
   auto evaluate = [&] {
     auto fresh = lazy_ones({value});
-    land(*take_off(fresh, streams_of(fresh)));
+    land(*take_off(fresh, parts_of(fresh)));
     value.wait();
   };
   evaluate();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,10 @@
 #include "mlx/event.h"
 
 namespace mlx_overlay {
+
+// Locked shared while an evaluation is started. Whoever locks it alone knows:
+// every stream with a part of an evaluation also has the event that ends it.
+std::shared_mutex& starts();
 
 // An evaluation that was started: an event for each stream that has part of
 // it. Leaked rather than destroyed when the process is exiting.
@@ -33,6 +38,8 @@ class Flight {
   };
 };
 
+rust::Vec<bool> uses(const Array& result, rust::Slice<const ArrayRef> inputs);
+bool is_same(const Array& a, const Array& b);
 std::unique_ptr<Flight> start(
     rust::Slice<const ArrayRef> arrays,
     rust::Vec<RawStream>& streams);

@@ -473,6 +473,11 @@ mod bridge {
         /// An evaluation that was started. Not `Send`.
         type Flight;
 
+        /// Which of the inputs of an operation its result is computed from: MLX leaves out those that make no
+        /// difference.
+        fn uses(result: &Array, inputs: &[ArrayRef]) -> Result<Vec<bool>>;
+        /// Whether they are one node of MLX's graph.
+        fn is_same(a: &Array, b: &Array) -> Result<bool>;
         /// Starts the evaluation of arrays, and adds the streams that have part in it before anything runs. An error
         /// leaves nothing of it running; it may be one of earlier work on these streams, which MLX then forgets.
         fn start(arrays: &[ArrayRef], streams: &mut Vec<RawStream>) -> Result<UniquePtr<Flight>>;
@@ -609,7 +614,7 @@ mod bridge {
             beta: f32,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Quantization of a matrix along its rows.
+        /// Quantization of a matrix, or of several behind one another, along the rows.
         fn quantize(w: &Array, format: &WeightFormat, stream: RawStream) -> Result<Quantized>;
         /// Inverse of `quantize`, of packed values, scales and, for affine, biases.
         fn dequantize(

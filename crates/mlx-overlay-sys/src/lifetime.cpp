@@ -181,14 +181,17 @@ class FreeStreams {
   }
 
   // Gives back the calling thread's own, once its work is done. One with a
-  // policy keeps it for good, and is not handed on.
-  void give_back(core::Stream stream) noexcept {
+  // policy keeps it for good, and is not handed on. MLX would make one that was
+  // not used a thread to wait for.
+  void give_back(core::Stream stream, bool used) noexcept {
     try {
       if (has_policies() && stream_policy(stream.index).kind >= 0) {
         return;
       }
       try {
-        core::synchronize(stream);
+        if (used) {
+          core::synchronize(stream);
+        }
       } catch (const std::exception&) {
         // An error that nobody waited for.
       }
@@ -214,6 +217,9 @@ FreeStreams& free_streams() {
 // none.
 thread_local bool thread_ended = false;
 thread_local bool thread_prepared = false;
+// The thread's own stream, and whether something was put on it.
+thread_local int own_stream = -1;
+thread_local bool own_stream_used = false;
 
 struct ThreadEnd {
   explicit ThreadEnd(std::optional<core::Stream> own) : own(own) {}
@@ -224,7 +230,7 @@ struct ThreadEnd {
     }
     Release release;
     if (own && release.allowed()) {
-      free_streams().give_back(*own);
+      free_streams().give_back(*own, own_stream_used);
     }
   }
 
@@ -251,6 +257,7 @@ void prepare_thread() {
       auto stream = core::default_stream(type);
       if (ours && type == core::Device::cpu) {
         own = stream;
+        own_stream = stream.index;
       }
     }
   }
@@ -260,6 +267,10 @@ void prepare_thread() {
 }
 
 } // namespace
+
+void note_use(core::Stream stream) {
+  own_stream_used |= stream.index == own_stream;
+}
 
 Entry::Entry() {
   if (forked) {

@@ -10,7 +10,12 @@
 
 #include <exception>
 
+#include "mlx/stream.h"
+
 namespace mlx_overlay {
+
+// Notes that something was put on a stream of the calling thread.
+void note_use(mlx::core::Stream stream);
 
 // One call into MLX. The process does not pass its exit handlers while one is
 // alive.

@@ -35,15 +35,8 @@ std::unique_ptr<Array> argpartition(
 
 std::unique_ptr<Array>
 cumsum(const Array& array, std::int32_t axis, RawStream stream) {
-  const auto& value = operand(array);
-  // MLX goes by the stride of the dimension, which means nothing if its extent
-  // is 1: in a part of a transposed array it then writes past the end.
-  if (value.shape(axis) == 1) {
-    auto dtype = value.dtype() == core::bool_ ? core::int32 : value.dtype();
-    return wrap(core::astype(value, dtype, to_mlx(stream)));
-  }
   return wrap(core::cumsum(
-      value,
+      operand(array),
       axis,
       /* reverse= */ false,
       /* inclusive= */ true,

@@ -196,11 +196,24 @@ impl Array {
         Ok(self.evaluate()?.as_slice()?.to_vec())
     }
 
-    /// Takes a result of MLX's into this thread's graph, with what it was computed from.
+    /// Takes a result of MLX's into this thread's graph, with the inputs of its operation. MLX answers with one of them
+    /// if nothing changes, and leaves out those that make no difference: an evaluation does not compute these.
     pub(crate) fn computed(raw: UniquePtr<sys::Array>, from: &[&Self]) -> Result<Self> {
-        // What is there already is of no concern.
-        let inputs = from.iter().map(|array| array.state().clone()).collect();
-        Self::new(raw, State::lazy(inputs))
+        for &input in from {
+            if sys::is_same(&raw, &input.node.raw)? {
+                return Ok(input.clone());
+            }
+        }
+        let inputs: Vec<_> = from
+            .iter()
+            .map(|input| ArrayRef {
+                array: &input.node.raw,
+            })
+            .collect();
+        let uses = sys::uses(&raw, &inputs)?;
+        let used = from.iter().zip(uses).filter(|&(_, is_used)| is_used);
+        let states = used.map(|(input, _)| input.state().clone()).collect();
+        Self::new(raw, State::lazy(states))
     }
 
     /// Takes an array whose contents are there into this thread's graph.
@@ -254,7 +267,8 @@ impl Array {
 /// # Errors
 ///
 /// MLX's, [`Error::OutOfMemory`] among them: what this evaluation was to compute and had not been before is lost then,
-/// and nothing else. [`Error::Lost`] if an earlier one failed that the arrays depend on.
+/// and nothing else, but that it may fail work that was started ([`async_eval`]) and not waited for: what it uses, and
+/// what is on the same streams. [`Error::Lost`] if an earlier one failed that the arrays depend on.
 pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     with_states(arrays, state::evaluate)
 }
@@ -277,8 +291,8 @@ pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
 /// # Errors
 ///
 /// Those of [`eval()`], if it could not be started. Work that fails later is an error of the first evaluation that
-/// waits for it. On one stream it may fail what was started there after it, too: give streams of their own to requests
-/// that are to fail alone.
+/// waits for it. On one stream a failure may fail other work, too, that was started there and not waited for: give
+/// streams of their own to requests that are to fail alone.
 pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     with_states(arrays, state::start)
 }

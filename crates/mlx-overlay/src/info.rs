@@ -11,6 +11,8 @@ use crate::Result;
 pub enum Backend {
     /// CPU only.
     Cpu,
+    /// NVIDIA GPUs.
+    Cuda,
     /// Apple's Metal.
     Metal,
     /// MLX's Metal back-end on a simulated device, on any Linux: for tests; its speed means nothing.
@@ -21,6 +23,7 @@ impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
             Self::Metal => "metal",
             Self::Sim => "sim",
         })
@@ -64,6 +67,7 @@ pub fn build_info() -> Result<BuildInfo> {
         base_tree: built::BASE_TREE,
         pristine: built::PRISTINE == "true",
         backend: match built::BACKEND {
+            "cuda" => Backend::Cuda,
             "metal" => Backend::Metal,
             "sim" => Backend::Sim,
             _ => Backend::Cpu,

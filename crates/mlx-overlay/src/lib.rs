@@ -83,6 +83,8 @@ mod ops;
 mod policy;
 mod quantized;
 pub mod random;
+#[cfg(test)]
+mod random_graphs;
 mod state;
 mod stream;
 

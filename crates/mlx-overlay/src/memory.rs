@@ -33,6 +33,15 @@ pub struct MemoryUse {
 
 /// What MLX's allocator holds now.
 ///
+/// ```
+/// # use mlx_overlay::memory;
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let now = memory::in_use()?;
+/// assert!(now.active <= now.peak && now.peak < now.limit);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`].
@@ -53,6 +62,16 @@ pub fn in_use() -> Result<MemoryUse> {
 
 /// Counts the peak from now on.
 ///
+/// ```
+/// # use mlx_overlay::{Array, Dtype, memory};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// drop(Array::zeros(&[1 << 20], Dtype::U8)?.evaluate()?);
+/// memory::reset_peak()?;
+/// assert!(memory::in_use()?.peak < 1 << 20);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`].
@@ -66,6 +85,18 @@ pub fn reset_peak() -> Result<()> {
 /// arrays together are larger, an evaluation waits for others to release memory and clears the cache; if that does not
 /// help, it goes on. It fails only when the device refuses.
 ///
+/// ```
+/// # use mlx_overlay::{Array, Dtype, Error, memory};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let former = memory::set_limit(1 << 20)?;
+/// let bytes = 1 << 21;
+/// let refused = Array::zeros(&[bytes], Dtype::U8);
+/// assert_eq!(refused.unwrap_err(), Error::OutOfMemory { bytes });
+/// memory::set_limit(former)?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`].
@@ -75,6 +106,16 @@ pub fn set_limit(bytes: usize) -> Result<usize> {
 
 /// Sets how many bytes MLX keeps for later arrays at most, and gives the former number.
 ///
+/// ```
+/// # use mlx_overlay::{Array, Dtype, memory};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// memory::set_cache_limit(0)?;
+/// drop(Array::zeros(&[1 << 20], Dtype::U8)?.evaluate()?);
+/// assert_eq!(memory::in_use()?.cached, 0);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// As those of [`clear_cache`].
@@ -82,13 +123,22 @@ pub fn set_cache_limit(bytes: usize) -> Result<usize> {
     Ok(sys::set_cache_limit(bytes)?)
 }
 
-/// Gives what is kept for later arrays back to the system.
+/// Gives what is kept for later arrays back to the system. In a build for the CPU alone it waits for the work of all
+/// threads.
+///
+/// ```
+/// # use mlx_overlay::{Array, Dtype, memory};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// drop(Array::zeros(&[1 << 20], Dtype::U8)?.evaluate()?);
+/// memory::clear_cache()?;
+/// assert_eq!(memory::in_use()?.cached, 0);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
-/// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`]. In a build for the CPU alone MLX waits here for the
-/// streams of all threads and takes their errors: one can be that of another thread's work, which that thread may then
-/// not learn of. Call it there while no other thread has work that it has not waited for.
+/// [`crate::Error::ThreadEnding`] or [`crate::Error::ProcessEnding`].
 pub fn clear_cache() -> Result<()> {
     Ok(sys::clear_cache()?)
 }

@@ -90,6 +90,11 @@ impl Quantization {
     }
 }
 
+/// Names of the dimensions before the columns. Matrices behind one another are indexed one by one.
+type Leading = &'static [&'static str];
+
+const MATRIX: Leading = &["n"];
+
 /// A quantized matrix of `n` rows and `k` columns, along which it is grouped. A clone is the same
 /// matrix.
 #[derive(Debug, Clone)]
@@ -102,11 +107,24 @@ pub struct QuantizedMatrix {
 }
 
 impl QuantizedMatrix {
-    /// Puts together a matrix from its parts, for example after they came from another thread.
+    /// Puts together a matrix from its parts, for example after they came from a file.
     ///
     /// `packed` is u32 of shape `[n, k * bits / 32]`. Affine: `scales` and `biases` are of one
     /// floating-point type and of shape `[n, k / group_size]`. The other modes: `scales` are u8 of
     /// that shape, and there are no biases (`None`).
+    ///
+    /// ```
+    /// # use mlx_overlay::{Array, Quantization, QuantizedMatrix, dequantize};
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// // One row of 32 weights, 4 bits each: all of them 3, with a scale of 2 and a bias of 1.
+    /// let packed = Array::full(&[1, 4], 0x3333_3333u32)?;
+    /// let scales = Array::full(&[1, 1], 2.0f32)?;
+    /// let biases = Array::full(&[1, 1], 1.0f32)?;
+    /// let w = QuantizedMatrix::from_parts(packed, scales, biases, Quantization::affine(4, 32)?)?;
+    /// assert_eq!(dequantize(&w)?.to_vec::<f32>()?, [7.0; 32]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -118,16 +136,15 @@ impl QuantizedMatrix {
         biases: impl Into<Option<Array>>,
         quantization: Quantization,
     ) -> Result<Self> {
-        Self::stacked(packed, scales, biases.into(), quantization, 1)
+        Self::checked(packed, scales, biases.into(), quantization, MATRIX)
     }
 
-    /// So many matrices behind one another. Each of them is indexed by itself.
-    fn stacked(
+    fn checked(
         packed: Array,
         scales: Array,
         biases: Option<Array>,
         quantization: Quantization,
-        matrices: usize,
+        leading: Leading,
     ) -> Result<Self> {
         require_dtype("packed", &packed, Dtype::U32)?;
         if quantization.has_biases() != biases.is_some() {
@@ -144,16 +161,17 @@ impl QuantizedMatrix {
             None => require_dtype("scales", &scales, Dtype::U8)?,
         }
         require_elements("packed", &packed)?;
-        let &[rows, groups] = scales.shape() else {
-            return Err(shape_error(
-                "scales",
-                &scales,
-                "[n, k / group_size]".to_owned(),
-            ));
+        let (groups, others) = match scales.shape().split_last() {
+            Some((&groups, others)) if others.len() == leading.len() => (groups, others),
+            _ => {
+                let expected = format!("[{}, k / group_size]", leading.join(", "));
+                return Err(shape_error("scales", &scales, expected));
+            }
         };
         // Neither product overflows: `groups` is below 2^31.
         let columns = groups * quantization.group_size() as usize;
-        let expected = [rows, columns * quantization.bits() as usize / 32];
+        let packed_columns = columns * quantization.bits() as usize / 32;
+        let expected = [others, &[packed_columns]].concat();
         if packed.shape() != expected {
             return Err(shape_error(
                 "packed",
@@ -168,7 +186,7 @@ impl QuantizedMatrix {
                 format!("{:?}, as the scales have", scales.shape()),
             ));
         }
-        require_indexable(rows / matrices, columns, quantization)?;
+        require_indexable(others[others.len() - 1], columns, quantization)?;
         Ok(Self {
             packed,
             scales,
@@ -180,7 +198,7 @@ impl QuantizedMatrix {
 
     /// Rows, the `n` of a product.
     pub fn rows(&self) -> usize {
-        self.packed.shape()[0]
+        self.packed.shape()[self.packed.shape().len() - 2]
     }
 
     /// Columns, the `k` of a product.
@@ -280,17 +298,17 @@ impl EvaluatedMatrix {
     ///
     /// [`Error::ThreadEnding`] or [`Error::ProcessEnding`].
     pub fn to_matrix(&self) -> Result<QuantizedMatrix> {
-        self.to_matrices(1)
+        self.to_parts(MATRIX)
     }
 
-    fn to_matrices(&self, count: usize) -> Result<QuantizedMatrix> {
+    fn to_parts(&self, leading: Leading) -> Result<QuantizedMatrix> {
         let biases = self.biases.as_ref().map(Evaluated::to_array).transpose()?;
-        QuantizedMatrix::stacked(
+        QuantizedMatrix::checked(
             self.packed.to_array()?,
             self.scales.to_array()?,
             biases,
             self.quantization,
-            count,
+            leading,
         )
     }
 }
@@ -305,17 +323,27 @@ impl EvaluatedMatrix {
 ///
 /// [`Error::Shape`], [`Error::Dtype`], [`Error::Empty`] or [`Error::TooLarge`]; MLX's.
 pub fn quantize(w: &Array, quantization: Quantization) -> Result<QuantizedMatrix> {
+    quantize_parts(w, quantization, MATRIX)
+}
+
+fn quantize_parts(
+    w: &Array,
+    quantization: Quantization,
+    leading: Leading,
+) -> Result<QuantizedMatrix> {
     require_float("w", w)?;
     require_elements("w", w)?;
     let group_size = quantization.group_size() as usize;
     let (rows, columns) = match w.shape() {
-        &[rows, columns] if columns % group_size == 0 => (rows, columns),
+        &[.., rows, columns]
+            if w.shape().len() == leading.len() + 1 && columns % group_size == 0 =>
+        {
+            (rows, columns)
+        }
         _ => {
-            return Err(shape_error(
-                "w",
-                w,
-                format!("[n, k] with k a multiple of {group_size}"),
-            ));
+            let leading = leading.join(", ");
+            let expected = format!("[{leading}, k] with k a multiple of {group_size}");
+            return Err(shape_error("w", w, expected));
         }
     };
     require_indexable(rows, columns, quantization)?;

@@ -47,8 +47,10 @@ struct Flight {
     /// Others whose results it uses.
     after: RefCell<Vec<Rc<Flight>>>,
     outcome: Cell<Option<Outcome>>,
-    /// Why it failed, if nobody was told yet.
+    /// Why it failed, if nobody was told yet who asked for its arrays.
     why: RefCell<Option<Error>>,
+    /// Whether somebody was told who waited for a stream of it.
+    announced: Cell<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -245,7 +247,15 @@ impl Flight {
         let raw = sys::start(arrays, &mut streams).map_err(|error| {
             let error = error.into();
             if !is_refused_memory(&error) {
+                // MLX looks at what this uses, too, and may have thrown an error of that before its end was marked.
+                for flight in reached.flights.iter().filter(|flight| flight.is_open()) {
+                    streams.extend(&flight.streams);
+                }
                 fail_those_on(&streams, &error);
+                // The caller is told.
+                for flight in &reached.flights {
+                    flight.why.take();
+                }
             }
             error
         })?;
@@ -255,6 +265,7 @@ impl Flight {
             after: RefCell::new(reached.flights.clone()),
             outcome: Cell::new(None),
             why: RefCell::default(),
+            announced: Cell::new(false),
         });
         OPEN.with_borrow_mut(|open| open.push(Rc::downgrade(&flight)));
         Ok(flight)
@@ -393,18 +404,21 @@ fn notice() {
 pub(crate) fn synchronize(stream: RawStream) -> Result<()> {
     refuse_in_hook()?;
     notice();
-    if let Err(error) = sys::synchronize(stream) {
-        let error = error.into();
-        fail_those_on(&[stream], &error);
-        return Err(error);
+    let mut result = sys::synchronize(stream).map_err(Error::from);
+    if let Err(error) = &result {
+        fail_those_on(&[stream], error);
     }
-    // Its error may have been noticed before.
+    // Its error may have been noticed before, or be that of what it uses, which MLX does not know. It is told once.
+    notice();
     let open: Vec<_> = OPEN.with_borrow(|open| open.iter().filter_map(Weak::upgrade).collect());
-    let mut on_it = open.iter().filter(|flight| flight.is_on(&[stream]));
-    match on_it.find_map(|flight| flight.why.borrow().clone()) {
-        Some(error) => Err(error),
-        None => Ok(()),
+    for flight in open.iter().filter(|flight| flight.is_on(&[stream])) {
+        if let Some(error) = flight.why.borrow().clone()
+            && !flight.announced.replace(true)
+        {
+            result = result.and(Err(error));
+        }
     }
+    result
 }
 
 /// Fails the evaluations on these streams of which it is not known how they end.

@@ -101,7 +101,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::InPolicyHook`] inside of a policy hook; MLX's, that of a failed kernel included.
+    /// [`crate::Error::InPolicyHook`] inside of a policy hook; MLX's, that of a failed kernel included, once.
     pub fn synchronize(&self) -> Result<()> {
         state::synchronize(self.raw)
     }

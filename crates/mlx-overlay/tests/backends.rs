@@ -60,7 +60,7 @@ fn functions_of_policies_say_where_there_are_none() {
         let said = error.unwrap().to_string();
         assert_eq!(
             said,
-            "[new_policy_stream] this build of MLX has no kernels that keep the bits of a row: only builds with its Metal back-end have them"
+            "[new_policy_stream] this build of MLX has no kernels that keep the bits of a row: only builds with its Metal or CUDA back-end have them"
         );
     }
 }
@@ -93,7 +93,7 @@ fn a_build_without_kernels_refuses_the_policy_of_the_process() {
             (
                 "MLX_ROW_POLICY",
                 "exact",
-                "[Matmul] MLX_ROW_POLICY asks for rows that keep their bits, and this build of MLX has no kernels that keep the bits of a row: only builds with its Metal back-end have them; unset it, or set it to default".to_owned(),
+                "[Matmul] MLX_ROW_POLICY asks for rows that keep their bits, and this build of MLX has no kernels that keep the bits of a row: only builds with its Metal or CUDA back-end have them; unset it, or set it to default".to_owned(),
             ),
             (
                 "MLX_ROW_POLICY",

@@ -18,7 +18,7 @@ const CHILD: &str = "MLX_OVERLAY_TEST_CHILD";
 
 type Test = (&'static str, fn() -> Result<()>);
 
-const TESTS: [Test; 4] = [
+const TESTS: [Test; 5] = [
     (
         "a_cache_survives_the_failures_of_another",
         a_cache_survives_the_failures_of_another,
@@ -32,6 +32,10 @@ const TESTS: [Test; 4] = [
         want_of_memory_is_told_with_the_bytes,
     ),
     ("limits_are_set_and_read", limits_are_set_and_read),
+    (
+        "streams_that_a_failure_did_not_reach_get_no_thread",
+        streams_that_a_failure_did_not_reach_get_no_thread,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -187,6 +191,28 @@ fn want_of_memory_is_told_with_the_bytes() -> Result<()> {
     let wide = Array::full(&[2, part], 1u8)?;
     let error = reshape(&mlx_overlay::transpose(&wide)?, &[2 * part])?.evaluate();
     assert!(is_want_of_memory(error.map(drop)));
+    Ok(())
+}
+
+/// Waiting for a stream of the CPU gives it a thread of the system.
+fn streams_that_a_failure_did_not_reach_get_no_thread() -> Result<()> {
+    if !Device::Cpu.is_available()? || !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let evaluate = || -> Result<()> {
+        let huge = too_large()?;
+        let part = || Stream::new(Device::Cpu)?.scope(|| reshape(&huge, &[1, TOO_LARGE]));
+        let parts = (0..12).map(|_| part()).collect::<Result<Vec<_>>>()?;
+        eval(&parts)
+    };
+    // Threads of the device are there afterwards.
+    assert!(is_want_of_memory(too_large()?.evaluate().map(drop)));
+    let before = threads();
+    assert!(is_want_of_memory(evaluate()));
+    // MLX itself waits for the stream of the first.
+    let after = threads();
+    assert!(after <= before + 2, "{before} threads, then {after}");
     Ok(())
 }
 

@@ -26,7 +26,7 @@ fn the_linked_library_says_what_it_is() {
     };
     assert_eq!(info.tree, pinned(tree));
     match info.backend {
-        Backend::Cpu => assert!(!info.metal_available),
+        Backend::Cpu | Backend::Cuda => assert!(!info.metal_available),
         Backend::Sim => assert!(info.metal_available),
         // A Mac without a GPU, such as a virtual one, has MLX's Metal back-end and no device.
         _ => assert_eq!(info.metal_available, Device::Gpu.is_available().unwrap()),
@@ -36,7 +36,8 @@ fn the_linked_library_says_what_it_is() {
 /// An unknown name would be taken for the CPU's.
 #[test]
 fn every_back_end_that_is_built_has_its_name_here() {
-    let known = [Backend::Cpu, Backend::Metal, Backend::Sim].map(|backend| backend.to_string());
+    let known = [Backend::Cpu, Backend::Cuda, Backend::Metal, Backend::Sim]
+        .map(|backend| backend.to_string());
     assert_eq!(
         known,
         mlx_prefix::Backend::ALL.map(mlx_prefix::Backend::name)

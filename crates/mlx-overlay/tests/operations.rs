@@ -8,7 +8,8 @@ use mlx_overlay::{
     RopeOptions, Stream, add, argmax, argpartition, as_type, attention, bf16, concatenate, cumsum,
     dequantize, equal, f16, gather_matmul, gather_quantized_matmul, greater, greater_equal,
     layer_norm, less, less_equal, matmul, multiply, not_equal, quantize, quantize_experts, random,
-    reshape, rope, rope_with, slice, softmax, softmax_along, sort, take, transpose, where_,
+    reshape, rms_norm, rope, rope_with, slice, softmax, softmax_along, sort, take, transpose,
+    where_,
 };
 
 const NAN: f32 = f32::NAN;
@@ -309,6 +310,8 @@ fn nan_goes_where_it_is_said_to() {
         let nothing = array(&[f32::NEG_INFINITY; 2], &[1, 2]);
         close(&softmax(&nothing)?, &[NAN, NAN]);
         close(&layer_norm(&rows, None, None, 1e-5)?, &[NAN, NAN, 0.0, 0.0]);
+        let ones = array(&[1.0f32; 2], &[2]);
+        close(&rms_norm(&rows, &ones, 0.0)?, &[NAN, NAN, 1.0, 1.0]);
         let compare = |how: fn(&Array, &Array) -> Result<Array>| how(&a, &a)?.to_vec::<bool>();
         assert_eq!(compare(equal)?, [true, false, true, true]);
         assert_eq!(compare(not_equal)?, [false, true, false, false]);
@@ -326,6 +329,59 @@ fn nan_goes_where_it_is_said_to() {
         for rows in 1..3 {
             let logits = array(&[NAN, 0.0, NAN].repeat(rows), &[rows, 3]);
             random::categorical(&logits, &random::key(3)?)?.evaluate()?;
+        }
+        Ok(())
+    });
+}
+
+/// Kernels of half precision are others than those of float32.
+#[test]
+fn nan_is_the_largest_of_every_float() {
+    on_all(|_| {
+        let a = array(&[1.0, NAN, f32::INFINITY, -2.0], &[4]);
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let a = as_type(&a, dtype)?;
+            assert_eq!(argmax(&a)?.to_vec::<u32>()?, [1], "{dtype}");
+            close(&sort(&a, 0)?, &[-2.0, 1.0, f32::INFINITY, NAN]);
+        }
+        Ok(())
+    });
+}
+
+/// A GPU has kernels for heads of 64, and computes others by several.
+#[test]
+fn a_nan_in_attention_stays_where_it_is_seen() {
+    on_all(|_| {
+        for dims in [64, 8] {
+            let (heads, positions) = (2, 3);
+            let with = |value: f32, at: Option<usize>, count: usize| {
+                let mut values = vec![value; count * dims];
+                if let Some(at) = at {
+                    values[at] = NAN;
+                }
+                values
+            };
+            let attend = |q: Option<usize>, k: Option<usize>, v: Option<usize>, mask: Mask<'_>| {
+                let q = array(&with(0.0, q, heads), &[1, heads, 1, dims]);
+                let k = array(&with(1.0, k, positions), &[1, 1, positions, dims]);
+                let v = array(&with(5.0, v, positions), &[1, 1, positions, dims]);
+                attention(&q, &k, &v, 1.0, mask, None)?.to_vec::<f32>()
+            };
+            let bits =
+                |values: &[f32]| -> Vec<bool> { values.iter().map(|v| v.is_nan()).collect() };
+            let both = attend(None, None, None, Mask::None)?;
+            assert!(both.iter().all(|v| (v - 5.0).abs() < 1e-4), "{both:?}");
+            let first = attend(Some(3), None, None, Mask::None)?;
+            assert_eq!(bits(&first), [vec![true; dims], vec![false; dims]].concat());
+            let all = attend(None, Some(dims), None, Mask::None)?;
+            assert_eq!(bits(&all), vec![true; 2 * dims]);
+            let one = attend(None, None, Some(dims + 1), Mask::None)?;
+            let mut expected = vec![false; 2 * dims];
+            (expected[1], expected[dims + 1]) = (true, true);
+            assert_eq!(bits(&one), expected);
+            let unseen = array(&[true, false, true], &[1, 3]);
+            let none = attend(None, Some(dims), None, Mask::Array(&unseen))?;
+            assert_eq!(bits(&none), vec![false; 2 * dims], "{dims}");
         }
         Ok(())
     });
@@ -525,7 +581,20 @@ fn rows_are_normalized() {
         let (w, b) = (array(&[2.0f32; 3], &[3]), array(&[1.0f32, 0.0, 0.0], &[3]));
         close(
             &layer_norm(&x, Some(&w), Some(&b), 0.0)?,
-            &[1.0 - 2.0 / deviation, 0.0, 2.0 / deviation, NAN, NAN, NAN].map(|v: f32| v),
+            &[1.0 - 2.0 / deviation, 0.0, 2.0 / deviation, NAN, NAN, NAN],
+        );
+        // What is added keeps from dividing by 0, and counts.
+        let eps = 0.5;
+        let deviation = (2.0f32 / 3.0 + eps).sqrt();
+        close(
+            &layer_norm(&x, None, None, eps)?,
+            &[-1.0 / deviation, 0.0, 1.0 / deviation, 0.0, 0.0, 0.0],
+        );
+        let mean = (14.0f32 / 3.0 + eps).sqrt();
+        let equal = 4.0 / (16.0 + eps).sqrt();
+        close(
+            &rms_norm(&x, &array(&[1.0f32; 3], &[3]), eps)?,
+            &[1.0 / mean, 2.0 / mean, 3.0 / mean, equal, equal, equal],
         );
         Ok(())
     });
@@ -657,6 +726,36 @@ fn what_is_drawn_follows_the_key_and_the_odds() {
             (ones as f64 - 0.75 * rows as f64).abs() < 6.0 * deviation,
             "{ones} of {rows}"
         );
+        Ok(())
+    });
+    // A single row, for which MLX goes another way: one to three, by many keys.
+    on_all(|_| {
+        let draws = 400;
+        let keys = random::split(&random::key(9)?, draws)?;
+        let odds = |logits: [f32; 3]| -> Result<[usize; 3]> {
+            let logits = array(&logits, &[1, 3]);
+            let mut counts = [0; 3];
+            for i in 0..draws {
+                let key = reshape(&slice(&keys, &[i..i + 1, 0..2])?, &[2])?;
+                let drawn = random::categorical(&logits, &key)?;
+                assert_eq!(drawn.shape(), [1]);
+                counts[drawn.to_vec::<u32>()?[0] as usize] += 1;
+            }
+            Ok(counts)
+        };
+        let never = f32::NEG_INFINITY;
+        let deviation = (draws as f64 * 0.75 * 0.25).sqrt();
+        for (logits, three) in [
+            ([0.0, 3f32.ln(), never], 1),
+            ([3f32.ln(), never, 0.0], 0),
+            ([never, 0.0, 3f32.ln()], 2),
+        ] {
+            let counts = odds(logits)?;
+            let masked = logits.iter().position(|&logit| logit == never).unwrap();
+            assert_eq!(counts[masked], 0, "{counts:?}");
+            let off = counts[three] as f64 - 0.75 * draws as f64;
+            assert!(off.abs() < 6.0 * deviation, "{counts:?}");
+        }
         Ok(())
     });
     // The same on every device.

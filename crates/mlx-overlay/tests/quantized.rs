@@ -385,3 +385,56 @@ fn experts_together_may_have_more_elements_than_one_matrix() {
         (experts, rows, columns)
     );
 }
+
+/// So are those that are quantized here.
+#[test]
+fn experts_that_are_quantized_are_indexed_one_by_one() {
+    let mxfp8 = Quantization::Mxfp8;
+    // Nothing of it is computed; a small machine's limit would refuse it.
+    mlx_overlay::memory::set_limit(1 << 40).unwrap();
+    let (experts, rows, columns) = (256, 2048, 4096);
+    let many = Array::zeros(&[experts, rows, columns], Dtype::F16).unwrap();
+    let all = mlx_overlay::quantize_experts(&many, mxfp8).unwrap();
+    assert_eq!((all.experts(), all.rows()), (experts, rows));
+    let wide = Array::zeros(&[2, 1 << 20, 1 << 11], Dtype::F16).unwrap();
+    let error = mlx_overlay::quantize_experts(&wide, mxfp8).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    let flat = Array::zeros(&[4, 64], Dtype::F32).unwrap();
+    let error = mlx_overlay::quantize_experts(&flat, mxfp8).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "w has shape [4, 64], expected [experts, n, k] with k a multiple of 32"
+    );
+}
+
+#[test]
+fn experts_go_from_thread_to_thread() {
+    let values: Vec<f32> = (0..3 * 8 * 64).map(|i| (i % 17) as f32 - 8.0).collect();
+    let w = Array::from_slice(&values, &[3, 8, 64]).unwrap();
+    let affine = Quantization::affine(8, 64).unwrap();
+    let product = |experts: &mlx_overlay::QuantizedExperts| {
+        let x = Array::full(&[2, 1, 64], 1.0f32)?;
+        let ids = Array::from_slice(&[2u32, 0], &[2])?;
+        mlx_overlay::gather_quantized_matmul(&x, experts, None, &ids, false)?.to_vec::<f32>()
+    };
+    let experts = mlx_overlay::quantize_experts(&w, affine).unwrap();
+    let here = product(&experts).unwrap();
+    let evaluated = experts.evaluate().unwrap();
+    let there = std::thread::scope(|scope| {
+        let work = || {
+            let experts = evaluated.to_experts()?;
+            assert_eq!(
+                (experts.experts(), experts.rows(), experts.columns()),
+                (3, 8, 64)
+            );
+            product(&experts)
+        };
+        scope.spawn(work).join().unwrap().unwrap()
+    });
+    assert_eq!(here, there);
+    let sums = |expert: usize| values[expert * 8 * 64..][..8 * 64].chunks(64);
+    for (found, row) in here.iter().zip(sums(2).chain(sums(0))) {
+        let expected: f32 = row.iter().sum();
+        assert!((found - expected).abs() < 64.0 * 0.51 * 16.0 / 255.0);
+    }
+}

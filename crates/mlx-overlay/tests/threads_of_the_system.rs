@@ -71,6 +71,37 @@ fn short_lived_threads_leave_none_of_the_system_behind() {
     assert!(after <= before + 4, "{before} threads, then {after}");
 }
 
+/// Waiting for a stream of the CPU gives it a thread.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_that_use_the_gpu_alone_leave_none_behind() {
+    if !devices().contains(&Device::Gpu)
+        || !alone("threads_that_use_the_gpu_alone_leave_none_behind")
+    {
+        return;
+    }
+    let work = || Stream::default_of(Device::Gpu).unwrap().scope(sum).unwrap();
+    work();
+    let before = threads();
+    // Each with a stream of its own, since all are there at the same time.
+    let count = 12;
+    let together = std::sync::Barrier::new(count);
+    thread::scope(|scope| {
+        let run = || {
+            work();
+            together.wait();
+        };
+        let all: Vec<_> = (0..count).map(|_| scope.spawn(run)).collect();
+        // Until they are gone, which the end of the scope does not say.
+        for thread in all {
+            thread.join().unwrap();
+        }
+    });
+    // A thread that was joined may still be counted.
+    let after = threads();
+    assert!(after <= before + 4, "{before} threads, then {after}");
+}
+
 /// A stream that a thread left is another thread's, with nothing of the former in it.
 #[test]
 fn a_stream_is_handed_on_empty() {

@@ -14,7 +14,9 @@ use crate::{Error, Found, Result, names};
 pub enum Backend {
     /// The CPU back-end only.
     Cpu,
-    /// Apple GPUs and the CPU back-end.
+    /// NVIDIA's GPUs, in a shared library.
+    Cuda,
+    /// Apple's GPUs, with the CPU back-end.
     Metal,
     /// The Metal back-end on a simulated device.
     Sim,
@@ -22,12 +24,13 @@ pub enum Backend {
 
 impl Backend {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Cpu, Self::Metal, Self::Sim];
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::Cuda, Self::Metal, Self::Sim];
 
     /// The name in stamps and on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
             Self::Metal => "metal",
             Self::Sim => "sim",
         }
@@ -36,7 +39,7 @@ impl Backend {
     /// Whether the overlay has kernels, and therefore policies, for it.
     pub const fn has_policies(self) -> bool {
         match self {
-            Self::Cpu => false,
+            Self::Cpu | Self::Cuda => false,
             Self::Metal | Self::Sim => true,
         }
     }
@@ -284,6 +287,9 @@ mod tests {
             assert_eq!(backend.name().parse(), Ok(backend));
         }
         let error = "gpu".parse::<Backend>().unwrap_err().to_string();
-        assert_eq!(error, "`gpu` is not a back-end: expected cpu, metal, sim");
+        assert_eq!(
+            error,
+            "`gpu` is not a back-end: expected cpu, cuda, metal, sim"
+        );
     }
 }

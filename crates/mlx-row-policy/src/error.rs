@@ -26,9 +26,9 @@ pub enum Error {
     NoKernels,
 
     /// The linked MLX has the overlay, but this function of it is not in the program: a linker takes from a static
-    /// library what is called, and nothing else called it.
+    /// library what is called, and the program calls nothing of MLX that would bring it.
     #[error(
-        "the linked MLX has mlx-overlay's patches, but the linker left `{function}` out of this program: build MLX with the CPU back-end (`cargo xtask build --cpu`), or link with `-C link-arg=-Wl,-u,{function}`"
+        "the linked MLX has mlx-overlay's patches, but the linker left `{function}` out of this program, which uses no operation of MLX: link with `-C link-arg=-Wl,-u,{function}`"
     )]
     LeftOut {
         /// Its name in C.

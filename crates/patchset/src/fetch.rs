@@ -27,6 +27,8 @@ pub struct Options {
     pub source: Option<Utf8PathBuf>,
     /// The tree to use instead of a reconstructed one.
     pub accept: Option<Oid>,
+    /// The back-end whose own inputs are fetched as well.
+    pub backend: Option<String>,
 }
 
 /// The result of [`fetch()`].
@@ -77,7 +79,9 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         let lock = next_lock(&store.overlay()?, pin, &series?, Some(old), &mlx, false)?;
         lock_written = lock.save(workspace)?;
     }
-    let inputs = inputs::fetch(workspace, &manifest.inputs, options.offline, progress)?;
+    let mut wanted = manifest.inputs;
+    wanted.retain(|input| input.backend.is_none() || input.backend == options.backend);
+    let inputs = inputs::fetch(workspace, &wanted, options.offline, progress)?;
     Ok(Outcome {
         version: pin.version.clone(),
         mlx,

@@ -206,7 +206,7 @@ fn each_kind_of_damage_has_its_own_words() {
     says(&with(&|file| file.value("b", 13, vec![])), "type 13");
     says(
         &with(&|file| file.value("b", TEXT, [1u64.to_le_bytes().as_slice(), &[0xff]].concat())),
-        "no UTF-8",
+        "is not UTF-8",
     );
 }
 
@@ -332,7 +332,7 @@ fn what_is_not_computed_is_refused_by_name() {
                 1e9f32.to_le_bytes().repeat(32),
             )
         },
-        "no float16",
+        "not a float16",
     );
     says(
         &|file| {

@@ -13,6 +13,11 @@
 
 namespace mlx::core::fast {
 
+mlx_row_problem attention_problem(const std::vector<array>& inputs, Stream s);
+
+/// MLX has its own treatment of more positions than keys under a causal mask.
+bool has_own_keys(const mlx_row_problem& p, bool causal);
+
 /// The policy for attention on these inputs, if it needs AttentionRows. Throws
 /// if the policy in force is invalid.
 std::optional<mlx_row_policy>
@@ -40,7 +45,7 @@ std::optional<array> attention_rows(
     bool has_sinks,
     bool force_fused,
     Stream s) {
-#ifdef MLX_ATTENTION_ROWS // set by backend/metal/rows.cmake
+#ifdef MLX_ATTENTION_ROWS // set by rows.cmake of a back-end
   if (auto policy = attention_policy(inputs, do_causal, s)) {
     return make_attention_rows(
         inputs, fallback, scale, do_causal, has_sinks, force_fused, *policy, s);

@@ -8,6 +8,7 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include "mlx/backend/cuda/cuda.h"
 #include "mlx/backend/metal/attention_rows.h"
 #include "mlx/primitives.h"
 #include "mlx/row_policy.h"
@@ -483,6 +484,11 @@ class Check {
 std::vector<RowFinding> check_rows(
     const std::vector<array>& outputs,
     Stream s) {
+  if (cu::is_available()) {
+    throw std::runtime_error(
+        "[check_rows] The check knows the kernels of Metal only; this build "
+        "runs on CUDA. docs/guide/policies.md says what CUDA's keep.");
+  }
   Check check(s);
   check.visit(outputs);
   return std::move(check.findings);

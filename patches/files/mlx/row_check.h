@@ -22,6 +22,8 @@ struct RowFinding {
   std::string remedy;
 };
 
+/// Knows the kernels of Metal, and throws in a build for CUDA.
+///
 /// Examines what an evaluation of `outputs` would run, each operation once, and
 /// evaluates nothing. Reported are operations that policies cover and that are
 /// on another stream or device than `s`, that have no policy or more rows than

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "mlx/backend/cuda/cuda.h"
 #include "mlx/backend/metal/metal.h"
 #include "mlx/primitives.h"
 
@@ -12,8 +13,8 @@ namespace mlx::core {
 
 namespace {
 
-// The names of the primitives that policies cover (Primitive::name).
-constexpr std::array<std::string_view, 9> covered = {
+// The primitives that policies cover (Primitive::name), as MLX_ROW_OP_* counts.
+constexpr std::array<std::string_view, MLX_ROW_OP_COUNT> covered = {
     "QuantizedMatmul",
     "GatherQMM",
     "QQMatmul",
@@ -24,9 +25,15 @@ constexpr std::array<std::string_view, 9> covered = {
     "ScaledDotProductAttention",
     "GatedDeltaUpdate"};
 
+// Those whose rows the CUDA back-end has no way to keep.
+constexpr bool needs_metal(int op) {
+  return op == MLX_ROW_OP_QQ_MATMUL || op == MLX_ROW_OP_GATHER_QQMM ||
+      op == MLX_ROW_OP_GATED_DELTA;
+}
+
 constexpr const char* no_kernels =
     "this build of MLX has no kernels that keep the bits of a row: only builds "
-    "with its Metal back-end have them";
+    "with its Metal or CUDA back-end have them";
 
 // Why the process's policy cannot be kept; empty if it can.
 std::string complaint() {
@@ -77,16 +84,32 @@ mlx_row_policy stream_policy(Stream s) {
   return row_stream_policy(s.index);
 }
 
-void refuse_row_policy(const Primitive& primitive) {
+void refuse_row_policy(Primitive& primitive) {
   static const std::string why = complaint();
-  if (why.empty()) {
+  static const bool has_cuda = cu::is_available();
+  const bool on_cuda = has_cuda && primitive.stream().device == Device::gpu;
+  if (why.empty() && !on_cuda) {
     return;
   }
-  for (auto name : covered) {
-    if (name == primitive.name()) {
-      throw std::runtime_error(
-          std::string("[") + primitive.name() + "] " + why);
+  for (int op = 0; op < MLX_ROW_OP_COUNT; op++) {
+    if ((why.empty() && !needs_metal(op)) || covered[op] != primitive.name()) {
+      continue;
     }
+    std::string complaint = why;
+    if (complaint.empty()) {
+      mlx_row_problem problem{};
+      problem.op = op;
+      problem.m = 1;
+      problem.stream = primitive.stream().index;
+      if (row_policy_of(problem).kind == MLX_ROW_POLICY_DEFAULT) {
+        return;
+      }
+      complaint =
+          "the CUDA back-end cannot keep the bits of its rows; use the policy "
+          "default for this operation";
+    }
+    throw std::runtime_error(
+        std::string("[") + primitive.name() + "] " + complaint);
   }
 }
 
@@ -113,7 +136,7 @@ Stream stream_of(int index) {
 extern "C" {
 
 int32_t mlx_row_has_kernels(void) {
-  return metal::is_available();
+  return metal::is_available() || cu::is_available();
 }
 
 int mlx_row_set_stream_policy(int32_t index, mlx_row_policy policy) {

@@ -27,6 +27,6 @@ mlx_row_policy stream_policy(ThreadLocalStream) = delete;
 
 /// Throws if the process requests a policy that this build cannot keep and the
 /// primitive is covered by policies.
-void refuse_row_policy(const Primitive& primitive);
+void refuse_row_policy(Primitive& primitive);
 
 } // namespace mlx::core

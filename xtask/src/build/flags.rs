@@ -7,8 +7,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::host::Host;
 
-/// Flags that let the compiler reorder sums. With them, not even one build agrees with the next.
-const UNSAFE: [&str; 8] = [
+/// They let the compiler change sums: then not even one build agrees with the next.
+const UNSAFE: [&str; 10] = [
     "-ffast-math",
     "-Ofast",
     "--optimize=fast",
@@ -17,6 +17,9 @@ const UNSAFE: [&str; 8] = [
     "-freciprocal-math",
     "-ffp-model=fast",
     "-ffp-model=aggressive",
+    // nvcc's.
+    "-use_fast_math",
+    "--use_fast_math",
 ];
 
 /// Macros that compilers define if such a flag reaches them in any way.

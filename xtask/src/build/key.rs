@@ -5,8 +5,10 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use super::backend::{Configuration, Options};
+use super::backend::{CUDA_VARIABLES, Configuration, Options};
 use super::flags;
+use mlx_prefix::Backend;
+
 use crate::host::Host;
 
 /// Variables that the cc crate reads as they are, with the target's name after them, or with `HOST_` or `TARGET_`
@@ -60,7 +62,7 @@ const OF_CMAKE_ALONE: [&str; 5] = [
 /// `<backend>[-cpu][-jit][-pristine]-<12 hex digits over options, tools and environment>`.
 pub(super) fn key(
     host: &Host,
-    options: Options,
+    options: &Options,
     pristine: bool,
     configuration: &Configuration,
     tools: &BTreeMap<String, String>,
@@ -83,7 +85,9 @@ pub(super) fn key(
     for (name, value) in &configuration.env {
         feed("env", name, value);
     }
-    for name in host.names().filter(|name| matters(name)) {
+    // Those of CUDA change no other build.
+    let of_cuda = |name: &&str| options.backend == Backend::Cuda && CUDA_VARIABLES.contains(name);
+    for name in host.names().filter(|name| matters(name) || of_cuda(name)) {
         feed("env", name, host.var(name).unwrap_or_default());
     }
     for (place, text) in flags::files(host) {
@@ -125,7 +129,6 @@ fn matters(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::host::Os;
-    use mlx_prefix::Backend;
 
     #[test]
     fn flags_matter_and_caches_do_not() {
@@ -152,14 +155,17 @@ mod tests {
         }
     }
 
+    const OPTIONS: Options = Options {
+        backend: Backend::Cpu,
+        cpu: false,
+        jit: false,
+        cuda_architectures: None,
+    };
+
     #[test]
     fn every_ingredient_changes_the_key() {
         let host = Host::new(Os::Linux, "x86_64", []);
-        let options = Options {
-            backend: Backend::Cpu,
-            cpu: false,
-            jit: false,
-        };
+        let options = &OPTIONS;
         let tools = |version: &str| BTreeMap::from([("c++".to_owned(), version.to_owned())]);
         let plain = Configuration::default();
         let mut defined = Configuration::default();
@@ -175,9 +181,9 @@ mod tests {
             key(&flags, options, false, &plain, &tools("12")),
             key(
                 &host,
-                Options {
+                &Options {
                     jit: true,
-                    ..options
+                    ..OPTIONS
                 },
                 false,
                 &plain,
@@ -192,6 +198,22 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_cuda_change_the_key_of_its_build_alone() {
+        let plain = Host::new(Os::Linux, "x86_64", []);
+        let set = plain.clone().with("NVCC_APPEND_FLAGS", "-lineinfo");
+        let cuda = Options {
+            backend: Backend::Cuda,
+            ..OPTIONS
+        };
+        let key = |host: &Host, options: &Options| {
+            let (plain, tools) = (Configuration::default(), BTreeMap::new());
+            key(host, options, false, &plain, &tools)
+        };
+        assert_eq!(key(&plain, &OPTIONS), key(&set, &OPTIONS));
+        assert_ne!(key(&plain, &cuda), key(&set, &cuda));
+    }
+
+    #[test]
     fn what_a_wrapper_a_launcher_or_a_named_file_says_changes_the_key() {
         let scratch = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
@@ -201,15 +223,10 @@ mod tests {
             fs_err::set_permissions(&path, mode).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        let options = Options {
-            backend: Backend::Cpu,
-            cpu: false,
-            jit: false,
-        };
         let key = |host: &Host| {
             key(
                 host,
-                options,
+                &OPTIONS,
                 false,
                 &Configuration::default(),
                 &BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! What a program must link besides `libmlx.a`, read from the package file that CMake wrote.
+//! What a program must link beside `libmlx.a`, or as `libmlx.so`, read from the package file that CMake itself wrote.
 //!
 //! The list in `MLXTargets.cmake` follows what upstream's CMake files found on this machine (which BLAS, which
 //! frameworks, whether jaccl), so nothing is guessed here.
@@ -42,6 +42,11 @@ impl Link {
             if let Some(relative) = folder.strip_prefix("${_IMPORT_PREFIX}/") {
                 push_once(&mut link.include, relative);
             }
+        }
+        // A shared library brings what it links.
+        if text.contains("add_library(mlx SHARED IMPORTED)") {
+            link.system_libs = std::mem::take(&mut link.static_libs);
+            return Ok(link);
         }
         let libraries = property(text, "INTERFACE_LINK_LIBRARIES")
             .context("it has no INTERFACE_LINK_LIBRARIES")?;
@@ -149,6 +154,21 @@ set_target_properties(metalsim PROPERTIES
         .unwrap();
         assert_eq!(link.static_libs, ["mlx", "metalsim"]);
         assert_eq!(link.system_libs, ["dl", "pthread"]);
+    }
+
+    #[test]
+    fn a_shared_library_is_linked_by_its_name() {
+        let link = Link::parse(
+            r#"add_library(mlx SHARED IMPORTED)
+set_target_properties(mlx PROPERTIES
+  INTERFACE_COMPILE_FEATURES "cxx_std_20"
+  INTERFACE_INCLUDE_DIRECTORIES "${_IMPORT_PREFIX}/include"
+)"#,
+        )
+        .unwrap();
+        assert_eq!(link.system_libs, ["mlx"]);
+        assert_eq!(link.include, ["include"]);
+        assert!(link.static_libs.is_empty());
     }
 
     #[test]

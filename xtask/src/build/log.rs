@@ -34,6 +34,11 @@ impl Log {
             self.progress.count(done, total);
             self.progress
                 .detail(text.rsplit('/').next().unwrap_or(text));
+        } else if line.starts_with("-- Build files have been written") {
+            // Ninja names a file when it is done; the first takes a while.
+            self.progress.detail("compiling the first files");
+        } else if let Some(found) = line.strip_prefix("-- ") {
+            self.progress.detail(found);
         }
         Ok(())
     }

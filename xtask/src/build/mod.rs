@@ -25,7 +25,7 @@ use patchset::{Project, Workspace};
 pub use backend::Options;
 use prefix::{Job, Source};
 
-use crate::host::Host;
+use crate::host::{Host, Os};
 use crate::progress::Line;
 
 /// Build MLX with the overlay and install it below target/mlx
@@ -33,10 +33,11 @@ use crate::progress::Line;
 #[command(after_long_help = "\
 Examples:
   cargo xtask build                         this system's back-end: metal, or sim on Linux
-  cargo xtask build --cpu                   with the CPU back-end (needs BLAS)
-  cargo xtask build --backend cpu           the CPU back-end only
-  cargo xtask build --jit                   kernels compiled from source at run time
-  cargo xtask build --pristine              MLX without the overlay, in its own prefix")]
+  cargo xtask build --cpu                   the simulated device and the CPU back-end (needs BLAS)
+  cargo xtask build --backend cpu           the CPU back-end alone
+  cargo xtask build --backend cuda          for the NVIDIA GPU of this machine
+  cargo xtask build --jit                   kernels from source text, at run time
+  cargo xtask build --pristine              upstream's MLX, into a prefix of its own")]
 pub struct Args {
     /// The back-end [default: metal on macOS, sim on Linux]
     #[arg(long, value_parser = backend::parser())]
@@ -47,7 +48,10 @@ pub struct Args {
     /// Compile Metal kernels from their source at run time
     #[arg(long)]
     jit: bool,
-    /// Build the pinned MLX without the overlay, as a reference, in its own prefix
+    /// The GPUs that CUDA kernels are compiled for, as 80,90a [default: those of this machine]
+    #[arg(long, value_name = "LIST", value_parser = backend::cuda_architectures)]
+    cuda_architectures: Option<String>,
+    /// Build the pinned MLX without the overlay, as a reference, into a prefix of its own
     #[arg(long)]
     pristine: bool,
     /// Parallel jobs [default: Ninja's own choice]
@@ -63,9 +67,19 @@ pub fn run(args: Args) -> Result<()> {
         backend: args.backend.unwrap_or_else(|| backend::default_for(&host)),
         cpu: args.cpu,
         jit: args.jit,
+        cuda_architectures: args.cuda_architectures,
     };
     options.check()?;
     let workspace = Workspace::discover()?;
+    // A build would fail on it, after a while and in other words. On macOS that was not tried.
+    if host.os == Os::Linux
+        && let Some(bad) = taken_apart(workspace.root())
+    {
+        let root = workspace.root();
+        bail!(
+            "the checkout's path has {bad:?}, which commands of MLX's build take apart: {root}; move it"
+        );
+    }
     let line = Line::new();
     // Held until the end: if another run swapped the tree during compilation, the result would get this tree's stamp.
     let project = Project::open(&workspace, &|event| line.show(event))?;
@@ -77,7 +91,7 @@ pub fn run(args: Args) -> Result<()> {
         root: workspace.root(),
         source: &source,
         input: &|name| input(&project, name),
-        options,
+        options: &options,
         jobs: args.jobs,
     })?;
     if !args.pristine {
@@ -97,6 +111,15 @@ pub fn run(args: Args) -> Result<()> {
         start.elapsed().as_secs_f64()
     );
     Ok(())
+}
+
+/// The first character of a path that is taken apart on the way through CMake, Ninja and the shells of MLX's own commands,
+/// which quote blanks and nothing else.
+pub(crate) fn taken_apart(path: &Utf8Path) -> Option<char> {
+    let bad = |c: &char| {
+        (c.is_whitespace() && *c != ' ') || c.is_control() || "#();:$'\"&|<>[]`".contains(*c)
+    };
+    path.as_str().chars().find(bad)
 }
 
 /// The tree to build: exactly the lock's final tree, or its base tree. Programs may link nothing else.
@@ -150,7 +173,7 @@ pub(crate) fn command(stamp: &Stamp, host: &Host) -> String {
     if stamp.backend != backend::default_for(host) {
         command += &format!(" --backend {}", stamp.backend);
     }
-    let optional_cpu = stamp.cpu && stamp.backend == Backend::Sim;
+    let optional_cpu = stamp.cpu && matches!(stamp.backend, Backend::Sim | Backend::Cuda);
     for (on, flag) in [
         (optional_cpu, " --cpu"),
         (stamp.jit, " --jit"),
@@ -159,6 +182,9 @@ pub(crate) fn command(stamp: &Stamp, host: &Host) -> String {
         if on {
             command += flag;
         }
+    }
+    if let Some(list) = stamp.tools.get(backend::ARCHITECTURES) {
+        command += &format!(" --cuda-architectures {}", list.replace(';', ","));
     }
     command
 }

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err::{File, OpenOptions};
-use mlx_prefix::{BUILDS, Error, Prefix, Stamp, sums};
+use mlx_prefix::{BUILDS, Backend, Error, Prefix, Stamp, sums};
 use patchset::place::holder::{Held, Kind};
 
 use super::backend::{self, Configuration, Options};
@@ -43,8 +43,9 @@ pub struct Job<'a> {
     pub source: &'a Source,
     /// Finds the unpacked folder of a pinned input by name.
     pub input: &'a dyn Fn(&str) -> Result<Utf8PathBuf>,
-    pub options: Options,
-    /// Parallel jobs; `None` means Ninja's default.
+    /// The choices.
+    pub options: &'a Options,
+    /// Parallel jobs; Ninja's own choice where none is given.
     pub jobs: Option<usize>,
 }
 
@@ -73,7 +74,7 @@ pub fn build(job: &Job) -> Result<Built> {
     }
     let tools = find_tools(job.host)?;
     let mut configuration = backend::configure(job.host, job.options)?;
-    add_common(&mut configuration, job.host);
+    add_common(&mut configuration, job.host, job.options.backend);
     let key = key(
         job.host,
         job.options,
@@ -140,8 +141,8 @@ fn find_tools(host: &Host) -> Result<BTreeMap<String, String>> {
         .collect())
 }
 
-/// Common to all back-ends: a static library, and no downloads.
-fn add_common(configuration: &mut Configuration, host: &Host) {
+/// What every back-end asks for: the library alone, static unless a back-end says otherwise, nothing downloaded.
+fn add_common(configuration: &mut Configuration, host: &Host, backend: Backend) {
     let switches = [
         ("BUILD_SHARED_LIBS", "OFF"),
         ("MLX_BUILD_TESTS", "OFF"),
@@ -163,7 +164,8 @@ fn add_common(configuration: &mut Configuration, host: &Host) {
         .into_iter()
         .find_map(|name| host.find(name))
     {
-        for language in ["C", "CXX"] {
+        let cuda = (backend == Backend::Cuda).then_some("CUDA");
+        for language in ["C", "CXX"].into_iter().chain(cuda) {
             let name = format!("CMAKE_{language}_COMPILER_LAUNCHER");
             configuration.defines.push((name, launcher.to_string()));
         }

@@ -25,8 +25,9 @@ pub(super) fn collect(
     for name in ["LICENSE", "ACKNOWLEDGMENTS.md"] {
         copy(&mlx.join(name), &folder.join("mlx"))?;
     }
-    for input in &project.manifest.inputs {
-        // The simulated device has its own headers instead of metal-cpp; the CPU back-end needs none.
+    let inputs = project.manifest.inputs.iter();
+    for input in inputs.filter(|input| input.backend.is_none()) {
+        // The simulated device has headers of its own in place of metal-cpp, and the CPU back-end needs none.
         if input.name == "metal-cpp" && stamp.backend != Backend::Metal {
             continue;
         }

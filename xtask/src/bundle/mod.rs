@@ -7,7 +7,7 @@ mod package;
 use anyhow::{Context, Result, anyhow, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use cli::println;
-use mlx_prefix::{BUILDS, CURRENT, Prefix, Stamp, sums};
+use mlx_prefix::{BUILDS, Backend, CURRENT, Prefix, Stamp, sums};
 use patchset::place::Scratch;
 use patchset::{Project, Workspace};
 
@@ -57,6 +57,12 @@ pub fn run(args: Args) -> Result<()> {
     let _lock = prefix::hold(workspace.root(), &prefix)?;
     // Checked again: a build may have finished while this run waited.
     let found = open(&prefix)?;
+    if found.stamp.backend == Backend::Cuda {
+        bail!(
+            "{prefix} is a CUDA build: it finds NVIDIA's libraries where this machine has them, and a bundle is for any \
+             machine; `cargo xtask build` makes one that can be packed"
+        );
+    }
     let line = Line::new();
     let project = Project::open(&workspace, &|event| line.show(event))?;
     drop(line);

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use camino::Utf8Path;
+use cli::Progress;
 use metal_sim::{
     Compiler, Library, Options, Toolchain, Verdict, default_cache_folder, library_of_tree,
 };
@@ -9,8 +10,11 @@ use metal_sim::{
 /// Checks one kernel of every kernel function, or those with `part` in their host name, with address spaces as types.
 pub(super) fn check(tree: &Utf8Path, part: Option<&str>) -> Result<String> {
     let toolchain = Toolchain::find(default_cache_folder())?;
+    let line = Progress::spinning();
+    line.set("reading the kernels' sources");
     let path =
         library_of_tree(&toolchain, tree.as_std_path()).context("cannot read the kernels")?;
+    drop(line);
     let names = chosen(&Library::read(&path)?, part);
     if names.is_empty() {
         bail!(
@@ -18,7 +22,12 @@ pub(super) fn check(tree: &Utf8Path, part: Option<&str>) -> Result<String> {
             part.unwrap_or_default()
         );
     }
-    let findings = Compiler::new(toolchain, Options::default()).check(&path, &names)?;
+    let line = Progress::counted("kernels");
+    line.count(0, names.len());
+    let findings =
+        Compiler::new(toolchain, Options::default())
+            .check_telling(&path, &names, &|done| line.count(done, names.len()))?;
+    drop(line);
     let verdict = Verdict::of(findings);
     for finding in &verdict.new {
         eprintln!("{finding} [{}]", finding.kernel);

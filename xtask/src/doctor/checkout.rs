@@ -17,6 +17,7 @@ use patchset::{Manifest, Workspace};
 use walkdir::WalkDir;
 
 use super::finding::{Finding, Status};
+use crate::build::taken_apart;
 use crate::files::walk;
 use crate::host::{Host, Os};
 use crate::proc::quote;
@@ -196,15 +197,11 @@ fn merge(workspace: &Workspace) -> Option<Finding> {
     Some(Finding::error("merge", found, remedy))
 }
 
-/// Characters that a path must not have for CMake, Ninja and the shell that starts the simulated device's compiler.
-const TAKEN_APART: &str = "#();:$'\"&|<>[]`";
-
 /// Whether the checkout's path works for a build.
 fn place(host: &Host, workspace: &Workspace) -> Finding {
     let id = "path";
     let root = workspace.root();
-    let bad = |c: &char| c.is_whitespace() || c.is_control() || TAKEN_APART.contains(*c);
-    let Some(bad) = root.as_str().chars().find(bad) else {
+    let Some(bad) = taken_apart(root) else {
         let found = "the checkout's path has no character that CMake or a shell treats specially";
         return Finding::ok(id, found);
     };

@@ -31,6 +31,7 @@ pub(super) fn examine(host: &Host) -> Vec<Finding> {
         if compiles {
             findings.push(blas(host));
         }
+        findings.extend(cuda(host));
     }
     findings
 }
@@ -46,6 +47,42 @@ fn cmake(host: &Host) -> Finding {
         );
     }
     finding
+}
+
+/// No machine needs CUDA: what lacks is said where nvcc or NVIDIA's driver is, as a warning.
+fn cuda(host: &Host) -> Vec<Finding> {
+    let nvcc = requirements::cuda::nvcc(host);
+    if nvcc.is_err() && host.var("CUDACXX").is_none() && host.find("nvidia-smi").is_none() {
+        let found =
+            "no nvcc and no NVIDIA GPU, which `cargo xtask build --backend cuda` alone needs";
+        return vec![Finding::ok("cuda", found)];
+    }
+    let optional = |id, result: Result<String, Missing>| match result {
+        Ok(found) => Finding::ok(id, found),
+        Err(missing) => {
+            let found = format!("{missing}; only cargo xtask build --backend cuda needs it");
+            Finding::warning(id, found, install(host, &missing))
+        }
+    };
+    let shown = |tool: requirements::Tool| tool.to_string();
+    let mut findings = vec![
+        optional("cuda-cmake", requirements::cuda::cmake(host).map(shown)),
+        optional("nvcc", nvcc.clone().map(shown)),
+    ];
+    if let Ok(nvcc) = &nvcc {
+        let compiler = requirements::cuda::host_compiler(host, nvcc);
+        let takes = || "nvcc takes the C++ compiler that it finds".to_owned();
+        findings.push(optional("nvcc-host-compiler", compiler.map(|()| takes())));
+        findings.push(optional(
+            "cuda-libraries",
+            requirements::cuda::libraries(nvcc),
+        ));
+    }
+    let cudnn = requirements::cuda::cudnn(host);
+    let shown =
+        |found: requirements::cuda::Cudnn| format!("cuDNN {} ({})", found.version, found.library);
+    findings.push(optional("cudnn", cudnn.map(shown)));
+    findings
 }
 
 fn blas(host: &Host) -> Finding {

@@ -200,6 +200,10 @@ fn rust(overlay: &Overlay) -> Settings {
     if let Some(target) = &overlay.stamp.deployment_target {
         settings.set("MACOSX_DEPLOYMENT_TARGET", target);
     }
+    if overlay.stamp.backend == Backend::Cuda {
+        settings.comment("Where programs find libmlx.so when they run:");
+        settings.set("LD_LIBRARY_PATH", overlay.prefix.join(&overlay.stamp.lib));
+    }
     settings
 }
 
@@ -259,6 +263,12 @@ fn mlx_rs(overlay: &Overlay, project: &Utf8Path) -> Result<Settings> {
 fn python(overlay: &Overlay) -> Result<Settings> {
     if overlay.host.os == Os::MacOs || overlay.stamp.backend == Backend::Metal {
         return python_of_source(overlay);
+    }
+    if overlay.stamp.backend == Backend::Cuda {
+        bail!(
+            "{} is a CUDA build, and no wheel is made of one: `cargo xtask build --cpu` makes one that python takes",
+            overlay.prefix
+        );
     }
     require_cpu(overlay, Consumer::Python)?;
     let script = |name: &str| {

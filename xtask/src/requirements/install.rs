@@ -61,6 +61,8 @@ pub fn install_commands(host: &Host, missing: &[Missing]) -> Result<Vec<Vec<Stri
                 Os::Linux => packages.extend(words(apt)),
                 Os::MacOs => packages.extend(words(brew)),
             },
+            // One command may bring several things.
+            Remedy::Command(command) if others.contains(&words(command)) => {}
             Remedy::Command(command) => others.push(words(command)),
             Remedy::Manual(text) => by_hand.push(format!("{item}; {text}")),
         }

@@ -1,5 +1,6 @@
 //! What a build needs on the machine, and how each item is found.
 
+pub mod cuda;
 mod install;
 
 use std::fmt;
@@ -69,7 +70,11 @@ pub fn missing(host: &Host, backend: Backend, cpu: bool) -> Vec<Missing> {
         ninja(host).err(),
         cxx_compiler(host).err(),
     ];
-    if host.os == Os::Linux && (cpu || backend == Backend::Cpu) {
+    if backend == Backend::Cuda {
+        // Its CMake is a newer one.
+        all[0] = None;
+        all.extend(cuda::missing(host, cpu).into_iter().map(Some));
+    } else if host.os == Os::Linux && (cpu || backend == Backend::Cpu) {
         all.push(blas_for_build(host).err());
     }
     if backend == Backend::Metal {

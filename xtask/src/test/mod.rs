@@ -250,6 +250,9 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
                 .env("PYTHON", "python3");
             steps.push(Step::new(name, models).needs("build"));
         }
+        // Downloads nvcc, and no GPU is needed.
+        let cuda = command("ci/cuda.sh").args((!full).then_some("--quick"));
+        steps.push(Step::new("CUDA text", cuda).needs("apply"));
         if full {
             let fixes = command("ci/upstream-fixes.sh");
             steps.push(Step::new("fixes for upstream", fixes).needs("build"));

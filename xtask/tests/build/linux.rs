@@ -406,8 +406,9 @@ fn blas_is_missed_before_cmake_runs_where_the_simulated_device_has_a_cpu_beside_
             backend: Backend::Sim,
             cpu,
             jit: false,
+            cuda_architectures: None,
         };
-        chain(scratch.build_with(&host, options, &scratch.path("source"), "one"))
+        chain(scratch.build_with(&host, &options, &scratch.path("source"), "one"))
     };
     let text = build(true);
     for part in [

@@ -23,15 +23,16 @@ impl Scratch {
             backend,
             cpu: false,
             jit,
+            cuda_architectures: None,
         };
-        self.build_with(host, options, source, tree)
+        self.build_with(host, &options, source, tree)
     }
 
     /// The same with all options.
     pub(crate) fn build_with(
         &self,
         host: &Host,
-        options: Options,
+        options: &Options,
         source: &Utf8Path,
         tree: &str,
     ) -> Result<Built> {

@@ -1,6 +1,6 @@
 //! The command line as a user sees it: what it prints, what it leaves, and its exit code (0 done, 1 failed, 2 usage).
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
+#![allow(clippy::unwrap_used, reason = "a test helper may panic")]
 
 mod build;
 mod bump_pin;

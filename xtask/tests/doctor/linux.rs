@@ -122,6 +122,54 @@ fn blas_is_missed_only_where_it_is_needed() {
 }
 
 #[test]
+fn cuda_is_looked_at_where_it_could_be_used() {
+    let scratch = Scratch::new();
+    let host = debian(&scratch);
+    finds(&scratch, &host, "cuda", Ok, &["no nvcc and no NVIDIA GPU"]);
+    assert!(!lists(&scratch, &host, "nvcc"));
+
+    scratch.fake("nvidia-smi", "");
+    assert!(!lists(&scratch, &host, "cuda"));
+    let only = "only cargo xtask build --backend cuda needs it";
+    let nvcc = ["neither on PATH", only, "-> ci/cuda-toolkit.sh"];
+    finds(&scratch, &host, "nvcc", Warning, &nvcc);
+    let cmake = ["cmake 3.26 or newer", only, "pip install 'cmake>=3.26'"];
+    finds(&scratch, &host, "cuda-cmake", Warning, &cmake);
+    finds(
+        &scratch,
+        &host,
+        "cudnn",
+        Warning,
+        &["cudnn.h was not found", only],
+    );
+
+    scratch.fake(
+        "nvcc",
+        "echo 'Cuda compilation tools, release 13.1, V13.1.80'",
+    );
+    finds(
+        &scratch,
+        &host,
+        "nvcc",
+        Warning,
+        &["is 13.1", "set CUDACXX"],
+    );
+    scratch.fake(
+        "nvcc",
+        "case \"$*\" in *-E*) echo 'error: unsupported GNU version' >&2; exit 1 ;; esac\n\
+         echo 'Cuda compilation tools, release 13.0, V13.0.88'",
+    );
+    finds(&scratch, &host, "nvcc", Ok, &["13.0, V13.0.88"]);
+    let compiler = ["unsupported GNU version", "CUDAHOSTCXX"];
+    finds(&scratch, &host, "nvcc-host-compiler", Warning, &compiler);
+    let libraries = [
+        "has no cublasLt, cufft, cusolver, nvrtc",
+        "ci/cuda-toolkit.sh",
+    ];
+    finds(&scratch, &host, "cuda-libraries", Warning, &libraries);
+}
+
+#[test]
 fn flags_and_conda_are_noticed() {
     let scratch = Scratch::new();
     let host = debian(&scratch).with("CXXFLAGS", "-O3 -ffast-math");
@@ -414,7 +462,15 @@ fn a_path_that_a_build_fails_on_is_told_and_left() {
     let host = debian(&scratch).with("HOME", scratch.path("home").as_str());
     fs_err::create_dir(scratch.path("home")).unwrap();
     finds(&scratch, &host, "path", Ok, &[]);
-    for name in ["a b", "a#b", "a(b", "a;b", "it's", "a$b", "a&b", "a:b"] {
+    fs_err::rename(scratch.path("root"), scratch.path("a b ü")).unwrap();
+    let blank = xtask::doctor::examine(&host, &scratch.path("a b ü"));
+    assert!(
+        blank
+            .iter()
+            .any(|finding| finding.id == "path" && finding.status == Ok)
+    );
+    fs_err::rename(scratch.path("a b ü"), scratch.path("root")).unwrap();
+    for name in ["a\tb", "a#b", "a(b", "a;b", "it's", "a$b", "a&b", "a:b"] {
         let root = scratch.path(name);
         fs_err::rename(scratch.path("root"), &root).unwrap();
         let on = |root: &camino::Utf8Path| {

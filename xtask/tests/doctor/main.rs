@@ -1,6 +1,6 @@
 //! `cargo xtask doctor` on machines and checkouts that each have one fault.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may end it")]
+#![allow(clippy::unwrap_used, reason = "a test helper may panic")]
 
 #[path = "../../../crates/metallib/tests/writer/mod.rs"]
 mod container;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
-use cli::println;
+use cli::{Progress, println};
 use metal_sim::{
     Compiler, Contraction, Error, Library, Options, Toolchain, Variant, Version,
     default_cache_folder, library_of_version, metal, metallib,
@@ -224,7 +224,11 @@ fn library(source: &Path, language_version: Option<Version>) -> anyhow::Result<P
 
 fn check(library: &Path, names: Vec<String>) -> anyhow::Result<()> {
     let compiler = Compiler::new(toolchain()?, Options::default());
-    let findings = compiler.check(library, &names)?;
+    let line = Progress::counted("kernels");
+    line.count(0, names.len());
+    let findings =
+        compiler.check_telling(library, &names, &|done| line.count(done, names.len()))?;
+    drop(line);
     for finding in &findings {
         println!("{finding} [{}]", finding.kernel);
     }

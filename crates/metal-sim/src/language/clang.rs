@@ -71,8 +71,16 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
 /// Whether a message is about the conversion of an object, not of a pointer,
 /// that is in an address space.
 fn converts_an_object(message: &str) -> bool {
-    if message.starts_with("incompatible operand types (") {
-        return speaks_of_spaces(message) && !message.contains("*'");
+    if let Some(operands) = message.strip_prefix("incompatible operand types (") {
+        let types: Vec<_> = operands
+            .split('\'')
+            .skip(1)
+            .step_by(2)
+            .map(|operand| operand.trim_start_matches("const "))
+            .collect();
+        // Of one class, so that only the spaces differ, which the message then leaves out.
+        let is_one = types.len() == 2 && types[0] == types[1];
+        return (is_one || speaks_of_spaces(message)) && !message.contains("*'");
     }
     [
         "from incompatible type '",

@@ -152,9 +152,9 @@ pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) ->
     let digits = version.0.to_string();
     parts.push(&digits);
     parts.extend(names.iter().map(|(_, expression)| *expression));
-    let cache = toolchain.cache();
-    let clean = cache.join(format!("language-{}", checker.key(&parts)));
-    if clean.is_file() {
+    let key = checker.key(&parts);
+    let clean = cache::Entry::new(toolchain.cache(), "language", &key, "clean");
+    if clean.find().is_some() {
         return Ok(());
     }
     let file = &library.sources()[source].file;
@@ -181,7 +181,7 @@ pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) ->
         found = examination.refusals;
     }
     if is_clean {
-        return cache::publish_file(cache, &clean, |made| Ok(fs_err::write(made, "")?));
+        return clean.mark();
     }
     if found.is_empty() {
         return Ok(());

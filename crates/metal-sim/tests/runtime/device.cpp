@@ -38,7 +38,7 @@ void bad_settings_are_explained() {
   CHECK_TEXT(complaint(nullptr, "m5"), "a name and a value");
 }
 
-// tests/runtime.rs hands in the architectures that the crates know.
+// tests/runtime.rs passes the architectures that the crates know.
 void architectures_are_those_of_the_crates() {
   const char* known = std::getenv("METAL_SIM_ARCHITECTURES");
   std::string accepted;
@@ -64,7 +64,7 @@ void the_environment_is_read_once() {
   CHECK(taken(metal_sim_configure("MTL_SIM_MAX_THREADS", "512")) == "");
 }
 
-// Kernels that follow values count no bytes: 0 bytes would be a wrong answer.
+// Kernels that follow values do not count bytes: a count of 0 would be wrong.
 void following_values_excludes_counting() {
   CHECK(taken(metal_sim_configure("MTL_SIM_CHECK", "init")) == "");
   CHECK(taken(metal_sim_configure("MTL_SIM_METER", "1")) == "");
@@ -129,7 +129,7 @@ void source_text_becomes_a_library(Gpu& gpu) {
   auto pool = new_pool();
   auto* options = MTL::CompileOptions::alloc()->init()->autorelease();
   NS::Error* error = nullptr;
-  // More than a pipe holds.
+  // More than fits into a pipe.
   std::string text(300000, ' ');
   auto library =
       NS::TransferPtr(gpu.device->newLibrary(string(text), options, &error));

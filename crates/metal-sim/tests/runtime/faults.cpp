@@ -15,7 +15,7 @@
 
 namespace {
 
-// A correct dispatch of `name`, as the one that a fault is planted into.
+// A correct dispatch of `name`, into which a fault is planted.
 NS::SharedPtr<MTL::CommandBuffer> fill(
     Gpu& gpu,
     const std::string& name,
@@ -44,17 +44,17 @@ void unwritten_output(Gpu& gpu) {
   CHECK(metal_sim_first_unwritten(out->contents(), 148, 4) == SIZE_MAX);
   CHECK(metal_sim_first_unwritten(Gpu::floats(out) + 38, 248, 4) == SIZE_MAX);
 
-  // The last elements are as much part of it as any other.
+  // The last elements belong to it as well.
   CHECK_TEXT(
       finish(fill(gpu, "fill", gpu.buffer(100), 99)), "unwritten at byte 396");
-  // What the host or an earlier kernel wrote stays written.
+  // Data written by the host or an earlier kernel stays written.
   auto full = gpu.buffer(std::vector<float>(100, 0));
   CHECK(finish(fill(gpu, "forget", full, 100)) == "");
 }
 
 // The host's data may have the bits that mark memory as unwritten. Once a
-// kernel has read them, leaving them in an output is no fault; what a kernel
-// itself left out stays one, whoever reads it.
+// kernel has read them, leaving them in an output is not a fault. Elements that
+// a kernel itself left unwritten stay a fault, whoever reads them.
 void data_that_look_unwritten(Gpu& gpu) {
   auto data = gpu.buffer(100);
   auto out = gpu.buffer(100);
@@ -81,8 +81,8 @@ void data_that_look_unwritten(Gpu& gpu) {
   CHECK_TEXT(text, "forget", "unwritten at byte 148 of 400");
 }
 
-// A buffer that was an output and then held the host's data, which a kernel
-// read, serves a smaller output: behind it lie the host's data.
+// A buffer was an output, then had the host's data, which a kernel read, and
+// now serves a smaller output: behind it are the host's data.
 void data_behind_a_smaller_output(Gpu& gpu) {
   const std::size_t floats = 3 * 16384 / sizeof(float);
   auto data = gpu.bytes(3 * 16384);
@@ -114,11 +114,11 @@ void two_dispatches_write_one_output(Gpu& gpu) {
 }
 
 void allocator_rounding_is_no_output(Gpu& gpu) {
-  // 3 pages, the last of them used in part: MLX rounds up like this.
+  // 3 pages, the last one partly used: MLX rounds up in this way.
   auto out = gpu.bytes(3 * 16384);
   auto used = (2 * 16384 + 400) / sizeof(float);
   CHECK(finish(fill(gpu, "fill", out, used)) == "");
-  // What an earlier output left there may have the bits of unwritten memory.
+  // Data of an earlier output there may have the bits of unwritten memory.
   auto data = gpu.bytes(3 * 16384);
   auto unwritten = Gpu::floats(data)[100];
   CHECK(finish(fill(gpu, "fill", data, used)) == "");
@@ -164,7 +164,7 @@ void out_of_bounds(Gpu& gpu) {
       run("read_past"),
       "read_past, threadgroup (1, 0, 0)",
       "byte 256 of argument in (buffer index 0), which has 256 bytes");
-  // The device goes on.
+  // The device continues.
   CHECK(run("add_one") == "");
 
   CHECK_TEXT(
@@ -292,7 +292,7 @@ void use_after_free(Gpu& gpu) {
   out.reset();
   CHECK_TEXT(finish(buffer), "buffer 0 (out) was freed before");
 
-  // While it runs: the kernel waits for a flag that is never to come.
+  // While it runs: the kernel waits for a flag that is never set.
   auto flag = gpu.buffer(std::vector<float>{0});
   auto spinning = gpu.command_buffer();
   Encoder(spinning)
@@ -314,7 +314,7 @@ void use_after_free(Gpu& gpu) {
       "freed");
 }
 
-// What would end the process ends the threadgroup.
+// An error that would end the process ends the threadgroup.
 void deaths(Gpu& gpu) {
   auto run = [&](const std::string& name, float value) {
     auto out = gpu.buffer(32);
@@ -337,7 +337,7 @@ void deaths(Gpu& gpu) {
   CHECK_TEXT(
       run("trapped", 1),
       "trapped, threadgroup (0, 0, 0), lane 5: the kernel came to a place");
-  // ThreadSanitizer hands on signals from elsewhere when a thread waits.
+  // ThreadSanitizer delivers signals from other threads when a thread waits.
 #if !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
   auto text = run("endless", 1);
   CHECK_TEXT(
@@ -368,7 +368,7 @@ void timers_of_others() {
 }
 
 // A library is loaded only if no other user can have written it, and if it is
-// the kernel that was asked for.
+// the requested kernel.
 void libraries_that_are_not_loaded(Gpu& gpu) {
   auto pool = new_pool();
   auto reason = [&](const std::string& name) -> std::string {
@@ -383,8 +383,8 @@ void libraries_that_are_not_loaded(Gpu& gpu) {
   CHECK_TEXT(reason("wrong"), "holds the kernel fill, expected wrong");
 }
 
-// A fault keeps later commands and signals of its command buffer from
-// happening; the next command buffer runs.
+// After a fault, later commands and signals of its command buffer do not
+// happen; the next command buffer runs.
 void a_fault_ends_its_command_buffer(Gpu& gpu) {
   auto event = NS::TransferPtr(gpu.device->newSharedEvent());
   auto buffer = fill(gpu, "forget", gpu.buffer(100), 100);

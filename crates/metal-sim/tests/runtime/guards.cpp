@@ -1,5 +1,5 @@
-// Where the system allows no more mappings, lanes run without guard pages, and
-// somebody is told.
+// If the system allows no more mappings, lanes run without guard pages, with a
+// warning.
 #include "harness.h"
 
 #include <cerrno>
@@ -17,7 +17,7 @@ bool no_more_mappings = false;
 
 } // namespace
 
-// In the place of the system's.
+// Replaces the system's function.
 extern "C" int mprotect(void* at, size_t bytes, int protection) noexcept {
   if (no_more_mappings) {
     errno = ENOMEM;
@@ -66,7 +66,7 @@ int main() {
   no_more_mappings = true;
   auto text = said([&] { run_lanes(engines[0]); });
   CHECK_TEXT(text, "metal-sim: ", "guard page", "vm.max_map_count");
-  // Once is enough.
+  // Only one warning.
   CHECK(said([&] {
           run_lanes(engines[0]);
           run_lanes(engines[1]);

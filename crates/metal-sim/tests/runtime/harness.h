@@ -1,5 +1,5 @@
-// What the runtime's tests share: checks, and the few calls that every
-// dispatch needs.
+// Helpers of the runtime's tests: checks, and the calls that every dispatch
+// needs.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
     }                                                                      \
   } while (0)
 
-// The text holds every one of the parts; says what it holds otherwise.
+// Checks that the text contains every part; else prints the text.
 #define CHECK_TEXT(text, ...)                     \
   for (std::string part : {__VA_ARGS__}) {        \
     if ((text).find(part) == std::string::npos) { \
@@ -94,7 +94,7 @@ class Gpu {
   NS::SharedPtr<MTL::Library> library;
 };
 
-// Records into one encoder; what it binds stays bound, as in Metal.
+// Records into one encoder; bindings stay, as in Metal.
 class Encoder {
  public:
   explicit Encoder(const NS::SharedPtr<MTL::CommandBuffer>& buffer) {
@@ -130,7 +130,7 @@ class Encoder {
   NS::SharedPtr<MTL::ComputeCommandEncoder> encoder_;
 };
 
-// Commits, waits, and returns the error's text, empty without one.
+// Commits, waits, and returns the error's text; empty if there is none.
 inline std::string finish(const NS::SharedPtr<MTL::CommandBuffer>& buffer) {
   auto pool = new_pool();
   buffer->commit();

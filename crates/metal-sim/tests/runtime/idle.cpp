@@ -1,5 +1,5 @@
-// With MTL_SIM_RUN=0 a dispatch is counted and does nothing, and outputs that
-// no kernel wrote are no fault.
+// With MTL_SIM_RUN=0 a dispatch is counted but not run, and outputs that no
+// kernel wrote are not a fault.
 #include "harness.h"
 
 #include <metal_sim.h>

@@ -43,7 +43,7 @@ void a_pool_releases_when_it_is_drained() {
   CHECK(alive == 0);
 }
 
-// Draining the outer pool takes what an inner one still holds with it.
+// Draining the outer pool also releases the objects of an inner one.
 void pools_nest() {
   auto* outer = NS::AutoreleasePool::alloc()->init();
   auto* inner = NS::AutoreleasePool::alloc()->init();
@@ -106,7 +106,7 @@ void arrays_retain_what_they_hold() {
 
 // As in Objective-C. MLX asks the buffer of an empty array for its length.
 __attribute__((no_sanitize("null"))) void nil_answers_nothing() {
-  // Volatile, lest the compiler see that it is null.
+  // Volatile, so that the compiler does not see that it is null.
   MTL::Buffer* volatile nil = nullptr;
   CHECK(nil->length() == 0);
   CHECK(nil->contents() == nullptr);

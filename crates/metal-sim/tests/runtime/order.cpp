@@ -1,6 +1,6 @@
-// With MTL_SIM_SHUFFLE a missing barrier or fence changes results for some
-// seed; with the barrier in place no seed changes anything. The seed is this
-// process's, so the test runs many command buffers.
+// With MTL_SIM_SHUFFLE, a missing barrier or fence changes results for some
+// seed; with the barrier, no seed changes anything. The seed is per process, so
+// the test runs many command buffers.
 #include "harness.h"
 
 #include <metal_sim.h>
@@ -9,7 +9,7 @@ namespace {
 
 enum class Between { Nothing, Barrier, Fence, NoFence };
 
-// b = a + 1, c = b + 1, with whatever is to order the two.
+// b = a + 1, c = b + 1, with the given ordering between the two.
 bool right(Gpu& gpu, Between between) {
   auto a = gpu.buffer(std::vector<float>(64, 1));
   auto b = gpu.buffer(std::vector<float>(64, 0));

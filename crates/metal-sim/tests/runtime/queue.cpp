@@ -23,7 +23,7 @@ void a_kernel_runs(Gpu& gpu) {
   }
 }
 
-// One encoder after another, each reading what the one before wrote.
+// One encoder after another; each reads the previous one's output.
 void encoders_run_in_order(Gpu& gpu) {
   auto a = gpu.buffer(std::vector<float>(1000, 0));
   auto b = gpu.buffer(1000);
@@ -59,12 +59,12 @@ void handlers_run_before_the_wait_ends(Gpu& gpu) {
     }
     CHECK(finish(buffer) == "");
     CHECK(ran->load() == 3);
-    // What the handlers held is gone too.
+    // The objects held by the handlers are gone too.
     CHECK(ran.use_count() == 1);
   }
 }
 
-// Also where the wait begins after the work is done.
+// Also if the wait begins after the work is done.
 void a_late_wait_waits_for_handlers(Gpu& gpu) {
   bool ran = false;
   auto buffer = gpu.command_buffer();
@@ -129,13 +129,13 @@ void a_spinning_kernel_sees_the_host(Gpu& gpu) {
       .end();
   CHECK(finish(work) == "");
   CHECK(waiting->status() < MTL::CommandBufferStatusCompleted);
-  // The kernel polls outside of the memory model.
+  // The kernel polls outside the memory model.
   *static_cast<volatile float*>(Gpu::floats(flag)) = 1;
   waiting->waitUntilCompleted();
 }
 
-// A hundred queues, each with lanes of its own, would exceed the mappings that
-// a process may have.
+// A hundred queues, each with its own lanes, would exceed a process's limit of
+// mappings.
 void queues_share_lanes(Gpu& gpu) {
   std::vector<NS::SharedPtr<MTL::CommandQueue>> queues;
   auto fill = gpu.pipeline("fill");
@@ -156,7 +156,7 @@ void queues_share_lanes(Gpu& gpu) {
   }
 }
 
-// The last reference to a queue may go on the queue's own thread.
+// The last reference to a queue may be released on the queue's own thread.
 void a_queue_may_go_first(Gpu& gpu) {
   for (int i = 0; i < 50; i++) {
     auto event = NS::TransferPtr(gpu.device->newSharedEvent());
@@ -173,7 +173,7 @@ void a_queue_may_go_first(Gpu& gpu) {
   }
 }
 
-// Events and buffers may go as soon as the wait for them is over.
+// Events and buffers may be released as soon as the wait for them is over.
 void an_event_may_go_after_the_wait(Gpu& gpu) {
   for (int i = 0; i < 200; i++) {
     auto event = NS::TransferPtr(gpu.device->newSharedEvent());

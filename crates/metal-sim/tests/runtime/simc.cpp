@@ -1,6 +1,6 @@
-// Stands in for metal-simc in the runtime's tests: knows the kernels that lie
-// beside it. "broken" does not compile, source text with "error" neither, and
-// for "wrong" there is another kernel.
+// Stands in for metal-simc in the runtime's tests: it knows the kernels next to
+// it. "broken" does not compile, nor does source text with "error", and for
+// "wrong" it returns another kernel.
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     std::cerr << "kernel " << name << " does not compile\n";
     return 1;
   }
-  // As in the cache of metal-simc, whatever the umask is.
+  // As in the cache of metal-simc, with any umask.
   fs::permissions(
       kernel,
       name == "writable" ? fs::perms::all : fs::perms::owner_all,

@@ -1,6 +1,6 @@
-// MLX itself on the simulated device: quantized products against a reference
-// in double, which kernel each took, and faults that arrive as MLX's own
-// exceptions. Arguments: the kernel that two rows are to take.
+// MLX itself on the simulated device: quantized products against a
+// double-precision reference, the kernel that each used, and faults that arrive
+// as MLX's exceptions. Arguments: the kernel expected for two rows.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +29,7 @@ std::string counts() {
   return result;
 }
 
-// Rows of 4-bit weights in groups of 64, as quantized_matmul takes them.
+// Rows of 4-bit weights in groups of 64, in the layout of quantized_matmul.
 void quantized_product(int m, const std::string& kernel) {
   constexpr int n = 64, k = 512, group = 64;
   std::mt19937 random(m);
@@ -79,7 +79,8 @@ void quantized_product(int m, const std::string& kernel) {
   }
 }
 
-// What running `source` on 100 elements throws; empty for nothing.
+// The exception's text when `source` runs on 100 elements; empty if there is
+// none.
 std::string custom_kernel(const std::string& name, const std::string& source) {
   auto kernel = mx::fast::metal_kernel(name, {"a"}, {"out"}, source);
   auto a = mx::full({100}, 2.0f);
@@ -128,7 +129,7 @@ void faults_are_exceptions() {
   expect(
       custom_kernel("unsound", "out[0] = no_such_name;"),
       "use of undeclared identifier 'no_such_name'");
-  // One failed command buffer leaves the next one alone.
+  // One failed command buffer does not affect the next one.
   auto again = custom_kernel(
       "again", "uint i = thread_position_in_grid.x; out[i] = a[i] + 1;");
   require(again.empty(), again);

@@ -1,7 +1,7 @@
 //! Runs kernels without MLX: compiles Metal text or a library's kernel, calls
 //! it through `run_kernel.cpp` and gives back buffers, counters and faults.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,8 @@ pub struct Outcome {
 
 #[derive(Debug)]
 pub struct Fault {
-    pub code: u32,
+    /// As `abi/kernel_abi.h` has it, without what all of them begin with: `RACE`.
+    pub code: &'static str,
     pub slot: i32,
     pub message: String,
 }
@@ -276,7 +277,7 @@ impl Run {
             match words[0] {
                 "fault" => {
                     outcome.fault = Some(Fault {
-                        code: words[1].parse().unwrap(),
+                        code: fault_code(words[1]),
                         slot: words[6].parse().unwrap(),
                         message: words[8].to_owned(),
                     });
@@ -310,6 +311,18 @@ impl Outcome {
     pub fn fault(&self) -> &Fault {
         self.fault.as_ref().expect("a fault")
     }
+}
+
+/// The name of a fault's number.
+fn fault_code(number: &str) -> &'static str {
+    const ABI: &str = include_str!("../../abi/kernel_abi.h");
+    let names = ABI.split("MTLSIM_FAULT_").skip(1);
+    names
+        .filter_map(|text| text.split_once('='))
+        .find(|(_, value)| value.trim_start().split(',').next() == Some(number))
+        .unwrap_or_else(|| panic!("kernel_abi.h has no fault {number}"))
+        .0
+        .trim_end()
 }
 
 /// Values that cross as bytes.

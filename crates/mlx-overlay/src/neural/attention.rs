@@ -28,8 +28,9 @@ pub enum Mask<'a> {
 /// dims]`) and values (`[batch, kv_heads, positions, value_dims]`): `[batch, heads, rows, value_dims]`. `heads` is a
 /// multiple of `kv_heads`. `sinks` (`[heads]`) has a score for each head that takes part in the softmax and has no value.
 ///
-/// A NaN in a query, key or value that is seen makes that row NaN. So may one in a value that is masked: kernels multiply
-/// it by 0.
+/// A NaN in a query, or in a key that is seen, makes the row NaN; one in a value that is seen, that element of the row.
+/// So may one in a value that is masked, which kernels multiply by 0, and one in a key that a mask of floats makes
+/// unseen, whose score stays NaN.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Mask, attention};

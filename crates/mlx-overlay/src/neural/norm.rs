@@ -7,7 +7,18 @@ use crate::ops::{require_floats, shape_error};
 use crate::{Array, Result, stream};
 
 /// `x` divided by its root mean square along the last dimension, times `weight`, which has that
-/// dimension. A NaN makes all of its row NaN.
+/// dimension. `eps` is added to the mean square. A NaN makes all of its row NaN.
+///
+/// ```
+/// # use mlx_overlay::{Array, rms_norm};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// // The mean square is 4.
+/// let x = Array::from_slice(&[2.0f32, -2.0], &[1, 2])?;
+/// let weight = Array::from_slice(&[1.0f32, 10.0], &[2])?;
+/// assert_eq!(rms_norm(&x, &weight, 0.0)?.to_vec::<f32>()?, [1.0, -10.0]);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
@@ -19,7 +30,7 @@ pub fn rms_norm(x: &Array, weight: &Array, eps: f32) -> Result<Array> {
 }
 
 /// `x` less its mean and divided by its deviation along the last dimension, times `weight`, plus `bias`, which both have
-/// that dimension, and either of which may be missing. A NaN makes all of its row NaN.
+/// that dimension, and either of which may be missing. `eps` is added to the variance. A NaN makes all of its row NaN.
 ///
 /// ```
 /// # use mlx_overlay::{Array, layer_norm};

@@ -20,6 +20,19 @@ pub struct Rope {
 
 /// Rotates `x` (`[.., positions, dims]`), whose first position is `offset`.
 ///
+/// ```
+/// # use mlx_overlay::{Array, Rope, rope};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let x = Array::from_slice(&[1.0f32, 0.0], &[1, 1, 2])?;
+/// let how = Rope { dims: 2, base: 10_000.0 };
+/// // Position 0 stays, and position 1 is rotated by an angle of 1.
+/// assert_eq!(rope(&x, how, 0)?.to_vec::<f32>()?, [1.0, 0.0]);
+/// let rotated = rope(&x, how, 1)?.to_vec::<f32>()?;
+/// assert!((rotated[0] - 1f32.cos()).abs() < 1e-6 && (rotated[1] - 1f32.sin()).abs() < 1e-6);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// Those of [`rope_with`].

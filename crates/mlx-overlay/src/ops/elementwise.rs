@@ -60,11 +60,22 @@ pub fn sigmoid(array: &Array) -> Result<Array> {
 }
 
 macro_rules! comparisons {
-    ($($name:ident $how:ident $about:literal;)*) => {$(
+    ($($name:ident $how:ident $about:literal $expected:literal;)*) => {$(
         #[doc = $about]
         ///
-        /// Shapes broadcast, and elements are compared as [the type to which theirs are promoted](crate#types): bool. A NaN is equal to nothing, itself
-        /// included, and neither less nor greater.
+        /// Shapes broadcast, and elements are compared as [the type to which theirs are promoted](crate#types): bool. A
+        /// NaN is equal to nothing, itself included, and neither less nor greater.
+        ///
+        /// ```
+        #[doc = concat!("# use mlx_overlay::{Array, ", stringify!($name), "};")]
+        /// # fn main() -> mlx_overlay::Result<()> {
+        /// let a = Array::from_slice(&[1.0f32, 2.0, 3.0, f32::NAN], &[4])?;
+        /// let two = Array::full(&[], 2.0f32)?;
+        #[doc = concat!("let found = ", stringify!($name), "(&a, &two)?.to_vec::<bool>()?;")]
+        #[doc = concat!("assert_eq!(found, ", $expected, ");")]
+        /// # Ok(())
+        /// # }
+        /// ```
         ///
         /// # Errors
         ///
@@ -76,22 +87,12 @@ macro_rules! comparisons {
 }
 
 comparisons! {
-    equal Equal "Where the elements are equal.";
-    not_equal NotEqual "Where the elements are not equal.";
-    less Less "Where the elements of `a` are less.
-
-```
-# use mlx_overlay::{Array, less};
-# fn main() -> mlx_overlay::Result<()> {
-let a = Array::from_slice(&[1.0f32, 2.0, f32::NAN], &[3])?;
-let two = Array::full(&[], 2.0f32)?;
-assert_eq!(less(&a, &two)?.to_vec::<bool>()?, [true, false, false]);
-# Ok(())
-# }
-```";
-    less_equal LessEqual "Where the elements of `a` are less or equal.";
-    greater Greater "Where the elements of `a` are greater.";
-    greater_equal GreaterEqual "Where the elements of `a` are greater or equal.";
+    equal Equal "Where the elements are equal." "[false, true, false, false]";
+    not_equal NotEqual "Where the elements are not equal." "[true, false, true, true]";
+    less Less "Where the elements of `a` are less." "[true, false, false, false]";
+    less_equal LessEqual "Where the elements of `a` are less or equal." "[true, true, false, false]";
+    greater Greater "Where the elements of `a` are greater." "[false, false, true, false]";
+    greater_equal GreaterEqual "Where the elements of `a` are greater or equal." "[false, true, true, false]";
 }
 
 fn compare(a: &Array, b: &Array, how: Comparison) -> Result<Array> {

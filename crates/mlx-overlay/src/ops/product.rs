@@ -26,6 +26,17 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 /// `alpha` times the matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), plus `beta` times `c`, whose shape
 /// broadcasts to `[.., m, n]`: a linear layer with a bias. [Types are promoted](crate#types).
 ///
+/// ```
+/// # use mlx_overlay::{Array, addmm};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let x = Array::from_slice(&[1.0f32, 2.0], &[1, 2])?;
+/// let w = Array::from_slice(&[1.0f32, 0.0, 0.0, 1.0], &[2, 2])?;
+/// let bias = Array::from_slice(&[10.0f32, 20.0], &[2])?;
+/// assert_eq!(addmm(&bias, &x, &w, 1.0, 1.0)?.to_vec::<f32>()?, [11.0, 22.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// [`Error::Dtype`] unless all are of floating point, [`Error::Empty`] for an array without elements,

@@ -20,9 +20,6 @@ use crate::{Array, Dtype, Error, Result, stream};
 /// [`Error::Empty`]; MLX's.
 pub fn as_type(array: &Array, dtype: Dtype) -> Result<Array> {
     require_elements("the array", array)?;
-    if array.dtype() == dtype {
-        return same(array);
-    }
     let raw = sys::as_type(array.raw()?, dtype.raw(), stream::current()?)?;
     Array::computed(raw, &[array])
 }
@@ -39,9 +36,6 @@ pub fn reshape(array: &Array, shape: &[usize]) -> Result<Array> {
             elements: array.len(),
             shape: shape.to_vec(),
         });
-    }
-    if array.shape() == shape {
-        return same(array);
     }
     let raw = sys::reshape(array.raw()?, &extents(shape)?, stream::current()?)?;
     Array::computed(raw, &[array])
@@ -75,13 +69,6 @@ pub fn transpose_axes(array: &Array, axes: &[usize]) -> Result<Array> {
 /// [`Error::Shape`] for a range that is empty or not within the array.
 pub fn slice(array: &Array, ranges: &[Range<usize>]) -> Result<Array> {
     let (start, stop) = bounds(array, ranges)?;
-    if ranges
-        .iter()
-        .map(Range::len)
-        .eq(array.shape().iter().copied())
-    {
-        return same(array);
-    }
     let raw = sys::slice(array.raw()?, &start, &stop, stream::current()?)?;
     Array::computed(raw, &[array])
 }
@@ -215,12 +202,6 @@ pub fn take(array: &Array, indices: &Array, axis: isize) -> Result<Array> {
     let axis = dimension("the array", array, axis)? as i32;
     let raw = sys::take(array.raw()?, indices.raw()?, axis, stream::current()?)?;
     Array::computed(raw, &[array, indices])
-}
-
-/// MLX gives the same node where nothing changes; so does this, for what is known of it.
-fn same(array: &Array) -> Result<Array> {
-    array.raw()?;
-    Ok(array.clone())
 }
 
 /// MLX clamps a range that is not within the array.

@@ -2,25 +2,37 @@
 
 use mlx_overlay_sys as sys;
 
-use super::{EvaluatedMatrix, Quantization, QuantizedMatrix, quantize};
 #[cfg(doc)]
-use crate::Error;
+use super::{Error, quantize};
+use super::{EvaluatedMatrix, Leading, Quantization, QuantizedMatrix, quantize_parts};
 use crate::array::references;
-use crate::ops::{Picked, require_elements, require_float, require_matrices, reshape, shape_error};
+use crate::ops::{Picked, require_elements, require_float, require_matrices, shape_error};
 use crate::{Array, Result, stream};
+
+const EXPERTS: Leading = &["experts", "n"];
 
 /// So many quantized matrices of `n` rows and `k` columns. A clone is the same matrices.
 #[derive(Debug, Clone)]
 pub struct QuantizedExperts {
-    /// `[experts, n, ..]` each; the matrix beside it is the same memory as `[experts * n, ..]`.
-    parts: Vec<Array>,
+    /// Each part has one dimension more in front.
     all: QuantizedMatrix,
-    experts: usize,
 }
 
 impl QuantizedExperts {
     /// Puts the matrices together from parts as [`QuantizedMatrix::from_parts`] takes them, with one dimension more in
     /// front: the experts.
+    ///
+    /// ```
+    /// # use mlx_overlay::{Array, Quantization, QuantizedExperts};
+    /// # fn main() -> mlx_overlay::Result<()> {
+    /// // Two experts of 8 rows with 32 weights of 8 bits each.
+    /// let packed = Array::full(&[2, 8, 8], 0u32)?;
+    /// let scales = Array::full(&[2, 8, 1], 127u8)?;
+    /// let experts = QuantizedExperts::from_parts(packed, scales, None, Quantization::Mxfp8)?;
+    /// assert_eq!((experts.experts(), experts.rows(), experts.columns()), (2, 8, 32));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -31,52 +43,18 @@ impl QuantizedExperts {
         biases: impl Into<Option<Array>>,
         quantization: Quantization,
     ) -> Result<Self> {
-        let biases = biases.into();
-        let experts = match packed.shape() {
-            &[experts, _, _] => experts,
-            _ => {
-                let expected = "[experts, n, k * bits / 32]".to_owned();
-                return Err(shape_error("packed", &packed, expected));
-            }
-        };
-        let rows = packed.shape()[1];
-        let all = QuantizedMatrix::stacked(
-            flat("packed", &packed, [experts, rows])?,
-            flat("scales", &scales, [experts, rows])?,
-            biases
-                .as_ref()
-                .map(|biases| flat("biases", biases, [experts, rows]))
-                .transpose()?,
-            quantization,
-            experts,
-        )?;
-        Ok(Self {
-            parts: [packed, scales].into_iter().chain(biases).collect(),
-            all,
-            experts,
-        })
-    }
-
-    /// Splits the rows of a matrix among so many experts: the first `n` are the first one's.
-    fn from_matrix(all: QuantizedMatrix, experts: usize) -> Result<Self> {
-        let rows = all.rows() / experts;
-        let part = |array: &&Array| reshape(array, &[experts, rows, array.shape()[1]]);
-        let parts = all.parts().iter().map(part).collect::<Result<_>>()?;
-        Ok(Self {
-            parts,
-            all,
-            experts,
-        })
+        QuantizedMatrix::checked(packed, scales, biases.into(), quantization, EXPERTS)
+            .map(|all| Self { all })
     }
 
     /// How many matrices there are.
     pub fn experts(&self) -> usize {
-        self.experts
+        self.all.packed().shape()[0]
     }
 
     /// Rows of each, the `n` of a product.
     pub fn rows(&self) -> usize {
-        self.all.rows() / self.experts
+        self.all.rows()
     }
 
     /// Columns of each, the `k` of a product.
@@ -95,10 +73,8 @@ impl QuantizedExperts {
     ///
     /// Those of [`crate::eval()`].
     pub fn evaluate(&self) -> Result<EvaluatedExperts> {
-        Ok(EvaluatedExperts {
-            all: self.all.evaluate()?,
-            experts: self.experts,
-        })
+        let all = self.all.evaluate()?;
+        Ok(EvaluatedExperts { all })
     }
 }
 
@@ -106,7 +82,6 @@ impl QuantizedExperts {
 #[derive(Debug)]
 pub struct EvaluatedExperts {
     all: EvaluatedMatrix,
-    experts: usize,
 }
 
 impl EvaluatedExperts {
@@ -116,31 +91,29 @@ impl EvaluatedExperts {
     ///
     /// [`Error::ThreadEnding`] or [`Error::ProcessEnding`].
     pub fn to_experts(&self) -> Result<QuantizedExperts> {
-        QuantizedExperts::from_matrix(self.all.to_matrices(self.experts)?, self.experts)
+        let all = self.all.to_parts(EXPERTS)?;
+        Ok(QuantizedExperts { all })
     }
 }
 
-/// Quantizes the rows of matrices `w` of shape `[experts, n, k]`, as [`quantize()`] does those of one. All together they
-/// have less than 2^31 elements; of parts that are quantized already ([`QuantizedExperts::from_parts`]) each matrix may
-/// have as many.
+/// Quantizes the rows of matrices `w` of shape `[experts, n, k]`, as [`quantize()`] does those of one.
+///
+/// ```
+/// # use mlx_overlay::{Array, Quantization, quantize_experts};
+/// # fn main() -> mlx_overlay::Result<()> {
+/// let w = Array::full(&[4, 8, 64], 0.5f32)?;
+/// let experts = quantize_experts(&w, Quantization::affine(4, 64)?)?;
+/// assert_eq!((experts.experts(), experts.rows(), experts.columns()), (4, 8, 64));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
 /// Those of [`quantize()`].
 pub fn quantize_experts(w: &Array, quantization: Quantization) -> Result<QuantizedExperts> {
-    require_float("w", w)?;
-    require_elements("w", w)?;
-    let &[experts, rows, columns] = w.shape() else {
-        return Err(shape_error("w", w, "[experts, n, k]".to_owned()));
-    };
-    let group_size = quantization.group_size() as usize;
-    if columns % group_size != 0 {
-        let expected = format!("[experts, n, k] with k a multiple of {group_size}");
-        return Err(shape_error("w", w, expected));
-    }
-    // The reshape checks the product.
-    let all = reshape(w, &[experts.saturating_mul(rows), columns])?;
-    QuantizedExperts::from_matrix(quantize(&all, quantization)?, experts)
+    let all = quantize_parts(w, quantization, EXPERTS)?;
+    Ok(QuantizedExperts { all })
 }
 
 /// Products of matrices of `x` (`[.., m, k]`) with the transposes of experts (`[n, k]` each) that indices (u32) pick:
@@ -185,7 +158,7 @@ pub fn gather_quantized_matmul(
     }
     let picked = Picked::new(x, x_indices, w_indices)?;
     picked.require_indexable(x, w.rows())?;
-    let parts: Vec<&Array> = w.parts.iter().collect();
+    let parts = w.all.parts();
     let raw = sys::gather_quantized_matmul(
         x.raw()?,
         &references(&parts)?,
@@ -197,17 +170,4 @@ pub fn gather_quantized_matmul(
     )?;
     let others: Vec<&Array> = [x].into_iter().chain(parts).collect();
     Array::computed(raw, &picked.inputs(&others))
-}
-
-/// The part without its first dimension, whose entries lie behind one another.
-fn flat(argument: &'static str, part: &Array, [experts, rows]: [usize; 2]) -> Result<Array> {
-    require_elements(argument, part)?;
-    match part.shape() {
-        &[e, r, last] if (e, r) == (experts, rows) => reshape(part, &[experts * rows, last]),
-        _ => Err(shape_error(
-            argument,
-            part,
-            format!("[{experts}, {rows}, ..], as packed has"),
-        )),
-    }
 }

@@ -3,7 +3,7 @@
 
 use camino::Utf8Path;
 use libfuzzer_sys::fuzz_target;
-use patchset::manifest::Source;
+use patchset::manifest::{Carried, Source};
 use patchset::{Error, Manifest, path};
 
 fuzz_target!(|text: &str| {
@@ -35,7 +35,14 @@ fuzz_target!(|text: &str| {
         }
     }
     for input in &manifest.inputs {
-        for part in [&input.name, &input.version, &input.carrier.name] {
+        let package = match &input.carried {
+            Carried::Archive { carrier, .. } => &carrier.name,
+            Carried::Files { wheel, into, .. } => {
+                path::check(into, "fuzz").expect("a folder below the input's");
+                &wheel.file
+            }
+        };
+        for part in [&input.name, &input.version, package] {
             path::check(part, "fuzz").expect("a name that becomes a folder's");
         }
     }

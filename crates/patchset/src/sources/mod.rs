@@ -8,6 +8,7 @@ mod git;
 pub mod inputs;
 pub(crate) mod local;
 pub mod store;
+mod wheel;
 
 use camino::Utf8Path;
 use git2::Oid;

@@ -69,6 +69,12 @@ fn faults_carry_the_line_and_what_was_expected() {
             11,
             "expected letters, digits",
         ),
+        (
+            "licence = \"MIT\"",
+            "licence = \"MIT\"\n[[input]]\nname = \"x\"\nversion = \"1\"\nlicence = \"MIT\"\nurl = \"u\"\npath = \"x\"",
+            10,
+            "the input x needs `sha256` and `carrier`, or else `tree`, `into` and `wheel`",
+        ),
         ("[mlx]", "[mlx", 4, ""),
     ];
     let fixture = Fixture::new();

@@ -14,3 +14,4 @@ mod sources;
 mod states;
 mod trouble;
 mod watched;
+mod wheels;

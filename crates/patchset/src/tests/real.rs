@@ -14,7 +14,7 @@ use super::manifests::repository_manifest;
 use super::oracles::git_tree_id;
 use crate::apply::{Options, Target, apply};
 use crate::model::lock::Lock;
-use crate::model::manifest::{Pin, Source};
+use crate::model::manifest::{Carried, Pin, Source};
 use crate::model::patch;
 use crate::model::series::Series;
 use crate::progress::QUIET;
@@ -264,7 +264,8 @@ fn the_repositorys_patches_are_canonical_and_within_the_budget() {
 #[test]
 fn the_inputs_are_fetched_once_and_hashed_again() {
     let (_folder, workspace) = empty_checkout();
-    let wanted = repository_manifest().inputs;
+    let mut wanted = repository_manifest().inputs;
+    wanted.retain(|input| input.backend.is_none());
     let names: Vec<_> = inputs::fetch(&workspace, &wanted, false, QUIET)
         .unwrap()
         .into_iter()
@@ -283,7 +284,10 @@ fn the_inputs_are_fetched_once_and_hashed_again() {
     assert!(!repaired[0].cached && fs::read_to_string(&header).unwrap() != "edited");
 
     let mut other = wanted[1].clone();
-    other.sha256 = "0".repeat(64);
+    let Carried::Archive { sha256, .. } = &mut other.carried else {
+        panic!("json is carried as an archive");
+    };
+    *sha256 = "0".repeat(64);
     let error = inputs::fetch(&workspace, &[other], true, QUIET)
         .unwrap_err()
         .to_string();
@@ -291,6 +295,41 @@ fn the_inputs_are_fetched_once_and_hashed_again() {
         error.contains("json") && error.contains("expected sha256 0000"),
         "{error}"
     );
+}
+
+/// Else MLX would be built with other headers than its own CMake files ask for.
+#[test]
+fn the_inputs_are_those_that_upstream_would_download() {
+    let (_folder, workspace) = checkout();
+    let manifest = repository_manifest();
+    let store = Store::open(&workspace).unwrap();
+    let tree = store.repo().find_tree(manifest.mlx.tree).unwrap();
+    let text = |path: &str| {
+        let id = tree.get_path(path.as_ref()).unwrap().id();
+        let blob = store.repo().find_blob(id).unwrap();
+        String::from_utf8(blob.content().to_vec()).unwrap()
+    };
+    let asked = text("CMakeLists.txt") + &text("mlx/backend/cuda/CMakeLists.txt");
+    let words: Vec<_> = asked
+        .split_whitespace()
+        .map(|word| word.trim_matches('"'))
+        .collect();
+    for input in &manifest.inputs {
+        let url = words
+            .iter()
+            .any(|word| word.trim_end_matches(')').trim_matches('"') == input.url);
+        let tag = input
+            .url
+            .split_once("/archive/refs/tags/")
+            .is_some_and(|(repository, file)| {
+                let repository = format!("{repository}.git");
+                let tag = file.trim_end_matches(".tar.gz");
+                words
+                    .windows(4)
+                    .any(|words| words == ["GIT_REPOSITORY", repository.as_str(), "GIT_TAG", tag])
+            });
+        assert!(url || tag, "upstream asks for another {}", input.name);
+    }
 }
 
 #[test]

@@ -7,22 +7,32 @@ use mlx_prefix::Backend;
 
 use crate::Usage;
 
-/// The options that change the result of a build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The choices of a build that change what comes out.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub backend: Backend,
     /// Include the CPU back-end if the back-end makes it optional.
     pub cpu: bool,
     /// Compile Metal kernels from their source at run time instead of ahead of time.
     pub jit: bool,
+    /// The GPUs that CUDA kernels are compiled for, as CMake lists them; without, those of this machine.
+    pub cuda_architectures: Option<String>,
 }
 
 impl Options {
-    /// Rejects options that exclude each other.
-    pub(crate) fn check(self) -> Result<(), Usage> {
-        if self.jit && self.backend == Backend::Cpu {
-            let text = "--jit selects how Metal kernels are compiled; the cpu back-end has no Metal kernels";
-            return Err(Usage(text.to_owned()));
+    /// Refuses choices that exclude each other.
+    pub(crate) fn check(&self) -> Result<(), Usage> {
+        if self.jit && matches!(self.backend, Backend::Cpu | Backend::Cuda) {
+            return Err(Usage(format!(
+                "--jit chooses how Metal kernels are compiled; the {} back-end has none",
+                self.backend
+            )));
+        }
+        if self.cuda_architectures.is_some() && self.backend != Backend::Cuda {
+            return Err(Usage(format!(
+                "--cuda-architectures is for `--backend cuda`; the {} back-end has no CUDA kernels",
+                self.backend
+            )));
         }
         Ok(())
     }

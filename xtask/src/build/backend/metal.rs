@@ -24,7 +24,7 @@ pub(crate) const NAX_MINIMUM: Version = Version {
     minor: 2,
 };
 
-pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
+pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration> {
     if host.os != Os::MacOs {
         bail!(
             "the metal back-end needs macOS with Xcode; on Linux `cargo xtask build` builds it on a simulated device \

@@ -2,6 +2,7 @@
 
 mod configuration;
 mod cpu;
+mod cuda;
 pub(crate) mod metal;
 mod sim;
 
@@ -11,6 +12,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mlx_prefix::Backend;
 
 pub use configuration::{Configuration, Options};
+pub(crate) use cuda::{ARCHITECTURES, VARIABLES as CUDA_VARIABLES};
 
 use crate::host::{Host, Os};
 
@@ -18,15 +20,34 @@ use crate::host::{Host, Os};
 pub(crate) fn parser() -> impl TypedValueParser<Value = Backend> {
     let values = Backend::ALL.map(|backend| {
         PossibleValue::new(backend.name()).help(match backend {
-            Backend::Cpu => "The CPU back-end only (Linux; uses the system's BLAS and LAPACK)",
-            Backend::Metal => "Apple GPUs and the CPU back-end (macOS)",
+            Backend::Cpu => "The CPU back-end alone (Linux; BLAS and LAPACK of the system)",
+            Backend::Cuda => "NVIDIA's GPUs, as a shared library (Linux; nvcc and cuDNN)",
+            Backend::Metal => "Apple's GPUs, with the CPU back-end (macOS)",
             Backend::Sim => "The Metal back-end on a simulated device (Linux)",
         })
     });
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Backend>())
 }
 
-/// The default back-end on `host`.
+/// Parses `--cuda-architectures`: what CMake's CUDA_ARCHITECTURES takes, with commas for its semicolons as well.
+pub(crate) fn cuda_architectures(text: &str) -> Result<String, String> {
+    let list: Vec<_> = text.split([',', ';']).collect();
+    let known = |one: &&str| {
+        let number = one.trim_end_matches("-real").trim_end_matches("-virtual");
+        let digits = number.trim_end_matches(['a', 'f']);
+        (2..=3).contains(&digits.len())
+            && number.len() <= digits.len() + 1
+            && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match list.iter().find(|one| !known(one)) {
+        Some(other) => Err(format!(
+            "`{other}` is no architecture: expected a compute capability without its dot, such as 80, 90a or 120a"
+        )),
+        None => Ok(list.join(";")),
+    }
+}
+
+/// The back-end that `host` builds unless another is asked for.
 pub fn default_for(host: &Host) -> Backend {
     match host.os {
         Os::Linux => Backend::Sim,
@@ -41,6 +62,7 @@ pub(crate) fn input_folders(
     find: &dyn Fn(&str) -> Result<Utf8PathBuf>,
 ) -> Result<Vec<(String, String)>> {
     let inputs: &[&str] = match backend {
+        Backend::Cuda => &["fmt", "json", "cutlass", "cccl", "nvtx3", "cudnn-frontend"],
         Backend::Metal => &["fmt", "json", "metal-cpp"],
         // The simulated device has its own headers.
         Backend::Cpu | Backend::Sim => &["fmt", "json"],
@@ -51,10 +73,11 @@ pub(crate) fn input_folders(
         .collect()
 }
 
-/// The CMake configuration of a back-end on `host`.
-pub(crate) fn configure(host: &Host, options: Options) -> Result<Configuration> {
+/// What a back-end asks of CMake on `host`.
+pub(crate) fn configure(host: &Host, options: &Options) -> Result<Configuration> {
     match options.backend {
         Backend::Cpu => cpu::configure(host, options),
+        Backend::Cuda => cuda::configure(host, options),
         Backend::Metal => metal::configure(host, options),
         Backend::Sim => sim::configure(host, options),
     }
@@ -62,7 +85,11 @@ pub(crate) fn configure(host: &Host, options: Options) -> Result<Configuration> 
 
 /// The CMake variable that makes FetchContent use a folder for a dependency.
 pub(crate) fn folder_variable(name: &str) -> String {
-    let name = name.to_uppercase().replace('-', "_");
+    let name = match name {
+        // MLX's name for it.
+        "cudnn-frontend" => "CUDNN".to_owned(),
+        _ => name.to_uppercase().replace('-', "_"),
+    };
     format!("FETCHCONTENT_SOURCE_DIR_{name}")
 }
 
@@ -74,6 +101,25 @@ pub fn with_deployment_target(host: Host) -> Result<Host> {
         Os::MacOs => {
             let target = metal::deployment_target(&host)?;
             Ok(host.with("MACOSX_DEPLOYMENT_TARGET", target))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_are_compute_capabilities() {
+        let read = cuda_architectures;
+        assert_eq!(read("90a").as_deref(), Ok("90a"));
+        assert_eq!(
+            read("80-real,90a;120f-virtual").as_deref(),
+            Ok("80-real;90a;120f-virtual")
+        );
+        for bad in ["", "9", "90aa", "sm_90", "native", "90a,", "90a -x"] {
+            let error = read(bad).unwrap_err();
+            assert!(error.contains("such as 80, 90a"), "{error}");
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::cargo;
 use crate::host::{Host, Os};
 use crate::requirements;
 
-pub(super) fn configure(host: &Host, options: Options) -> Result<Configuration> {
+pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration> {
     if host.os != Os::Linux {
         bail!("the sim back-end simulates a GPU on Linux; on macOS use `--backend metal`");
     }

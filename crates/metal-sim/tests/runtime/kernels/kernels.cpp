@@ -1,6 +1,6 @@
-// Kernels for the runtime's tests, written straight against the kernel
-// interface so that these tests need no kernel compiler. Each is compiled into
-// a shared object of its own, TEST_KERNEL names the one.
+// Kernels for the runtime's tests, written directly against the kernel
+// interface, so that these tests need no kernel compiler. Each is compiled into
+// its own shared object; TEST_KERNEL selects it.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Where nothing is bound, kernels get the engine's inaccessible memory.
+// Unbound arguments point to the engine's inaccessible memory.
 struct Lane {
   const mtlsim_dispatch& d;
   const mtlsim_lanes& lanes;
@@ -48,7 +48,7 @@ constexpr mtlsim_argument scratch(const char* name, uint32_t index) {
   return {name, index, MTLSIM_THREADGROUP, 0, sizeof(float), 0, -1};
 }
 
-// out[i] = value; the value is read as a kernel's reference would be
+// out[i] = value; the value is read through a reference, as in a kernel
 struct fill {
   static constexpr mtlsim_argument arguments[] = {
       device("out", 0, true),
@@ -67,7 +67,7 @@ struct fill_short {
   }
 };
 
-// fill, but element 37 is forgotten
+// fill, but skips element 37
 struct forget : fill {
   static void lane(const Lane& l) {
     if (l.i != 37) {
@@ -86,21 +86,21 @@ struct add_one {
   }
 };
 
-// add_one, but reads one element too far
+// add_one, but reads one element past the end
 struct read_past : add_one {
   static void lane(const Lane& l) {
     l.buffer<float>(1)[l.i] = l.buffer<volatile float>(0)[l.i + 4];
   }
 };
 
-// fill, but writes far behind the end
+// fill, but writes far past the end
 struct write_past : fill {
   static void lane(const Lane& l) {
     l.buffer<volatile float>(0)[l.i + (1 << 16)] = 1;
   }
 };
 
-// fill, and the three bytes behind the end, which no page protects
+// fill, and the three bytes past the end, which no page protects
 struct write_slack : fill {
   static void lane(const Lane& l) {
     fill::lane(l);
@@ -157,7 +157,7 @@ struct divide {
   }
 };
 
-// ends where a compiler puts what cannot be reached
+// ends with the code that a compiler emits for unreachable code
 struct trapped : fill {
   static void lane(const Lane& l) {
     fill::lane(l);

@@ -33,32 +33,6 @@ struct GroupScope {
   }
 };
 
-mlx_row_problem problem_of(const std::vector<array>& inputs, Stream s) {
-  const auto& q = inputs[0];
-  const auto& k = inputs[1];
-  const auto type = q.dtype();
-  mlx_row_problem p{};
-  p.op = MLX_ROW_OP_ATTENTION;
-  p.dtype = type == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : type == bfloat16    ? MLX_ROW_DTYPE_BFLOAT16
-                            : MLX_ROW_DTYPE_FLOAT32;
-  p.m = q.shape(2);
-  p.n = inputs[2].shape(3);
-  p.k = q.shape(3);
-  p.batch = q.shape(0);
-  p.experts = 1;
-  p.heads = q.shape(1);
-  p.kv_heads = k.shape(1);
-  p.keys = k.shape(2);
-  p.stream = s.index;
-  return p;
-}
-
-// MLX has its own treatment of more positions than keys under a causal mask.
-bool has_own_keys(const mlx_row_problem& p, bool causal) {
-  return p.m > 0 && p.keys >= (causal ? p.m : 1);
-}
-
 // An array for queries of MLX's rules; it has no data.
 array shaped(int batch, int heads, int length, int dim, Dtype type) {
   return array({batch, heads, length, dim}, type, nullptr, {});
@@ -226,30 +200,6 @@ int rows_that_choose(int rows) {
   return in_group ? 1 : rows;
 }
 
-std::optional<mlx_row_policy>
-attention_policy(const std::vector<array>& inputs, bool do_causal, Stream s) {
-  if (s.device != Device::gpu || detail::in_grad_tracing() ||
-      detail::in_export_tracing()) {
-    return std::nullopt;
-  }
-  const auto type = inputs[0].dtype();
-  if (type != float32 && type != float16 && type != bfloat16) {
-    return std::nullopt;
-  }
-  // Without shapes, one row or a prompt may become a block.
-  const bool any = detail::in_dynamic_tracing();
-  const auto p = problem_of(inputs, s);
-  if (!any && (p.m <= 1 || !has_own_keys(p, do_causal))) {
-    return std::nullopt;
-  }
-  const auto policy = row_policy_of(p);
-  if (policy.kind == MLX_ROW_POLICY_DEFAULT ||
-      (!any && row_kind(policy, p) == MLX_ROW_POLICY_DEFAULT)) {
-    return std::nullopt;
-  }
-  return policy;
-}
-
 array make_attention_rows(
     std::vector<array> inputs,
     std::function<std::vector<array>(std::vector<array>)> fallback,
@@ -261,7 +211,7 @@ array make_attention_rows(
     Stream s) {
   const auto type = inputs[0].dtype();
   if (force_fused && !detail::in_dynamic_tracing()) {
-    const auto p = problem_of(inputs, s);
+    const auto p = attention_problem(inputs, s);
     const bool mask = inputs.size() > 3 + has_sinks;
     for (int r = 0; r < p.m; r++) {
       const int keys = do_causal ? p.keys - (p.m - 1 - r) : p.keys;
@@ -304,7 +254,7 @@ void AttentionRows::eval_gpu(
   const auto s = stream();
   auto& d = metal::device(s.device);
   auto& out = outputs[0];
-  const auto p = problem_of(inputs, s);
+  const auto p = attention_problem(inputs, s);
   const int kind =
       has_own_keys(p, causal) ? row_kind(policy_, p) : MLX_ROW_POLICY_DEFAULT;
   if (kind == MLX_ROW_POLICY_DEFAULT || out.size() == 0) {

@@ -18,8 +18,9 @@ foreach(
   endif()
 endforeach()
 
-# fast.cpp uses attention whose rows keep their bits only in this back-end.
+# fast.cpp uses attention whose rows keep their bits only if a back-end has it.
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/attention_rows.cpp)
+  target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/../../attention_rows.cpp)
   get_filename_component(MLX_FAST_SOURCE ${CMAKE_CURRENT_LIST_DIR}/../../fast.cpp
                          ABSOLUTE)
   set_property(
