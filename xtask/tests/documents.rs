@@ -49,6 +49,14 @@ const COMMANDS: &[(&str, Ran)] = &[
         "env -u CC -u CXX -u CFLAGS -u CXXFLAGS cargo xtask doctor",
         Not("cargo compiles its C dependencies anew, which takes minutes"),
     ),
+    (
+        "cargo xtask build --backend cuda",
+        Not("needs nvcc and cuDNN; `ci/cuda.sh` compiles what the overlay adds"),
+    ),
+    (
+        "cargo xtask build --backend cuda --cuda-architectures 80,90a",
+        Not("needs nvcc and cuDNN; `ci/cuda.sh` compiles what the overlay adds"),
+    ),
     // rust.md
     (
         "git clone https://github.com/mlx-overlay/mlx-overlay && cd mlx-overlay",
