@@ -1,7 +1,7 @@
 //! What the documents promise: links lead somewhere, commands are ones that run, figures come from reports, and all of
 //! it stays short.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
 

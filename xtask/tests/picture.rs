@@ -1,7 +1,7 @@
 //! README's picture is made from what examples/decoder printed: docs/reports/decoder/output.txt. PICTURE_BLESS=1 writes
 //! it.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fmt::Write;
 

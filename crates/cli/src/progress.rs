@@ -145,7 +145,7 @@ impl Drop for Pulse {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use std::sync::{Arc, Mutex};
 

@@ -1,6 +1,6 @@
 //! What the checked and the tracked variants find, each in a kernel that has the fault and, without it, passes.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -10,7 +10,7 @@
 //! $ GRAPH_SECONDS=1800 GRAPH_SEED=$RANDOM cargo test -p mlx-overlay --lib random_graphs -- --nocapture
 //! ```
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is amiss")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
