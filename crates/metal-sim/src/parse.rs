@@ -1,6 +1,7 @@
 //! What a Metal source declares: kernels, their parameters, explicit
 //! instantiations, function constants.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::Error;
@@ -69,6 +70,22 @@ pub(crate) struct FunctionConstant {
     /// The token `constant` of the declaration.
     pub(crate) keyword: usize,
     pub(crate) is_static: bool,
+    /// The token `;`.
+    pub(crate) end: usize,
+}
+
+/// A variable of program scope whose value follows from function constants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DerivedConstant {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// First token of the declaration.
+    pub(crate) start: usize,
+    /// The token `constant` of the declaration.
+    pub(crate) keyword: usize,
+    pub(crate) is_static: bool,
+    /// The token `=`.
+    pub(crate) equals: usize,
     /// The token `;`.
     pub(crate) end: usize,
 }
@@ -208,6 +225,37 @@ impl<'a> Source<'a> {
             });
         }
         Ok(constants)
+    }
+
+    /// `constant T name = expression of function constants;`, in order.
+    pub(crate) fn derived_constants(&self, constants: &[FunctionConstant]) -> Vec<DerivedConstant> {
+        let t = &self.tokens;
+        let mut known: BTreeSet<&str> = constants.iter().map(|c| c.name.as_str()).collect();
+        let mut derived = Vec::new();
+        let plain =
+            |item: &&Item| item.kind == ItemKind::Declaration && item.after_templates == item.start;
+        for item in self.items.iter().filter(plain) {
+            let (start, end) = (item.start, item.end - 1);
+            let Some(equals) = (start + 1..end).find(|&i| t.at(i) == "=") else {
+                continue;
+            };
+            let word = |wanted| (start..equals).find(|&i| t.at(i) == wanted);
+            let follows = (equals..end).any(|i| known.contains(t.at(i)));
+            let (Some(keyword), true) = (word("constant"), follows) else {
+                continue;
+            };
+            known.insert(t.at(equals - 1));
+            derived.push(DerivedConstant {
+                name: t.at(equals - 1).to_owned(),
+                value: t.join(equals + 1, end),
+                start,
+                keyword,
+                is_static: word("static").is_some(),
+                equals,
+                end,
+            });
+        }
+        derived
     }
 
     /// Tokens inside the parentheses of attribute `name` of the list at

@@ -5,7 +5,7 @@
 mod support;
 
 use half::{bf16, f16};
-use metal_sim::Contraction;
+use metal_sim::{Contraction, Variant};
 use support::{Outcome, Run};
 
 const HEAD: &str = "#include <metal_stdlib>\nusing namespace metal;\n";
@@ -256,6 +256,23 @@ fn arguments_by_attribute_in_order_and_as_arrays() {
         .with("group 4 4 1")
         .go();
     assert_eq!(out.get::<i64>(3), [7, 10, 99, 42, 9]);
+}
+
+/// Not once, when the object is loaded.
+#[test]
+fn what_follows_from_function_constants_follows_each_time() {
+    let source = "constant int a [[function_constant(0)]]; constant int twice = a * 2; static constant int more = twice + a;
+        [[kernel]] void k(device int* y [[buffer(0)]]) { y[0] = twice; y[1] = more; }";
+    for variant in [Variant::Plain, Variant::Checked] {
+        for a in [1, 5] {
+            let out = kernel(source)
+                .buffer(0, &[0i32, 0])
+                .with(&format!("constant 0 29 {a}"))
+                .looking_for(variant)
+                .go();
+            assert_eq!(out.get::<i32>(0), [2 * a, 3 * a], "{:?}", out.fault);
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::edits::Edits;
 use super::edits::Spaces;
 use crate::Error;
 use crate::lexer::Tokens;
-use crate::parse::{FunctionConstant, Kernel, Parameter, Role};
+use crate::parse::{DerivedConstant, FunctionConstant, Kernel, Parameter, Role};
 
 /// How the descriptor names the kernel's function.
 pub(super) struct Function {
@@ -52,7 +52,7 @@ pub(super) fn append_descriptor(
     host_name: &str,
     function: &Function,
     kernel: &Kernel<'_>,
-    constants: &[FunctionConstant],
+    (constants, derived): (&[FunctionConstant], &[DerivedConstant]),
 ) {
     let mut parameters = String::new();
     let mut switches = String::new();
@@ -88,6 +88,10 @@ pub(super) fn append_descriptor(
     }
     for FunctionConstant { name, .. } in constants {
         let _ = write!(places, "a == &{name} || a == &mtlsim_defined_{name} || ");
+    }
+    for DerivedConstant { name, value, .. } in derived {
+        let _ = writeln!(settings, "  {name} = {value};");
+        let _ = write!(places, "a == &{name} || ");
     }
     let Function {
         declaration,

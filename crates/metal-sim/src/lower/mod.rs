@@ -37,7 +37,9 @@ pub(crate) fn lower(
     let kernel = find(source, file, host_name, expression)?;
     let (mut text, function) = edited(source, &kernel, expression)?;
     let constants = source.function_constants()?;
-    append_descriptor(&mut text, file, host_name, &function, &kernel, &constants);
+    let derived = source.derived_constants(&constants);
+    let constants = (&*constants, &*derived);
+    append_descriptor(&mut text, file, host_name, &function, &kernel, constants);
     Ok(text)
 }
 
@@ -85,7 +87,9 @@ fn edited(
     edits.merge_overloads(&source.items);
     edits.find_bodies(&source.items);
     edits.find_aliases();
-    edits.constants(&source.function_constants()?);
+    let constants = source.function_constants()?;
+    edits.constants(&constants);
+    edits.derived_constants(&source.derived_constants(&constants));
     edits.kernel(kernel);
     edits.tokens()?;
     Ok((

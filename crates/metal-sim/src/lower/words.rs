@@ -7,7 +7,7 @@ use super::spaces::ADDRESS_SPACES;
 use super::vectors::is_vector_name;
 use crate::Error;
 use crate::lexer::Kind;
-use crate::parse::{FunctionConstant, Kernel};
+use crate::parse::{DerivedConstant, FunctionConstant, Kernel};
 
 /// Attributes that mean the same on the host.
 const KEPT_ATTRIBUTES: [&str; 5] = ["maybe_unused", "nodiscard", "fallthrough", "clang", "gnu"];
@@ -17,25 +17,45 @@ impl Edits<'_, '_> {
     /// threadgroup, and other threads may run another pipeline of this kernel.
     pub(super) fn constants(&mut self, constants: &[FunctionConstant]) {
         for constant in constants {
-            let storage = if constant.is_static {
-                "thread_local"
-            } else {
-                "static thread_local"
-            };
-            self.replace(constant.keyword, storage);
-            self.decided.insert(constant.keyword);
-            for token in constant.start..constant.end {
-                if matches!(self.t.at(token), "const" | "constexpr") {
-                    self.replace(token, "");
-                    self.decided.insert(token);
-                }
-            }
+            self.variable_of_a_thread(
+                constant.keyword,
+                constant.start..constant.end,
+                constant.is_static,
+            );
             let end = self.t.tokens[constant.end].end;
             let flag = format!(
                 " static thread_local bool mtlsim_defined_{};",
                 constant.name
             );
             self.list.push((end..end, flag));
+        }
+    }
+
+    /// What follows from function constants is computed whenever they are set.
+    pub(super) fn derived_constants(&mut self, derived: &[DerivedConstant]) {
+        for constant in derived {
+            self.variable_of_a_thread(
+                constant.keyword,
+                constant.start..constant.equals,
+                constant.is_static,
+            );
+            self.erase(constant.equals..constant.end);
+        }
+    }
+
+    fn variable_of_a_thread(&mut self, keyword: usize, words: Range<usize>, is_static: bool) {
+        let storage = if is_static {
+            "thread_local"
+        } else {
+            "static thread_local"
+        };
+        self.replace(keyword, storage);
+        self.decided.insert(keyword);
+        for token in words {
+            if matches!(self.t.at(token), "const" | "constexpr") {
+                self.replace(token, "");
+                self.decided.insert(token);
+            }
         }
     }
 
