@@ -361,7 +361,7 @@ fn what_is_not_computed_is_refused_by_name() {
     );
     says(
         &|file| file.list("tokenizer.ggml.merges", TEXT, &[text("ab")]),
-        "no pair",
+        "is not a pair",
     );
     says(
         &|file| file.list("tokenizer.ggml.merges", TEXT, &[text("q zz")]),
