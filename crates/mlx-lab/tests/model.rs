@@ -848,7 +848,11 @@ fn other_mixers_are_named() {
             json!(["full_attention", "sliding_attention"]),
             "no `sliding_window`",
         ),
-        ("num_attention_heads", json!(3), "do not match any head counts"),
+        (
+            "num_attention_heads",
+            json!(3),
+            "do not match any head counts",
+        ),
     ] {
         let mut spec = Spec::new();
         spec.config[field] = value;

@@ -306,6 +306,16 @@ fn from_0_32_0_to_0_32_4_names_exactly_what_changed() {
         "ScaledDotProductAttention::is_equivalent",
         "instantiate_sdpa_vector_heads",
         "instantiate_sdpa_vector_gqa",
+        "gather_qmv_kernel",
+        "gather_qmv",
+        "QuantizedMatmul::eval_gpu",
+        "GatherQMM::eval_gpu",
+        "gemv_batched",
+        "gemv_gather",
+        "get_gemv_grid_dims",
+        "gemv",
+        "gather_mv",
+        "GatherMM::eval_gpu",
     ];
     assert_eq!(changed(&report), expected);
     let same = |name: &str| {
