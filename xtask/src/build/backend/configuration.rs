@@ -24,7 +24,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), Usage> {
         if self.jit && matches!(self.backend, Backend::Cpu | Backend::Cuda) {
             return Err(Usage(format!(
-                "--jit chooses how Metal kernels are compiled; the {} back-end has none",
+                "--jit selects how Metal kernels are compiled; the {} back-end has no Metal kernels",
                 self.backend
             )));
         }
