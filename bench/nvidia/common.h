@@ -16,9 +16,9 @@
 namespace qmv {
 
 // M rows of x meet the weights in tiles of at most `tile` rows; 0 stands for
-// MLX's one-row kernel, 1 for its form for N that is not a multiple of 8, and -1
-// for the one with half as many rows of the result a simdgroup, which MLX takes
-// on some GPUs.
+// MLX's one-row kernel, 1 for its form for N that is not a multiple of 8, and
+// -1 for the one with half as many rows of the result a simdgroup, which MLX
+// takes on some GPUs.
 constexpr int one_row_narrow = -1;
 constexpr int one_row = 0;
 constexpr int one_row_partial = 1;
