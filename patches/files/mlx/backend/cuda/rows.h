@@ -31,30 +31,6 @@ bool computes_picks_alone(
     const array& out,
     bool has_qmv);
 
-/// Computes a product whose rows keep their bits, or one that MLX computes row
-/// by row anyway, with the weights read once. Returns false if MLX is to
-/// compute it. `one_row_takes_qmv`: what MLX has for one row of one product is
-/// qmv.
-bool quantized_rows(
-    QuantizedMatmul& primitive,
-    const std::vector<array>& inputs,
-    const array& x,
-    array& out,
-    bool one_row_takes_qmv);
-
-/// What a gather of quantized products is to take.
-enum class GatherRows {
-  Upstream, // as MLX chooses
-  Alone, // the kernel for few picks, whatever their number and order
-  Done, // nothing: it is computed
-};
-GatherRows gather_rows(
-    GatherQMM& primitive,
-    const std::vector<array>& inputs,
-    const array& x,
-    array& out,
-    bool has_qmv);
-
 /// Computes a product whose rows keep their bits, or returns false.
 bool dense_rows(
     Matmul& primitive,

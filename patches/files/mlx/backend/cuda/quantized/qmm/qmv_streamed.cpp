@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "mlx/backend/cuda/by_row.h"
+
 namespace mlx::core {
 
 namespace {
@@ -16,10 +18,6 @@ bool has_kernels(int bits, int group_size, QuantizationMode mode) {
   return !affine ||
       ((bits == 8 || (bits >= 2 && bits <= 6)) &&
        (group_size == 32 || group_size == 64 || group_size == 128));
-}
-
-bool is_covered(Dtype type) {
-  return type == float32 || type == float16 || type == bfloat16;
 }
 
 } // namespace
@@ -51,7 +49,7 @@ bool qmv_streamed(
       bits,
       group_size,
       mode};
-  if (!is_covered(out.dtype()) || !has_kernels(bits, group_size, mode) ||
+  if (!is_row_dtype(out.dtype()) || !has_kernels(bits, group_size, mode) ||
       !is_aligned(call.x, 16) || !is_aligned(call.w, 8) || call.k % 16 != 0) {
     return false;
   }
