@@ -292,20 +292,7 @@ fn read(file: &str) -> String {
 
 /// Files of the repository that match, as paths below its root.
 fn files(patterns: &[&str]) -> Vec<String> {
-    let list = Cmd::new("git")
-        .args([
-            "ls-files",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-            "--",
-        ])
-        .args(patterns)
-        .dir(root())
-        .read()
-        .unwrap();
-    let there = list.lines().filter(|file| root().join(file).is_file());
-    let files: Vec<_> = there.map(str::to_owned).collect();
+    let files = xtask::test::tracked(&root(), patterns).unwrap();
     assert!(!files.is_empty(), "no file matches {patterns:?}");
     files
 }

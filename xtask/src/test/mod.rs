@@ -347,8 +347,11 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The files of this repository that match, committed or not.
-fn tracked(root: &Utf8Path, patterns: &[&str]) -> Result<Vec<String>> {
+/// The files of this repository that match, committed or not, as paths below its root.
+///
+/// # Errors
+/// Git's, if it cannot list them.
+pub fn tracked(root: &Utf8Path, patterns: &[&str]) -> Result<Vec<String>> {
     let list = Cmd::new("git")
         .args([
             "ls-files",
