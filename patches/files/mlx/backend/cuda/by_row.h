@@ -7,24 +7,8 @@
 
 #include "mlx/backend/cuda/device.h"
 #include "mlx/backend/gpu/copy.h"
-#include "mlx/row_policy.h"
 
 namespace mlx::core {
-
-/// The type of rows as a problem names it. No policy covers other types.
-inline bool is_row_dtype(Dtype type) {
-  return type == float32 || type == float16 || type == bfloat16;
-}
-inline int row_dtype(Dtype type) {
-  return type == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : type == bfloat16 ? MLX_ROW_DTYPE_BFLOAT16
-                         : MLX_ROW_DTYPE_FLOAT32;
-}
-
-/// Whether a policy asks that the rows of this problem keep their bits.
-inline bool keeps_rows(const mlx_row_problem& problem) {
-  return row_kind(row_policy_of(problem), problem) != MLX_ROW_POLICY_DEFAULT;
-}
 
 /// The same numbers with other shapes and strides.
 inline array
@@ -66,7 +50,8 @@ inline array row_of(const array& x, int r, const Stream& s) {
 }
 
 /// Computes each row of the last but one dimension by the primitive itself,
-/// from that row of the inputs `with_rows` and all of the others.
+/// from that row of the inputs `with_rows` and all of the others. `out` has
+/// memory already.
 template <typename P>
 void by_row(
     P& primitive,
@@ -75,9 +60,6 @@ void by_row(
     array& out) {
   const auto& s = primitive.stream();
   auto& encoder = cu::get_command_encoder(s);
-  if (out.data_shared_ptr() == nullptr) {
-    out.set_data(cu::malloc_async(out.nbytes(), encoder));
-  }
   auto shape = out.shape();
   const int rows = shape[shape.size() - 2], n = shape.back();
   const int batch = out.size() / rows / n;
