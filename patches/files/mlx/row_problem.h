@@ -1,4 +1,4 @@
-// What a policy is asked about an operation, filled in from MLX's arrays.
+// Describes operations on MLX's arrays for policies.
 
 #pragma once
 
@@ -14,7 +14,7 @@ inline bool is_row_dtype(Dtype type) {
   return type == float32 || type == float16 || type == bfloat16;
 }
 
-/// The type of rows in a problem; for other types, that of float32.
+/// The MLX_ROW_DTYPE_* of a covered type; for others, that of float32.
 inline int row_dtype(Dtype type) {
   return type == float16 ? MLX_ROW_DTYPE_FLOAT16
       : type == bfloat16 ? MLX_ROW_DTYPE_BFLOAT16

@@ -17,7 +17,7 @@ bool shares_matrix(const array& b) {
   return true;
 }
 
-// (batch, m, n) as (batch * m, n), for numbers that lie in that order.
+// (batch, m, n) as (batch * m, n), for arrays in that order.
 array folded(const array& x) {
   return row_view(
       x,
@@ -77,7 +77,7 @@ bool rows_of_product(
     }
     rows = folded(out);
   }
-  // One row takes gemv if the matrix is transposed: its kernel for a batch does
+  // One row uses gemv if the matrix is transposed. Its kernel for a batch does
   // the same for each of several rows.
   const bool takes_gemv = op == MLX_ROW_OP_MATMUL && rows.ndim() == 2 &&
       problem.transpose && b.strides(-1) == k;
@@ -121,7 +121,7 @@ bool gather_rows(
     array& out) {
   const int m = inputs[0].shape(-2);
   const bool sorted = primitive.state().second;
-  // A pick of one row is computed as it is alone unless the picks are sorted.
+  // A pick of one row is computed as if it were alone unless picks are sorted.
   if ((m == 1 && !sorted) || out.size() == 0 || inputs[0].size() == 0 ||
       !is_row_dtype(out.dtype())) {
     return false;
