@@ -56,6 +56,10 @@ fn main() {
             "compiling_keeps_streams_apart",
             compiling_keeps_streams_apart,
         ),
+        trial(
+            "compiled_attention_keeps_its_policy",
+            compiled_attention_keeps_its_policy,
+        ),
         trial("plans_are_what_runs", plans_are_what_runs),
         trial("plans_are_of_floats", plans_are_of_floats),
         trial("streams_keep_their_policy_across_threads", || {
@@ -582,6 +586,16 @@ fn compiling_keeps_streams_apart() -> Outcome {
     let (_, kernel) =
         default.scope(|| Layer::<f32>::new([6, 64, 512], affine(4, 64), 1)?.together(6))?;
     assert_eq!(differ[2] > 0, kernel.contains("_wide_"), "{kernel}");
+    Ok(())
+}
+
+/// Without shapes, only the evaluation knows what is a block.
+fn compiled_attention_keeps_its_policy() -> Outcome {
+    let exact = Stream::with_policy(RowPolicy::EXACT)?;
+    let differ = bridge_testing::probe_compiled_attention(raw(&exact))?;
+    assert_eq!(differ, [0; 3], "plain, compiled, without shapes");
+    let differ = bridge_testing::probe_compiled_attention(raw(&default_stream()?))?;
+    assert!(differ.iter().all(|&d| d > 0), "{differ:?}");
     Ok(())
 }
 
