@@ -1,4 +1,4 @@
-//! Ways in which a product can leave its stream, and thereby its policy: each is prevented or detected. Without a GPU,
+//! Ways in which a product can leave its stream, and therefore its policy: each is prevented or detected. Without a GPU,
 //! real or simulated, every test is listed as ignored.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -59,7 +59,7 @@ fn raw(stream: &Stream) -> sys::RawStream {
     }
 }
 
-/// An import puts every stream of a device on the process's first one.
+/// An import puts every stream of a device on the process's first stream of that device.
 fn an_imported_function_is_noticed() -> Outcome {
     let first = Stream::default_of(Device::Gpu)?;
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
@@ -78,8 +78,8 @@ fn an_imported_function_is_noticed() -> Outcome {
     Ok(())
 }
 
-/// In Rust an array that is not evaluated stays on its thread (`compile_fail/array_is_not_send.rs`); in C++ it may move
-/// to another thread.
+/// In Rust, an unevaluated array stays on its thread (`compile_fail/array_is_not_send.rs`). In C++ it can move to another
+/// thread.
 fn another_thread_is_refused_the_product() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let said = bridge_testing::probe_on_another_thread(raw(&exact))?;
