@@ -159,7 +159,10 @@ fn plans_are_of_floats_that_can_be_indexed() -> Outcome {
     let refused = |m, dtype| plan(m, dtype).unwrap_err().to_string();
     for kind in [ElementKind::U32, ElementKind::U8, ElementKind { repr: 9 }] {
         let said = refused(1, kind);
-        assert!(said.contains("x is of f32, f16 or bf16"), "{said}");
+        assert!(
+            said.contains("x must have the type f32, f16 or bf16"),
+            "{said}"
+        );
     }
     let said = refused(i32::MAX, ElementKind::F32);
     assert!(said.contains("2^31"), "{said}");

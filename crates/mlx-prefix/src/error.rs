@@ -14,7 +14,7 @@ pub enum Error {
     /// The variable that names a prefix is empty.
     #[error("{PREFIX_VARIABLE} is empty")]
     EmptyName,
-    /// An MLX without the overlay is linked only if it is named.
+    /// An MLX without the overlay is linked only if a prefix is named.
     #[error("{PRISTINE_VARIABLE}=1 needs {PREFIX_VARIABLE}")]
     PristineUnnamed,
     /// There is no stamp.
@@ -54,7 +54,7 @@ pub enum Error {
     OtherTree {
         /// The prefix.
         root: PathBuf,
-        /// Its tree.
+        /// The tree that it was built from.
         found: String,
         /// The lock's name for the expected tree.
         name: &'static str,
@@ -84,7 +84,7 @@ impl Error {
     }
 }
 
-/// What was found where a prefix was expected.
+/// What a place contains where a prefix was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
