@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes tables of what run.sh left in a folder.
+# Makes tables of the results that run.sh left in a folder.
 #
 #   bench/nvidia/report.sh docs/reports/gpu-<date> >tables.md
 set -euo pipefail
 
 out=${1:?"name the folder with run.sh's results"}
-# What the tables are made with: columns by name, and how weights and shapes are called.
+# Shared by the tables: columns by name, and the names of weights and shapes.
 # shellcheck disable=SC2016 # the dollars are awk's
 common='
     NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
@@ -19,7 +19,7 @@ common='
         print ""
     }'
 
-# Times of one row, each with its share of the read ceiling.
+# Times compared with one row, each with its share of the read ceiling.
 awk -F, "$common"'
     {
         s = shape()
@@ -106,7 +106,7 @@ awk -F, "$common"'
         }
     }' "$out/registers.csv"
 
-# What keeps simdgroups waiting, in the order of the launches: head then mlp, and for each width M = 1, 2, 4, 8 and 16.
+# What simdgroups wait for, in the order of the launches: head then mlp, and for each width M = 1, 2, 4, 8 and 16.
 [ -f "$out/profile.csv" ] || exit 0
 awk -F, '
     NR == 1 {
