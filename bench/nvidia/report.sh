@@ -98,7 +98,7 @@ awk -F, "$common"'
         split("2 3 4 6 8", tiles, " ")
         head[1] = "one row"
         for (i = 1; i in tiles; i++) head[i + 1] = "V = " tiles[i]
-        begin_table("registers a lane (simdgroups resident of " of ") + bytes spilled, bfloat16", i, head)
+        begin_table("registers per lane (simdgroups resident of " of ") + bytes spilled, bfloat16", i, head)
         for (k = 1; k <= kernels; k++) {
             printf "| %s | %s |", order[k], one[of_weights[order[k]]]
             for (i = 1; i in tiles; i++) printf " %s |", cell[order[k], tiles[i]]
