@@ -24,7 +24,7 @@ pub enum Error {
     Product {
         /// The given text.
         found: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 
@@ -40,7 +40,7 @@ pub enum Error {
     #[error("{}: {reason}", path.display())]
     Content {
         path: PathBuf,
-        /// What was expected and what was found.
+        /// The expected and the actual content.
         reason: String,
     },
 
@@ -109,7 +109,7 @@ pub enum Error {
     Worker {
         /// The program.
         program: PathBuf,
-        /// What went wrong.
+        /// The problem.
         reason: String,
     },
 }

@@ -103,7 +103,7 @@ pub fn format(quantization: Quantization) -> String {
 /// The inverse of [`format()`]; the default group size is 64.
 ///
 /// # Errors
-/// What is wrong, as text.
+/// The problem, as text.
 pub fn parse_format(text: &str) -> std::result::Result<Quantization, String> {
     match text {
         "mxfp4" => return Ok(Quantization::Mxfp4),

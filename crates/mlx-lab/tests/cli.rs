@@ -488,7 +488,7 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
         &["--rows", "1,4", "--no-dense", "--product", "b=128x512:4:64"],
     );
     expect(&output, 0)?;
-    // What was reduced, and the paths of the files.
+    // The reductions, and the paths of the files.
     let said = String::from_utf8(output.stdout)?;
     for line in [
         "only 16 outputs of each product were computed".to_owned(),

@@ -177,7 +177,7 @@ pub use bridge::*;
 #[allow(clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc)]
 #[cxx::bridge(namespace = "mlx_overlay")]
 mod bridge {
-    /// Where work runs.
+    /// A device on which work runs.
     #[derive(Debug)]
     enum DeviceKind {
         /// The CPU.
@@ -406,9 +406,9 @@ mod bridge {
         shape: Vec<i32>,
         /// The operation's stream.
         stream: RawStream,
-        /// What is wrong.
+        /// The problem.
         why: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     }
 

@@ -168,7 +168,7 @@ impl Array {
 
     /// Evaluates the array and returns its contents in a form that any thread can read.
     ///
-    /// The contents are not copied unless they lie transposed or with gaps.
+    /// The contents are not copied unless they are transposed or have gaps.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use mlx_overlay_sys::{self as sys, DeviceKind};
 
 use crate::{Error, Result};
 
-/// Where work runs.
+/// A device on which work runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Device {
     /// The CPU.

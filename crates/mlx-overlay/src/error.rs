@@ -47,7 +47,7 @@ pub enum Error {
     /// An extent, or a product of extents, is larger than MLX's 32-bit integers.
     #[error("the shape {shape:?} is too large: {what} must be below {}", if *what == crate::ops::BYTES { "2^64" } else { "2^31" })]
     TooLarge {
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
         /// The shape in question.
         shape: Vec<usize>,
@@ -93,12 +93,12 @@ pub enum Error {
     Route {
         /// The route's position in the table, from 0.
         number: usize,
-        /// What is wrong with the route's format.
+        /// The fault in the route's format.
         error: FormatError,
     },
 
     /// Biases for a mode without them, or missing biases for a mode with them.
-    #[error("{mode} weights {}", if *expected { "need biases beside their scales" } else { "have no biases" })]
+    #[error("{mode} weights {}", if *expected { "need biases in addition to scales" } else { "take no biases" })]
     Biases {
         /// The quantization mode.
         mode: &'static str,
@@ -122,7 +122,7 @@ pub enum Error {
     File {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 
@@ -215,9 +215,9 @@ pub struct Finding {
     pub device: Device,
     /// The index of the stream on which it would run.
     pub stream: i32,
-    /// What is wrong, as a sentence that starts after the operation's name.
+    /// The problem, as a sentence that starts after the operation's name.
     pub why: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 

@@ -75,7 +75,7 @@ impl Quantization {
         }
     }
 
-    /// Whether groups have a bias besides their scale.
+    /// Whether groups have a bias in addition to their scale.
     pub const fn has_biases(self) -> bool {
         matches!(self, Self::Affine { .. })
     }

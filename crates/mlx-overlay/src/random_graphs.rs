@@ -1,7 +1,7 @@
 //! Random graphs on several threads, compared with plain Rust, with evaluations that fail in between.
 //!
 //! Half of the graphs have operations that fail: on a CPU stream when they run, on a GPU when they are scheduled. A
-//! [`Node`] beside each array records what the documentation promises: that the array is lost, that it is available,
+//! [`Node`] for each array records what the documentation promises: that the array is lost, that it is available,
 //! or, if its stream had failing work that was not waited for, either. Contents that are returned must be right.
 //!
 //! Short by default. A long run, with a new seed each time; each thread prints the seed of a failure:

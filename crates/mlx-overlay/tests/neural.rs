@@ -268,12 +268,12 @@ fn biases_belong_to_affine_weights() {
     let error = QuantizedMatrix::from_parts(packed(), floats.clone(), None, affine).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "affine weights need biases beside their scales"
+        "affine weights need biases in addition to scales"
     );
     let mxfp4 = Quantization::Mxfp4;
     let error =
         QuantizedMatrix::from_parts(packed(), bytes.clone(), bytes.clone(), mxfp4).unwrap_err();
-    assert_eq!(error.to_string(), "mxfp4 weights have no biases");
+    assert_eq!(error.to_string(), "mxfp4 weights take no biases");
     let error = QuantizedMatrix::from_parts(packed(), floats, None, mxfp4).unwrap_err();
     assert!(matches!(
         error,

@@ -304,7 +304,7 @@ fn biases_are_for_affine_weights() {
         |scales, biases| QuantizedMatrix::from_parts(packed(), scales, biases, Quantization::Mxfp4);
     assert_eq!(mxfp4(scales(), None).unwrap().columns(), 128);
     let error = mxfp4(scales(), Some(floats())).unwrap_err();
-    assert_eq!(error.to_string(), "mxfp4 weights have no biases");
+    assert_eq!(error.to_string(), "mxfp4 weights take no biases");
     let error = mxfp4(floats(), None).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -314,7 +314,7 @@ fn biases_are_for_affine_weights() {
     let error = QuantizedMatrix::from_parts(packed(), floats(), None, affine).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "affine weights need biases beside their scales"
+        "affine weights need biases in addition to scales"
     );
 }
 

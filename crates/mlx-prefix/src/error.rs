@@ -22,7 +22,7 @@ pub enum Error {
     NoPrefix {
         /// The folder that was examined.
         root: PathBuf,
-        /// What is there.
+        /// What was found instead.
         found: Found,
     },
     /// A file cannot be read or written.
@@ -38,7 +38,7 @@ pub enum Error {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
     /// A stamp with another format.
@@ -84,7 +84,7 @@ impl Error {
     }
 }
 
-/// What a place contains where a prefix was expected.
+/// What was found in place of a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::names::{BUILDS, CURRENT, PREFIX_VARIABLE, PRISTINE_VARIABLE};
 use crate::{Error, Ids, Result, Stamp};
 
-/// What to search for, as set by the environment and the location of the program.
+/// A search, as set by the environment and the location of the program.
 #[derive(Debug, Clone)]
 pub struct Search {
     /// The value of [`PREFIX_VARIABLE`].

@@ -70,7 +70,7 @@ impl FromStr for Backend {
     }
 }
 
-/// What a prefix was built from and how a program links it. Paths are relative to the prefix unless they are absolute.
+/// How a prefix was built, and how a program links it. Paths are relative to the prefix unless they are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// MLX's version.

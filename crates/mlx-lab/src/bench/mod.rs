@@ -30,7 +30,7 @@ pub use schedule::{Spread, Sustained, interleave, sustain};
 pub use wide::{Wide, wide, wide_lines};
 pub use worker::{ALTERNATIVE, DENSE, Local, Remote, Setup, Worker, serve};
 
-/// What to measure.
+/// The setup of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     pub products: Vec<Product>,
@@ -204,9 +204,9 @@ pub struct Report {
     pub cells: Vec<Cell>,
     /// Comparisons that were omitted because both arms use the same kernel.
     pub refused: Vec<String>,
-    /// What the order-preserving kernels recover. Empty on a simulated device.
+    /// The gaps that the order-preserving kernels recover. Empty on a simulated device.
     pub gaps: Vec<Gap>,
-    /// Where they stop paying, by product.
+    /// The numbers of rows between which they pay, by product.
     pub limits: Vec<Limits>,
     /// The costs and savings of `wide`. Empty on a simulated device.
     #[serde(default)]

@@ -58,7 +58,7 @@ pub struct Calibration {
     pub margin: f64,
     /// Whether only kernels with the bits of one row were allowed to win.
     pub exact: bool,
-    /// What was measured but not preferred, with the reason.
+    /// Measured kernels that are not preferred, with the reason.
     pub rejected: Vec<String>,
     /// The machine on which it was made, and for which alone it is valid.
     pub machine: Machine,

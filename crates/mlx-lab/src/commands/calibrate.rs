@@ -216,7 +216,7 @@ fn depth(
             );
         }
         println!(
-            "depth under {policy}: {} guesses, {:.2} tokens a cycle, {:.1} tokens a second, {:.2} times as many as \
+            "depth under {policy}: {} guesses, {:.2} tokens per cycle, {:.1} tokens per second, {:.2} times as many as \
              without (products and attention at {} positions; without norms and the host)",
             depth.guesses, depth.tokens, depth.tokens_per_s, depth.speedup, args.context
         );

@@ -28,9 +28,9 @@ pub struct Module {
 pub struct Inventory {
     /// Matrices of products, by name.
     pub products: BTreeMap<String, Module>,
-    /// What is known not to be multiplied, with the reason.
+    /// Tensors that are known not to be multiplied, with the reason.
     pub others: BTreeMap<String, &'static str>,
-    /// What is skipped, with the reason.
+    /// Parts that are skipped, with the reason.
     pub skipped: Vec<(String, String)>,
     /// Lengths of vectors.
     vectors: BTreeMap<String, usize>,
@@ -455,7 +455,7 @@ impl Inventory {
         alike.into_iter().map(line).collect()
     }
 
-    /// What is not multiplied, in a few lines.
+    /// The tensors that are not multiplied, in a few lines.
     pub(super) fn others(&self) -> Vec<String> {
         let mut counts: BTreeMap<(&str, String), (&str, usize)> = BTreeMap::new();
         for (name, why) in &self.others {

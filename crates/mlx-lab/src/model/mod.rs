@@ -40,9 +40,9 @@ pub struct Model {
     pub hidden: Option<usize>,
     /// The type of the rows, if the embedding shows it.
     pub dtype: Option<Dtype>,
-    /// What is known not to be multiplied, or is not loaded by mlx-lm.
+    /// Tensors that are known not to be multiplied, or that mlx-lm does not load.
     pub others: Vec<String>,
-    /// What is skipped, with the reason.
+    /// Parts that are skipped, with the reason.
     pub skipped: Vec<String>,
 }
 

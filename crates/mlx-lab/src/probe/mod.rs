@@ -19,7 +19,7 @@ pub use operation::{Operation, OperationCell, OperationVerdict};
 pub(crate) use text::spans;
 pub use text::{render, table};
 
-/// What to compare.
+/// The setup of a comparison.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Rows of the blocks.

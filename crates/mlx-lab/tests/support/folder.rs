@@ -15,7 +15,7 @@ struct Tensor {
     bytes: Vec<u8>,
 }
 
-/// What a folder contains in addition to the weights of its layers.
+/// The contents of a folder in addition to the weights of its layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum More {
     /// A dense matrix.
