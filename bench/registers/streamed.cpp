@@ -1,5 +1,5 @@
 // The streamed kernels, for a compiler that reports registers. streamed.sh
-// builds it with the kernels of patches/files and their helpers from vendor/mlx.
+// builds it with the kernels of patches/files and their helpers of vendor/mlx.
 
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;

@@ -132,7 +132,7 @@ def listed(kind, known=None):
             except ValueError:
                 raise argparse.ArgumentTypeError(f"{part!r} is not a positive whole number") from None
             if known is not None and value not in known:
-                raise argparse.ArgumentTypeError(f"unknown value {part!r}; expected one of {', '.join(map(str, known))}")
+                raise argparse.ArgumentTypeError(f"unknown value {part!r}; expected {', '.join(map(str, known))}")
             values.append(value)
         return values
 

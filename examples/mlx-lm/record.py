@@ -139,7 +139,7 @@ def _digest(bits):
 
 
 def _host(array):
-    """The bits of an array on the host. Those of a bfloat16 are in a float16, so that they do not look like positions."""
+    """The bits of an array on the host. Those of a bfloat16 are in a float16, so they do not look like positions."""
     if array.dtype == mx.bfloat16:
         return np.array(_view(array, mx.uint16)).view(np.float16)
     return np.array(array)
@@ -228,7 +228,7 @@ class _Pass:
 
     def _module_call(self, function, name, this, args, kwargs):
         again = (id(this), name)
-        # A base class's method called by the class's own method is the same call. Objects outside the model have no name.
+        # A base class's method called by the class's own is the same call. Objects outside the model have no name.
         if _active is not self or self.paused or again in self.running or id(this) not in self.names:
             return function(this, *args, **kwargs)
         path = self.names[id(this)] + ("" if name == "__call__" else f".{name}")

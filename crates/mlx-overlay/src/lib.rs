@@ -39,8 +39,9 @@
 //! - Every thread that uses MLX has its own default streams. When it ends, its default CPU stream is passed on to the
 //!   next thread, and its GPU resources are released. A CPU stream made with [`Stream::new`] keeps one operating-system
 //!   thread until the process ends, so make few.
-//! - If the process's main thread is not the first to use MLX, this crate starts one more thread, which is idle. MLX takes
-//!   the first thread that it sees for the main thread, and would confuse it with later threads once it has ended.
+//! - If the process's main thread is not the first to use MLX, this crate starts one more thread, which is idle. MLX
+//!   takes the first thread that it sees for the main thread, and would confuse it with later threads once it has
+//!   ended.
 //! - After `fork` in a process that has used MLX, the child lacks MLX's threads: every call in it fails with
 //!   [`Error::ProcessForked`]. Start a program instead (`std::process::Command`), or fork earlier.
 //! - A call made while MLX's variables are being destroyed (from a `Drop` in a `thread_local!`, or

@@ -119,9 +119,9 @@ impl Stream {
     /// - attention with an array mask, attention that the program composes itself, and attention with a quantized cache;
     /// - other operations, unless their Metal kernels are known to compute each row independently.
     ///
-    /// The policy is that of the stream, else that of the process; a hook is not called. A graph does not show everything:
-    /// the check cannot see the order and padding of a cache, a softmax that the program composes, and what was evaluated
-    /// before.
+    /// The policy is that of the stream, else that of the process; a hook is not called. A graph does not show
+    /// everything: the check cannot see the order and padding of a cache, a softmax that the program composes, and what
+    /// was evaluated before.
     ///
     /// ```
     /// # use mlx_overlay::{Array, Error, RowPolicy, Stream, has_policies, matmul};

@@ -25,9 +25,9 @@ thread_local! {
 /// The state of one array.
 pub(crate) struct State {
     progress: RefCell<Progress>,
-    /// The value of `failures` when nothing that this array depends on was lost.
+    /// The value of `FAILURES` when nothing that this array depends on was lost.
     intact_at: Cell<u64>,
-    /// The other results of the same operation, which fail with this one.
+    /// The other results of the same operation. They may fail together.
     beside: RefCell<Vec<Weak<State>>>,
 }
 

@@ -51,7 +51,7 @@ pub trait Worker {
     /// MLX's.
     fn machine(&mut self) -> Result<Machine>;
 
-    /// Makes a chain. Returns its number and the kernel of its products, which is empty if the library does not report it.
+    /// Makes a chain. Returns its number and the kernel of its products (empty if the library does not report it).
     ///
     /// # Errors
     /// MLX's.

@@ -158,7 +158,8 @@ impl Point<'_> {
 
 /// The path that selects the measured kernel; `None` if no entry does.
 fn path_of(cell: &Cell) -> Option<RoutePath> {
-    // The tiles of `wide`, and its kernel for products in which `default` uses a matrix kernel, are only used under `wide`.
+    // The tiles of `wide`, and its kernel for products in which `default` uses a matrix kernel, are only used under
+    // `wide`.
     let is_wide = |arm: &str| {
         let policy = arm.parse::<RowPolicy>();
         policy.is_ok_and(|policy| policy.kind() == PolicyKind::Wide)

@@ -338,8 +338,8 @@ impl Inventory {
         Ok(())
     }
 
-    /// Finds the head. The tensors decide: it is the embedding if there is no other matrix for it, or if the configuration
-    /// ties the two.
+    /// Finds the head. The tensors decide: it is the embedding if there is no other matrix for it, or if the
+    /// configuration ties the two.
     fn settle_head(&mut self, config: &Config) {
         let outside = |names: &[&str]| -> Vec<String> {
             let is = |name: &&String| {
@@ -396,8 +396,8 @@ impl Inventory {
     }
 
     /// Reports products outside attention that a layer lacks, compared with a layer that has all of its products
-    /// and more, and with layers that share a part with it. Layers that share nothing, such as dense layers and layers with
-    /// experts, are of different kinds.
+    /// and more, and with layers that share a part with it. Layers that share nothing, such as dense layers and layers
+    /// with experts, are of different kinds.
     fn check_parts_of_layers(&mut self) {
         // Layers are compared by the names that their products would have in the first layer.
         let products = |modules: &BTreeSet<String>| -> BTreeSet<String> {

@@ -115,8 +115,8 @@ pub(super) fn verdict(
                         differing += unequal(&alone.bits, &run.bits[row * outputs..][..outputs]);
                     }
                     (cell.kernel, cell.function) = (run.kernel, run.function);
-                    // MLX's matrix kernels split K into parts whose number depends on the outputs, so a subset of the outputs
-                    // proves nothing.
+                    // MLX's matrix kernels split K into parts whose number depends on the outputs, so a subset of the
+                    // outputs proves nothing.
                     *differs |= differing > 0;
                     if outputs == product.n || kept || differing > 0 {
                         cell.differing += differing;
