@@ -106,8 +106,8 @@ struct bfloat16_t {
 #include "streamed.h"
 #undef float4
 
-// The number of a simdgroup is the same in all its lanes. Metal's compiler knows
-// that; readfirstlane tells it to this compiler.
+// The number of a simdgroup is the same in all its lanes. Metal's compiler
+// knows that; this compiler needs readfirstlane.
 #define POSITION                                                             \
   (uint3{                                                                    \
       __builtin_amdgcn_workgroup_id_x(),                                     \

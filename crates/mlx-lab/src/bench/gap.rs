@@ -1,4 +1,4 @@
-//! How much of the time between the one-row kernel and the fastest one the order-preserving kernel saves.
+//! The part of the time between the one-row kernel and the default one that the order-preserving kernel saves.
 
 use mlx_overlay::RowPolicy;
 use serde::{Deserialize, Serialize};

@@ -44,7 +44,7 @@ pub struct Options {
     pub rounds: usize,
     /// How long a chain should take, in seconds.
     pub chain: f64,
-    /// The minimum size of the matrices that take turns, in bytes.
+    /// The minimum total size of the matrices that take turns, in bytes.
     pub rotated: u64,
     /// Seconds for which one chain is repeated at the end; 0 for none.
     pub sustained: f64,
