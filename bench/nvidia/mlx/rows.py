@@ -243,7 +243,7 @@ def main():
                 compared += outputs
                 differing_in_all += differing
                 out.write(f'"{family}","{name}",{policy},{m},{outputs},{differing},"{error}"\n')
-    print(f"{policy}: {differing_in_all} of {compared} outputs differ, {refused} blocks refused")
+    print(f"{policy}: {differing_in_all} of {compared} outputs differ, {refused} blocks rejected")
     if compared == 0 or (policy != "default" and differing_in_all):
         sys.exit(1)
 

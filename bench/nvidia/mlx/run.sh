@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# MLX's CUDA back-end with and without the overlay, on an NVIDIA GPU: bits of rows, times, and decoding with a small
-# model.
+# Compares MLX's CUDA back-end with and without the overlay on an NVIDIA GPU: bits of rows, times, and decoding with a
+# small model.
 #
-#   bench/nvidia/mlx/run.sh pack FILE.tar.gz                       here
-#   bench/nvidia/mlx/run.sh build RESULTS                          there, in the unpacked archive
+#   bench/nvidia/mlx/run.sh pack FILE.tar.gz                       on this machine
+#   bench/nvidia/mlx/run.sh build RESULTS                          on the GPU machine, in the unpacked archive
 #   bench/nvidia/mlx/run.sh rows|times RESULTS WHEEL
 #   bench/nvidia/mlx/run.sh decode RESULTS WHEEL MODEL PROMPT
 #   bench/nvidia/mlx/run.sh all RESULTS WHEEL [MODEL PROMPT]
 #
-# `build` takes some ten minutes on 16 cores and leaves overlay.so, stock.so (MLX without the overlay) and mutant.so in
-# WORK (default: target/gpu-mlx). The mutant's kernels round twice where qmv rounds once: its rows must differ. The other
-# steps only need those three, so that they can run on another day.
-# WHEEL is MLX's wheel for the Python that runs there (pip download --no-deps mlx==0.32.4); only its core.so is used.
+# `build` takes about ten minutes on 16 cores and writes overlay.so, stock.so (MLX without the overlay) and mutant.so to
+# WORK (default: target/gpu-mlx). The mutant's kernels round twice where qmv rounds once, so its rows must differ. The
+# other steps need only these three files, so they can run later.
+# WHEEL is MLX's wheel for the Python of the GPU machine (pip download --no-deps mlx==0.32.4); only its core.so is used.
 # MODEL is a folder of mlx-lm and PROMPT a file of token numbers, for decode.py. Needs CMake 3.26, Ninja, nvcc 13,
-# cuDNN 9 and Python with numpy. CUDA_ARCH names another architecture than 90a.
+# cuDNN 9 and Python with numpy. CUDA_ARCH sets another architecture than 90a.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -28,7 +28,7 @@ pack | build | rows | times | decode | all) ;;
 esac
 
 if [[ $step == pack ]]; then
-    archive=${2:?"pack needs the name of the archive"}
+    archive=${2:?"pack needs the archive's name"}
     cargo xtask apply-overlay
     cargo xtask fetch --backend cuda
     pack=$(mktemp -d)
@@ -43,7 +43,7 @@ if [[ $step == pack ]]; then
     exit
 fi
 
-results=${2:?"needs a folder for the results"}
+results=${2:?"name a folder for the results"}
 mkdir -p "$results"
 results=$(realpath "$results")
 here=$PWD/bench/nvidia/mlx
@@ -68,7 +68,7 @@ compile() { # compiles $tree in $work/mlx
 }
 
 build() {
-    # One folder for both, so that only what the patches change is compiled again.
+    # One folder for both builds, so that only files that the patches change are compiled again.
     tree=$work/tree
     rm -rf "$tree"
     cp -r vendor/mlx "$tree"
@@ -76,7 +76,7 @@ build() {
     cp "$work/mlx/libmlx.so" "$work/overlay.so"
     cp "$work/mlx/.ninja_log" "$results/ninja-log.tsv"
 
-    # The mutant: one other object.
+    # The mutant: the same objects except one.
     local mutant=$work/mutant/$kernels object=CMakeFiles/mlx.dir/$kernels/qmv_streamed_bfloat16.cu.o compile link
     mkdir -p "$mutant"
     sed 's/pairs\[i\] = __hfma2(pairs\[i\], scales, biases);/pairs[i] = __hadd2_rn(__hmul2_rn(pairs[i], scales), biases);/' \
@@ -91,7 +91,7 @@ build() {
         sed "s,$object,$work/mutant.o,; s,-o libmlx.so,-o $work/mutant.so,")
     (cd "$work/mlx" && eval "$compile" && eval "$link")
 
-    # MLX without the overlay, in the same place.
+    # MLX without the overlay, in the same folder.
     (cd vendor/mlx && find . -type f) | while read -r file; do
         [[ -e stock/$file ]] || rm -f "$tree/$file"
     done
@@ -103,7 +103,7 @@ build() {
     ls -l "$work"/{overlay,stock}.so >"$results/sizes.txt"
 }
 
-prepare() { # wheel: a folder for PYTHONPATH for each library, and the machine's description
+prepare() { # wheel; makes a folder for PYTHONPATH for each library, and describes the machine
     for name in "${names[@]}"; do
         if [[ ! -e $work/$name.so ]]; then
             echo "$work/$name.so is missing: run '$0 build' first" >&2
@@ -140,13 +140,13 @@ rows() {
         done
     done
     if python mutant exact "$here/rows.py" check products "$work/products.npz" "$results/products-mutant.csv"; then
-        echo "the mutant was not noticed" >&2
+        echo "the check did not detect the mutant" >&2
         status=1
     fi
     return "$status"
 }
 
-# Twice, in turn: what a clock or another process does to one pass is seen.
+# Two passes over the arms in turn, so that effects of the clock or of another process on one pass are visible.
 times() {
     for arm in "${arms[@]}" "${arms[@]}"; do
         python "${arm%:*}" "${arm#*:}" "$here/time.py" "${arm/:/-}" "$results/time.csv"
@@ -163,16 +163,16 @@ if [[ $step == build || $step == all ]]; then
     build
     [[ $step == all ]] || exit 0
 fi
-prepare "$(realpath "${3:?"needs the wheel of MLX for this Python"}")"
+prepare "$(realpath "${3:?"name the MLX wheel for this Python"}")"
 status=0
 case $step in
 rows) rows || status=1 ;;
 times) times ;;
-decode) decode "${4:?"needs a folder of mlx-lm"}" "${5:?"needs a file of token numbers"}" ;;
+decode) decode "${4:?"name a model folder of mlx-lm"}" "${5:?"name a file of token numbers"}" ;;
 all)
     rows || status=1
     times
-    [[ -z ${4-} ]] || decode "$4" "${5:?"needs a file of token numbers"}"
+    [[ -z ${4-} ]] || decode "$4" "${5:?"name a file of token numbers"}"
     ;;
 esac
 exit "$status"
