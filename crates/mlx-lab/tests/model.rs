@@ -265,7 +265,7 @@ fn other_files_are_not_the_model() {
     );
     let error = Model::read(folder.path()).unwrap_err().to_string();
     assert!(
-        error.contains("is also in model-copy.safetensors"),
+        error.contains("model-copy.safetensors: remove the file"),
         "{error}"
     );
 
