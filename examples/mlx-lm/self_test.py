@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 # `compare` must be imported before anything that imports mlx.nn: it records operations.
 from compare import Setting, compare  # isort: skip
@@ -477,6 +478,35 @@ def a_cache(root):
 # User errors.
 
 
+def generator():
+    """mlx-lm's module `generate`. The packages of tokenizers that it imports are not needed here, nor installed."""
+    unused = {name: mock.MagicMock() for name in ("transformers", "mlx_lm.tokenizer_utils", "mlx_lm.utils", "mlx_lm.processors")}
+    with mock.patch.dict(sys.modules, unused):
+        return mlx_lm("generate")
+
+
+def a_draft_model(root):
+    """mlx-lm's own speculative decoding: every bit of its log-probabilities under exact, and none of them under
+    default, is that of its plain decoding."""
+    generate = generator()
+    model, draft = (build(*SMALL, mx.float32, weights, SEED) for weights in ("q8", "q4"))
+    prompt = mx.array(np.random.default_rng(SEED).integers(0, VOCABULARY, 24))
+
+    def decode(step, *models):
+        # The same chunks of the prompt: the defaults of the two functions differ.
+        steps = list(step(prompt, *models, max_tokens=20, prefill_step_size=16))
+        drafted = sum(bool(other) for _, _, *rest in steps for other in rest)
+        return [(int(token), np.array(found.view(mx.uint32)).ravel().tolist()) for token, found, *_ in steps], drafted
+
+    for policy, expected in ("default", 0), ("exact", 20):
+        with row_policy(policy):
+            plain, _ = decode(generate.generate_step, model)
+            drafts, drafted = decode(generate.speculative_generate_step, model, draft)
+        equal = sum(a == b for a, b in zip(plain, drafts, strict=True))
+        assert equal == expected, f"{policy}: {equal} of {len(plain)} steps have equal bits"
+        assert 0 < drafted < 20, f"{drafted} of {len(plain)} tokens are the draft model's"
+
+
 def messages(root):
     path = write(root / "small", max_position_embeddings=20)
     none, empty = root / "none", root / "empty"
@@ -521,6 +551,7 @@ TESTS = [
     a_rotation,
     a_kernel_and_a_compiled_function,
     a_cache,
+    a_draft_model,
     messages,
 ]
 
