@@ -1,4 +1,4 @@
-// Attention under a row policy: MLX's own, once for each position.
+// Attention under a row policy: calls MLX's own once for each position.
 
 #include "mlx/attention_rows.h"
 

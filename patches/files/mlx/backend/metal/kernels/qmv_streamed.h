@@ -106,7 +106,7 @@ struct QmvFormat {
         chunk.packed[i / units] >> (unit_bits * (i % units)));
   }
 
-  // Where value `i` of a chunk begins in its unit.
+  // The first bit of value `i` of a chunk in its unit.
   static constexpr int place(int i) {
     return i * bits % unit_bits;
   }

@@ -24,7 +24,7 @@ sdpa_vector_2pass_1_gqa_rows(
     device float* maxs [[buffer(5)]],
     const constant int& rows [[buffer(6)]],
     const constant int& N [[buffer(7)]],
-    // Of q, k and v: of a sequence, a head, a position.
+    // For each of q, k and v: of a sequence, a head and a position.
     const constant int64_t* strides [[buffer(8)]],
     const constant float& scale [[buffer(9)]],
     const constant bool& causal [[buffer(10)]],

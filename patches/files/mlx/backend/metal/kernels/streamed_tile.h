@@ -226,7 +226,7 @@ struct StreamedTile {
 
     for (int k = 0; k < in_vec_size; k += block) {
       // K is a multiple of a lane's chunk: in the last block a lane has a whole
-      // chunk or none, and needs no twin of the `_safe` helpers.
+      // chunk or none, so that no `_safe` helpers are needed.
       const bool has_chunk = Format::whole_blocks ||
           k + static_cast<int>(lane) * Format::values < in_vec_size;
       if constexpr (sharing > 0) {
