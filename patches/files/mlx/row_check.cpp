@@ -424,7 +424,7 @@ class Check {
             "compute it in float32");
       }
     } else if (name == "Convolution") {
-      // In one dimension, full, depthwise and grouped convolutions were measured.
+      // In one dimension all kinds were measured: full, depthwise and grouped.
       if (x.ndim() != 3) {
         find(
             x,

@@ -47,7 +47,7 @@ class AttentionRows : public ScaledDotProductAttention {
   }
 
  private:
-  // Computes consecutive rows that use the same kernels, in one dispatch.
+  // Computes consecutive rows that use the same kernels, together.
   void eval_group(
       const std::vector<array>& inputs,
       array& out,
