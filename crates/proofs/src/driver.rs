@@ -246,7 +246,6 @@ pub struct Together {
     pub m: u32,
     /// Dispatches by kernel.
     pub kernels: BTreeMap<String, u64>,
-    /// Outputs.
     pub outputs: u64,
     /// Outputs whose bits differ from those of the row alone.
     pub differing: u64,

@@ -15,7 +15,6 @@ pub enum Kind {
     Function,
     /// A struct or class.
     Struct,
-    /// A macro.
     Macro,
 }
 

@@ -12,7 +12,6 @@ pub(crate) const MARKERS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
 /// A file in which a patch does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The file.
     pub path: String,
     /// The reason in a few words.
     pub reason: String,
@@ -27,7 +26,7 @@ pub struct Conflict {
 pub struct Place {
     /// The lines at the new pin.
     pub upstream: String,
-    /// What the patch does to the old pin's lines, as a unified diff.
+    /// The patch's changes to the old pin's lines, as a unified diff.
     pub patch: String,
 }
 

@@ -60,7 +60,6 @@ pub enum Shape {
     Matmul(Product),
     /// `addmm`.
     Addmm {
-        /// The product.
         #[serde(flatten)]
         product: Product,
         /// Factors of the product and of the summand, as text: the driver reads numbers.

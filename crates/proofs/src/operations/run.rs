@@ -18,7 +18,6 @@ use crate::driver::Driver;
 /// Outputs of one policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Blocks.
     pub blocks: u64,
     /// Outputs compared.
     pub outputs: u64,

@@ -1,4 +1,4 @@
-//! What a bump did to a patch, in a form that a person can check.
+//! The effect of a bump on a patch, in a form that people can check.
 
 use git2::{Oid, Repository};
 
