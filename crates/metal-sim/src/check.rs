@@ -124,7 +124,7 @@ const TOGETHER: usize = 16;
 pub struct Finding {
     /// Host name of the kernel; empty if the error concerns the whole source.
     pub kernel: String,
-    /// Source file, as named by whoever built the library.
+    /// Source file, with the name recorded in the library.
     pub file: String,
     pub line: u32,
     /// Column in the preprocessed line.

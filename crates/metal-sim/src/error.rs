@@ -37,7 +37,7 @@ pub enum Error {
     )]
     NotALibrary {
         path: PathBuf,
-        /// What the file is instead.
+        /// A description of the file's content.
         found: String,
     },
     /// No suitable compiler was found.

@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     Number,
     /// A string or character literal.
     Literal,
-    /// An operator or bracket. `>` is always a token of its own, so that template lists close.
+    /// An operator or bracket. `>` is always a separate token, so that template lists close.
     Punct,
     /// A line that starts with `#`.
     Directive,

@@ -290,7 +290,7 @@ pub fn kernel_functions(
     header: &str,
 ) -> Result<BTreeSet<String>, Error> {
     let kernels = tree.join("mlx/backend/metal/kernels");
-    // As in make_compiled_preamble.sh.
+    // The options of make_compiled_preamble.sh.
     let arguments = [
         OsString::from(format!("-I{}", tree.display())),
         format!("-I{}", kernels.join("jit").display()).into(),

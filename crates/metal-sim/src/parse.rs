@@ -91,7 +91,6 @@ pub(crate) struct DerivedConstant {
 pub(crate) struct Instantiation {
     pub(crate) host_name: String,
     pub(crate) expression: String,
-    /// Where it begins.
     pub(crate) token: usize,
 }
 

@@ -26,7 +26,7 @@ pub enum Contraction {
 /// The instrumentation of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Variant {
-    /// None.
+    /// Not instrumented.
     #[default]
     Plain,
     /// Counts bytes loaded and stored, and checks each access.

@@ -281,7 +281,7 @@ fn a_refusal_reads_as_a_compiler_s_error() {
 
 #[test]
 fn a_library_that_was_not_examined_is_when_it_is_used() {
-    // As if made by another version of the compiler.
+    // The mark of a result from another version of the compiler.
     let text = "[[kernel]] void k(device float* y) { goto end; end: y[0] = 1; }\n";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("k.metallib");

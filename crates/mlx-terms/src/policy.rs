@@ -82,7 +82,7 @@ impl Policy {
         }
     }
 
-    /// The same kind for blocks of so many rows. `default` has no blocks and stays unchanged.
+    /// This kind, for blocks of `rows` rows. `default` has no blocks and stays unchanged.
     ///
     /// # Errors
     /// [`PolicyError`] if `rows` is 0 or more than [`Self::MOST_ROWS`].

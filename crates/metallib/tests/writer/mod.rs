@@ -1,4 +1,5 @@
-//! Writes small containers for tests: enough of the format to put every part where the reader expects it.
+//! Writes small containers for tests, with enough of the format for every part that the reader
+//! reads.
 #![allow(dead_code)]
 
 use sha2::{Digest, Sha256};

@@ -32,8 +32,8 @@ pub struct Comparison {
     pub jobs: [usize; 2],
     /// By operation, type and kind of policy.
     pub by_policy: BTreeMap<(String, String, String), Compared>,
-    /// What is wrong, one line each: rows that differ under a policy that promises their bits, and errors compared with
-    /// float64 that are larger than the type explains.
+    /// The findings, one line each: rows that differ under a policy that promises their bits, and
+    /// errors compared with float64 that are larger than the type explains.
     pub findings: Vec<String>,
 }
 

@@ -36,7 +36,7 @@ pub struct Report {
 #[derive(Debug, Clone)]
 pub struct PinName {
     pub version: String,
-    /// The tag, or the commit where there is no tag.
+    /// The tag, or the commit if there is no tag.
     pub name: String,
     pub tree: Oid,
 }
