@@ -281,7 +281,7 @@ fn a_refusal_reads_as_a_compiler_s_error() {
 
 #[test]
 fn a_library_that_was_not_examined_is_when_it_is_used() {
-    // The mark of a result from another version of the compiler.
+    // Another version of the compiler may have written a library without this check.
     let text = "[[kernel]] void k(device float* y) { goto end; end: y[0] = 1; }\n";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("k.metallib");

@@ -1,5 +1,4 @@
-//! Writes small containers for tests, with enough of the format for every part that the reader
-//! reads.
+//! Writes small containers for tests, with every part of the format that the reader needs.
 #![allow(dead_code)]
 
 use sha2::{Digest, Sha256};
