@@ -1,4 +1,4 @@
-//! Reads the device's record of dispatches: one JSON object a line.
+//! Reads the device's record of dispatches: one JSON object per line.
 
 use std::collections::BTreeMap;
 
