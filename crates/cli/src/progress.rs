@@ -1,4 +1,4 @@
-//! One changing line on standard error; off a terminal, a line after each silence.
+//! One changing line on standard error. If that is not a terminal, a line after each silence instead.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -14,7 +14,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
-    /// Reports progress off a terminal, where indicatif prints nothing.
+    /// Off a terminal, where indicatif shows nothing.
     pulse: Option<Pulse>,
 }
 
@@ -26,11 +26,11 @@ impl Progress {
         Self::styled(bar, "{spinner} {prefix} {wide_msg:.dim}")
     }
 
-    /// For `what`; [`Progress::count`] sets the progress.
+    /// For `what`; [`Progress::count`] sets how much is done.
     pub fn counted(what: impl Into<String>) -> Self {
         let bar = ProgressBar::no_length();
         bar.set_prefix(what.into());
-        // The clock runs even if nothing has been finished.
+        // The clock goes on while nothing is finished.
         bar.enable_steady_tick(Duration::from_secs(1));
         Self::styled(
             bar,
@@ -81,7 +81,7 @@ impl Drop for Progress {
     }
 }
 
-/// The line that reports progress after `time`.
+/// What is done after so much time, in a line.
 fn report(bar: &ProgressBar, time: Duration) -> String {
     let mut line = format!("... {} s", time.as_secs());
     let prefix = bar.prefix();
@@ -98,7 +98,7 @@ fn report(bar: &ProgressBar, time: Duration) -> String {
     line
 }
 
-/// Prints a line after each silence, until it is dropped.
+/// Speaks after each silence. Ends when it is dropped.
 #[derive(Debug)]
 struct Pulse {
     heard: Option<Sender<()>>,
@@ -124,7 +124,7 @@ impl Pulse {
         }
     }
 
-    /// Records that another line was printed.
+    /// Something else was printed.
     fn heard(&self) {
         if let Some(heard) = &self.heard {
             // The thread lives as long as this.
