@@ -1,6 +1,7 @@
-// Included before an unpatched fft.cpp, which returns a tuple of two arrays from
-// a function declared to return a pair: accepted by a Mac's standard library, an
-// error with GCC 12's. The patch bluestein-pair fixes the file itself.
+// Included before an unpatched fft.cpp, which returns a tuple of two arrays
+// from a function declared to return a pair: accepted by a Mac's standard
+// library, an error with GCC 12's. The patch bluestein-pair fixes the file
+// itself.
 #pragma once
 
 #include <tuple>
