@@ -276,7 +276,7 @@ void threadgroup_memory(Gpu& gpu) {
   CHECK_TEXT(with(32768 + 16), "32784, the device has 32768");
   // 1024 bytes are static.
   CHECK_TEXT(with(32768), "33792 bytes of threadgroup memory");
-  CHECK_TEXT(with(20), "no multiple of 16");
+  CHECK_TEXT(with(20), "not a multiple of 16");
 
   auto function = NS::TransferPtr(gpu.library->newFunction(string("huge")));
   NS::Error* error = nullptr;
