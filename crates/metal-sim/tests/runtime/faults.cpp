@@ -336,7 +336,7 @@ void deaths(Gpu& gpu) {
 #endif
   CHECK_TEXT(
       run("trapped", 1),
-      "trapped, threadgroup (0, 0, 0), lane 5: the kernel came to a place");
+      "trapped, threadgroup (0, 0, 0), lane 5: the kernel reached code marked as");
   // ThreadSanitizer delivers signals from other threads when a thread waits.
 #if !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
   auto text = run("endless", 1);
