@@ -167,8 +167,9 @@ void out_of_bounds(Gpu& gpu) {
   // The device continues.
   CHECK(run("add_one") == "");
 
+  // One threadgroup: of several that are at fault, any may be the first.
   CHECK_TEXT(
-      finish(fill(gpu, "write_past", gpu.buffer(64), 64)),
+      finish(fill(gpu, "write_past", gpu.buffer(32), 32)),
       "byte 262144 of argument out (buffer index 0)");
   CHECK_TEXT(
       finish(fill(gpu, "write_slack", gpu.bytes(4 * 63 + 1), 63)),
@@ -360,7 +361,7 @@ void timers_of_others() {
   itimerspec once{};
   once.it_value.tv_nsec = 1'000'000;
   CHECK(timer_settime(timer, 0, &once, nullptr) == 0);
-  for (int i = 0; i < 1000 && foreign_ticks == 0; i++) {
+  while (foreign_ticks == 0) {
     usleep(1000);
   }
   CHECK(foreign_ticks == 1);
