@@ -283,3 +283,14 @@ fn values_that_nobody_wrote() {
     );
     assert!(clean.is_none(), "{clean:?}");
 }
+
+/// A threadgroup does not take what the last one left of a call's arguments for its own.
+#[test]
+fn arguments_that_nobody_wrote_stay_in_their_threadgroup() {
+    // The bytes behind `b` are nobody's.
+    let body = "struct P { uint a; ushort b; }; struct O { static P same(P p) { return p; } };
+        P p{i, 1}; y[i] = O::same(p).b;";
+    let options = "local 0 256 groups 3 1 1 group 32 1 1 limit 20";
+    let clean = with(Variant::Tracked, body, options);
+    assert!(clean.fault.is_none(), "{clean:?}");
+}

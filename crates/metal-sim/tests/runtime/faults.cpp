@@ -345,7 +345,17 @@ void deaths(Gpu& gpu) {
       text,
       "endless, threadgroup (0, 0, 0), lane 5",
       "has run for 1 s without an end");
+  CHECK_TEXT(
+      run("astray", 1),
+      "astray, threadgroup (0, 0, 0): in the code around the kernel",
+      "no end after the time limit");
 #endif
+  // The engine cannot abandon what it does not run.
+  CHECK(run("astray", 2) == "");
+  CHECK_TEXT(
+      run("astray", 0),
+      "astray, threadgroup (0, 0, 0): in the code around the kernel",
+      "signal 11 at address");
   CHECK(run("fill", 1) == "");
 }
 

@@ -176,10 +176,29 @@ struct endless : fill {
   }
 };
 
+// fails in the code around the lanes: a store nowhere, or no end
+struct astray : fill {
+  static void before(const mtlsim_dispatch& d) {
+    static volatile float* volatile nowhere = nullptr;
+    if (*static_cast<const float*>(d.buffer[1]) == 0) {
+      *nowhere = 1;
+    }
+    for (volatile bool on = *static_cast<const float*>(d.buffer[1]) == 1; on;) {
+    }
+  }
+};
+
 struct huge : fill {};
 struct writable : fill {};
 
 using Kernel = TEST_KERNEL;
+
+template <class K>
+void before(const mtlsim_dispatch& d) {
+  if constexpr (requires { K::before(d); }) {
+    K::before(d);
+  }
+}
 
 int run(
     const mtlsim_dispatch* dispatch,
@@ -195,6 +214,7 @@ int run(
   auto group = dispatch->threads_per_threadgroup[0];
   Call call{*dispatch, *lanes, position[0] * group};
   auto count = std::min(group, dispatch->threads[0] - call.first);
+  before<Kernel>(*dispatch);
   auto fault = lanes->run(
       lanes,
       dispatch,
