@@ -131,6 +131,48 @@ void allocator_rounding_is_no_output(Gpu& gpu) {
       "unwritten at byte 16384");
 }
 
+// MLX's cache hands memory that was never written, for an evaluation that ended
+// with an error, to a smaller output later.
+void memory_that_an_output_does_not_fill(Gpu& gpu) {
+  auto run = [&](const std::string& name,
+                 std::size_t bytes,
+                 std::size_t used,
+                 bool reused) {
+    auto out = gpu.bytes(bytes);
+    if (reused) {
+      CHECK(finish(fill(gpu, "fill", gpu.buffer(32), 32)) == "");
+    }
+    return finish(fill(gpu, name, out, used / sizeof(float)));
+  };
+  const std::size_t page = 16384;
+  CHECK(run("fill", 4 * page, 2 * page + 400, true) == "");
+  CHECK(run("fill", 400, 300, true) == "");
+  // The same in memory that was made for the output, or more than the cache
+  // gives, or not at the end.
+  CHECK_TEXT(
+      run("fill", 4 * page, 2 * page + 400, false), "unwritten at byte 33168");
+  CHECK_TEXT(run("fill", 400, 300, false), "unwritten at byte 300 of 400");
+  CHECK_TEXT(run("fill", 8 * page, 2 * page, true), "unwritten at byte 32768");
+  CHECK_TEXT(run("fill", 400, 200, true), "unwritten at byte 200 of 400");
+  CHECK_TEXT(run("forget", 400, 300, true), "unwritten at byte 148 of 400");
+}
+
+// What the runtime answers a checked kernel about an output that it reads.
+void an_output_that_is_read(Gpu& gpu) {
+  auto out = gpu.buffer(64);
+  auto found = gpu.buffer(64);
+  Gpu::floats(out)[10] = 1;
+  auto buffer = gpu.command_buffer();
+  Encoder(buffer)
+      .pipeline(gpu.pipeline("peek"))
+      .bind(0, out)
+      .bind(1, found)
+      .threads(64)
+      .end();
+  CHECK(finish(buffer) == "");
+  CHECK(Gpu::floats(found)[10] == 0 && Gpu::floats(found)[11] == 1);
+}
+
 void the_least_allocation_is_no_output(Gpu& gpu) {
   auto shorts = [&](std::size_t bytes, std::size_t count) {
     auto out = gpu.bytes(bytes);
@@ -422,6 +464,8 @@ int main() {
   data_behind_a_smaller_output(gpu);
   two_dispatches_write_one_output(gpu);
   allocator_rounding_is_no_output(gpu);
+  memory_that_an_output_does_not_fill(gpu);
+  an_output_that_is_read(gpu);
   the_least_allocation_is_no_output(gpu);
   out_of_bounds(gpu);
   wrong_arguments(gpu);

@@ -86,6 +86,19 @@ struct add_one {
   }
 };
 
+// found[i] = whether nobody wrote out[i]; then out[i] = 1
+struct peek {
+  static constexpr mtlsim_argument arguments[] = {
+      device("out", 0, true),
+      device("found", 1, true)};
+  static void lane(const Lane& l) {
+    const bool none =
+        l.d.unwritten(l.d.owner, 0, l.i * sizeof(float), sizeof(float));
+    l.buffer<float>(1)[l.i] = none ? 1 : 0;
+    l.buffer<float>(0)[l.i] = 1;
+  }
+};
+
 // add_one, but reads one element past the end
 struct read_past : add_one {
   static void lane(const Lane& l) {
