@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cstring>
@@ -401,6 +402,32 @@ void deaths(Gpu& gpu) {
   CHECK(run("fill", 1) == "");
 }
 
+// A division of the program's own ends it as without the device, with a word.
+// The sanitizers have handlers of their own.
+void a_division_of_the_program() {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) &&           \
+    !defined(__SANITIZE_ADDRESS__) && !__has_feature(thread_sanitizer) && \
+    !__has_feature(address_sanitizer)
+  int ends[2];
+  CHECK(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    volatile int seven = 7, zero = 0;
+    _exit(seven / zero);
+  }
+  close(ends[1]);
+  std::string text(4096, '\0');
+  const auto size = read(ends[0], text.data(), text.size());
+  close(ends[0]);
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGFPE);
+  CHECK(size > 0);
+  CHECK_TEXT(text, "the program, not a kernel, divides an integer by zero");
+#endif
+}
+
 volatile sig_atomic_t foreign_ticks = 0;
 
 // A program's own timer may use the watchdog's signal.
@@ -473,6 +500,7 @@ int main() {
   threadgroup_memory(gpu);
   use_after_free(gpu);
   deaths(gpu);
+  a_division_of_the_program();
   CHECK(foreign_ticks == 0);
   timers_of_others();
   libraries_that_are_not_loaded(gpu);
