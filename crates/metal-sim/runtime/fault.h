@@ -31,6 +31,9 @@ class FaultTrap {
   FaultTrap(const FaultTrap&) = delete;
   FaultTrap& operator=(const FaultTrap&) = delete;
 
+  // Once for the process.
+  static void install();
+
   // From here to disarm() a fault belongs to the engine.
   void arm(mtlsim_engine* engine) {
     address_ = nullptr;
@@ -55,7 +58,6 @@ class FaultTrap {
   }
 
  private:
-  static void install();
   static void handle(int signal, siginfo_t* info, void* context);
   static void abandon();
   static void leave();
