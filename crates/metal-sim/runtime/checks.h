@@ -18,7 +18,9 @@ std::optional<Fault> check_after(const Dispatch& dispatch);
 // Before the first dispatch that writes it, an output contains the host's data,
 // or those of an earlier output: MLX reuses buffers, and a smaller output
 // leaves the rest of one unchanged. Some of it may have the bits of the poison.
-void note_data(const Dispatch& dispatch);
+// Regions with a number below `fresh` were made before the last command buffer
+// of the queue.
+void note_data(const Dispatch& dispatch, std::uint64_t fresh);
 
 // Records which buffers the dispatch reads and writes, for check_outputs.
 void note_use(const Dispatch& dispatch);

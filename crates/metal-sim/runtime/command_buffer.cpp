@@ -63,7 +63,9 @@ void CommandBufferObject::commit() {
     }
     status_ = MTL::CommandBufferStatusCommitted;
   }
-  static_cast<CommandQueueObject*>(queue.get())->submit(this);
+  auto* to = static_cast<CommandQueueObject*>(queue.get());
+  fresh_ = to->committed.exchange(Region::next());
+  to->submit(this);
 }
 
 void CommandBufferObject::wait(MTL::CommandBufferStatus least) {
@@ -193,7 +195,7 @@ std::optional<Fault> CommandBufferObject::run(
   auto ordered = order(encoders, seed);
   if (done.empty() && options().unwritten && options().run) {
     for (auto* dispatch : ordered) {
-      note_data(*dispatch);
+      note_data(*dispatch, fresh_);
     }
   }
   for (auto* dispatch : ordered) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/event.h"
+#include "runtime/fault.h"
 #include "runtime/foundation.h"
 #include "runtime/library.h"
 #include "runtime/options.h"
@@ -34,6 +35,7 @@ using namespace metalsim;
 // the reason.
 Device* CreateSystemDefaultDevice() {
   options();
+  FaultTrap::install();
   return new DeviceObject;
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/executor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <list>
@@ -115,8 +116,13 @@ mtlsim_dispatch arguments_of(const Dispatch& dispatch) {
   return arguments;
 }
 
+constexpr std::uint32_t no_lane = UINT32_MAX;
+
 // Whether a lane had started.
 bool names_lane(const mtlsim_report& report) {
+  if (report.lane == no_lane) {
+    return false;
+  }
   switch (report.fault) {
     case MTLSIM_FAULT_SHORT_ARGUMENT:
     case MTLSIM_FAULT_CONSTANT_TYPE:
@@ -279,6 +285,16 @@ int KernelThread::run(
     const Extent& position,
     mtlsim_report& report,
     const void*& address) {
+  // Neither frame below has anything to destroy.
+  if (int signal = sigsetjmp(trap_.outside(), 0)) {
+    trap_.disarm();
+    std::copy_n(position.data(), 3, report.threadgroup);
+    report.fault = MTLSIM_FAULT_UNDEFINED;
+    report.lane = no_lane;
+    auto text = trap_.describe_outside(signal);
+    report.message[text.copy(report.message, sizeof(report.message) - 1)] = 0;
+    return int(report.fault);
+  }
   trap_.arm(engine_);
   int fault = kernel.run(&dispatch, position.data(), engine_, &report);
   trap_.disarm();

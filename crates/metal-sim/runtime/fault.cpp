@@ -5,6 +5,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <mutex>
 
@@ -40,6 +41,13 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   } else if (before.sa_handler == SIG_DFL || info->si_code > 0) {
     // The instruction is repeated and ends the process as without the handler;
     // a signal that was sent is sent again.
+    if (signal == SIGFPE && info->si_code > 0) {
+      static constexpr char text[] =
+          "metal-sim: the program, not a kernel, divides an integer by zero: "
+          "this processor ends it, Apple's give 0. MLX does so for some arrays "
+          "without elements (docs/reports/findings-in-mlx.md)\n";
+      [[maybe_unused]] auto n = ::write(STDERR_FILENO, text, sizeof(text) - 1);
+    }
     sigaction(signal, &before, nullptr);
     if (info->si_code <= 0) {
       raise(signal);
@@ -89,13 +97,23 @@ void FaultTrap::handle(int signal, siginfo_t* info, void* context) {
   auto* trap = current_;
   if (signal == tick_signal && info->si_code == SI_TIMER &&
       info->si_value.sival_ptr == &ours) {
-    if (!trap || !trap->is_late(context)) {
+    if (!trap || !trap->is_late()) {
       return;
     }
   } else if (!trap || !trap->engine_ || info->si_code <= 0) {
     pass_on(signal, info, context);
     return;
   }
+  const auto* at = stack_pointer(context);
+  const bool in_lane = !at || mtlsim_engine_in_lane(trap->engine_, at);
+  if (!in_lane && trap->left_) {
+    // The way out fails as well.
+    if (signal != tick_signal) {
+      pass_on(signal, info, context);
+    }
+    return;
+  }
+  trap->left_ = !in_lane;
   trap->signal_ = signal;
   trap->code_ = info->si_code;
   if (signal == SIGSEGV || signal == SIGBUS) {
@@ -105,20 +123,36 @@ void FaultTrap::handle(int signal, siginfo_t* info, void* context) {
   // once the handler has returned.
   auto top =
       reinterpret_cast<std::uintptr_t>(trap->stack_) + signal_stack_bytes;
-  if (!return_to(context, abandon, top)) {
-    abandon();
+  auto* next = in_lane ? abandon : leave;
+  if (!return_to(context, next, top)) {
+    next();
   }
 }
 
-// Whether one threadgroup has used all of its time, and a lane of it runs.
-bool FaultTrap::is_late(void* context) {
+// Whether one threadgroup has used all of its time.
+bool FaultTrap::is_late() {
   if (!engine_ || seen_ != runs_) {
     seen_ = runs_;
     ticks_ = 0;
     return false;
   }
-  return ++ticks_ >= watchdog_ticks &&
-      mtlsim_engine_in_lane(engine_, stack_pointer(context));
+  return ++ticks_ >= watchdog_ticks;
+}
+
+void FaultTrap::leave() {
+  siglongjmp(current_->outside_, current_->signal_);
+}
+
+std::string FaultTrap::describe_outside(int signal) const {
+  std::string text = "in the code around the kernel, not in a lane: ";
+  if (signal == tick_signal) {
+    return text + "no end after the time limit (MTL_SIM_WATCHDOG)";
+  }
+  char address[32];
+  std::snprintf(address, sizeof(address), "%p", address_);
+  return text + "signal " + std::to_string(signal) +
+      (address_ || signal == SIGSEGV ? std::string(" at address ") + address
+                                     : "");
 }
 
 void FaultTrap::abandon() {

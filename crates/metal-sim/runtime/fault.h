@@ -2,6 +2,7 @@
 // becomes one instead of a crash.
 #pragma once
 
+#include <setjmp.h>
 #include <signal.h>
 #include <time.h>
 #include <cstdint>
@@ -30,25 +31,37 @@ class FaultTrap {
   FaultTrap(const FaultTrap&) = delete;
   FaultTrap& operator=(const FaultTrap&) = delete;
 
+  // Once for the process.
+  static void install();
+
   // From here to disarm() a fault belongs to the engine.
   void arm(mtlsim_engine* engine) {
     address_ = nullptr;
+    left_ = false;
     runs_ = runs_ + 1;
     engine_ = engine;
   }
   void disarm() {
     engine_ = nullptr;
   }
+  // Set with sigsetjmp() before arm(). A fault outside of the lanes, in the code
+  // around a kernel, comes back here with the number of its signal: the engine
+  // cannot abandon what it does not run.
+  sigjmp_buf& outside() {
+    return outside_;
+  }
+  // What happened there.
+  std::string describe_outside(int signal) const;
   // The address of the last memory fault since arm(), else null.
   const void* address() const {
     return address_;
   }
 
  private:
-  static void install();
   static void handle(int signal, siginfo_t* info, void* context);
   static void abandon();
-  bool is_late(void* context);
+  static void leave();
+  bool is_late();
   void start_watchdog();
 
   static thread_local FaultTrap* current_;
@@ -59,6 +72,8 @@ class FaultTrap {
   volatile int code_{0};
   void* stack_{nullptr};
   stack_t previous_stack_{};
+  sigjmp_buf outside_;
+  volatile bool left_{false}; // once for each arm()
 
   // The watchdog counts the thread's processor time, so that a busy machine is
   // not taken for an endless loop.

@@ -116,6 +116,10 @@ std::byte* map_guarded(std::size_t length) {
 Region::Region(Kind kind, std::byte* data, std::size_t length)
     : kind_(kind), data_(data), length_(length), id_(next_id++) {}
 
+std::uint64_t Region::next() {
+  return next_id.load();
+}
+
 std::shared_ptr<Region> Region::allocate(std::size_t length) {
   std::shared_ptr<Region> region;
   if (options().guard) {

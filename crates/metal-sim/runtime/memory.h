@@ -37,6 +37,8 @@ class Region : public std::enable_shared_from_this<Region> {
   std::uint64_t id() const {
     return id_;
   }
+  // The number of the next region.
+  static std::uint64_t next();
 
   // The buffer was freed. Commands that were encoded with it still hold the
   // memory, so that using it is a fault and not a corrupted heap.
@@ -77,6 +79,10 @@ class Region : public std::enable_shared_from_this<Region> {
   std::atomic<bool> has_hole{false};
   // Set once a kernel has had the region as an output.
   std::atomic<bool> output{false};
+  // Set if it was made before the last command buffer of its queue: MLX makes
+  // an output's memory while it encodes, so this was another array's, and the
+  // output may be smaller.
+  std::atomic<bool> reused{false};
 
  private:
   Region(Kind kind, std::byte* data, std::size_t length);

@@ -49,6 +49,8 @@ class CommandBufferObject final : public MTL::CommandBuffer {
   void set_status(MTL::CommandBufferStatus status);
 
   std::vector<Command> commands_; // until commit the encoding thread's
+  // The first region that was made after the last command buffer's commit.
+  std::uint64_t fresh_{0};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   MTL::CommandBufferStatus status_{MTL::CommandBufferStatusNotEnqueued};
@@ -70,6 +72,9 @@ class CommandQueueObject final : public MTL::CommandQueue {
   const std::uint64_t id;
   std::string label() const;
   void set_label(std::string label);
+
+  // The first region after the last commit.
+  std::atomic<std::uint64_t> committed{0};
 
  private:
   // Outlives the queue: its thread may be the one that releases it.

@@ -283,3 +283,30 @@ fn values_that_nobody_wrote() {
     );
     assert!(clean.is_none(), "{clean:?}");
 }
+
+/// A threadgroup does not take what the last one left of a call's arguments for its own.
+#[test]
+fn arguments_that_nobody_wrote_stay_in_their_threadgroup() {
+    // The bytes behind `b` are nobody's.
+    let body = "struct P { uint a; ushort b; }; struct O { static P same(P p) { return p; } };
+        P p{i, 1}; y[i] = O::same(p).b;";
+    let options = "local 0 256 groups 3 1 1 group 32 1 1 limit 20";
+    let clean = with(Variant::Tracked, body, options);
+    assert!(clean.fault.is_none(), "{clean:?}");
+}
+
+/// An output is read before anybody wrote it. What this dispatch wrote itself may be read, and so may other buffers.
+#[test]
+fn an_own_output_that_nobody_wrote() {
+    let options = "local 0 256 groups 2 1 1 group 64 1 1 unwritten 1";
+    let clean = with(
+        Variant::Checked,
+        "y[i] = x[i]; y[i] += 1; atomic_fetch_add_explicit(n, 1u, memory_order_relaxed);",
+        options,
+    );
+    assert!(clean.fault.is_none(), "{clean:?}");
+    let planted = with(Variant::Checked, "y[i] += x[i];", options);
+    assert_eq!(planted.fault().code, "UNINITIALISED", "{planted:?}");
+    let words = "load of what nobody wrote: byte 0 of argument y (buffer index 1)";
+    assert!(planted.fault().message.contains(words), "{planted:?}");
+}

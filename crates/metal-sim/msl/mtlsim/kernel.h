@@ -160,16 +160,24 @@ constexpr uint32_t pointee_bytes() {
     return 0;
 }
 
+// For functions that are called from code that the compiler has not
+// instrumented: what it left of the last call's arguments is not theirs.
+#ifdef MTLSIM_TRACKED
+#define MTLSIM_FROM_OUTSIDE __attribute__((no_sanitize("kernel-memory")))
+#else
+#define MTLSIM_FROM_OUTSIDE
+#endif
+
 // Digits and text for a report, without the C library.
 struct Text {
   char data[256] = {};
   uint32_t size = 0;
-  Text& operator<<(const char* s) {
+  MTLSIM_FROM_OUTSIDE Text& operator<<(const char* s) {
     while (*s && size + 1 < sizeof data)
       data[size++] = *s++;
     return *this;
   }
-  Text& operator<<(uint64_t n) {
+  MTLSIM_FROM_OUTSIDE Text& operator<<(uint64_t n) {
     char digits[24];
     int i = 0;
     do
@@ -246,9 +254,27 @@ template <class Parameters, class... P, size_t... I>
   f(argument<Parameters::list[I], P>(c, lane)...);
 }
 
+// The engine places threadgroup memory; the offsets become addresses in the
+// first lane.
+struct Start {
+  Call* call;
+  const uint32_t* place;
+};
+
+// One lane of `F`.
+template <class Parameters, auto F, class... P>
+MTLSIM_FROM_OUTSIDE void run_lane(void* argument, uint32_t lane) {
+  auto& s = *static_cast<Start*>(argument);
+  if (!s.call->dynamic[0])
+    for (int i = 0; i < MTLSIM_THREADGROUP_SLOTS; ++i)
+      s.call->dynamic[i] = here->threadgroup_memory + s.place[i];
+  invoke<Parameters>(F, *s.call, lane, std::index_sequence_for<P...>{});
+  before_meeting();
+}
+
 // Runs one threadgroup of `F`.
 template <class Parameters, auto F, class... P>
-int run(
+MTLSIM_FROM_OUTSIDE int run(
     void (*)(P...),
     const mtlsim_argument* arguments,
     uint32_t argument_count,
@@ -288,12 +314,7 @@ int run(
 #ifdef MTLSIM_CHECKED
   offset += gap;
 #endif
-  // The engine places threadgroup memory; the offsets become addresses in the
-  // first lane.
-  struct Start {
-    Call* call;
-    const uint32_t* place;
-  } start{&c, place};
+  Start start{&c, place};
   call = &c;
   int fault = here->run(
       here,
@@ -302,14 +323,7 @@ int run(
       argument_count,
       c.size[0] * c.size[1] * c.size[2],
       offset,
-      [](void* argument, uint32_t lane) {
-        auto& s = *static_cast<Start*>(argument);
-        if (!s.call->dynamic[0])
-          for (int i = 0; i < MTLSIM_THREADGROUP_SLOTS; ++i)
-            s.call->dynamic[i] = here->threadgroup_memory + s.place[i];
-        invoke<Parameters>(F, *s.call, lane, std::index_sequence_for<P...>{});
-        before_meeting();
-      },
+      &run_lane<Parameters, F, P...>,
       &start,
       report);
   call = nullptr;

@@ -120,7 +120,7 @@ mtlsim_argument mtlsim_arguments[] = {{
 const mtlsim_constant_use mtlsim_constants[] = {{
 {uses}  {{}}}};
 [[gnu::constructor]] void mtlsim_describe() {{ mtlsim::describe<mtlsim_parameters>(mtlsim_function, mtlsim_arguments); }}
-int mtlsim_run(const mtlsim_dispatch* d, const uint32_t at[3], mtlsim_engine* e, mtlsim_report* r) {{
+MTLSIM_FROM_OUTSIDE int mtlsim_run(const mtlsim_dispatch* d, const uint32_t at[3], mtlsim_engine* e, mtlsim_report* r) {{
 {settings}  return mtlsim::run<mtlsim_parameters, mtlsim_function>(mtlsim_function, mtlsim_arguments, {argument_count}, d, at, e, r);
 }}
 uint32_t mtlsim_local_bytes() {{ return mtlsim::local_needs; }}

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cstring>
@@ -131,6 +132,48 @@ void allocator_rounding_is_no_output(Gpu& gpu) {
       "unwritten at byte 16384");
 }
 
+// MLX's cache hands memory that was never written, for an evaluation that ended
+// with an error, to a smaller output later.
+void memory_that_an_output_does_not_fill(Gpu& gpu) {
+  auto run = [&](const std::string& name,
+                 std::size_t bytes,
+                 std::size_t used,
+                 bool reused) {
+    auto out = gpu.bytes(bytes);
+    if (reused) {
+      CHECK(finish(fill(gpu, "fill", gpu.buffer(32), 32)) == "");
+    }
+    return finish(fill(gpu, name, out, used / sizeof(float)));
+  };
+  const std::size_t page = 16384;
+  CHECK(run("fill", 4 * page, 2 * page + 400, true) == "");
+  CHECK(run("fill", 400, 300, true) == "");
+  // The same in memory that was made for the output, or more than the cache
+  // gives, or not at the end.
+  CHECK_TEXT(
+      run("fill", 4 * page, 2 * page + 400, false), "unwritten at byte 33168");
+  CHECK_TEXT(run("fill", 400, 300, false), "unwritten at byte 300 of 400");
+  CHECK_TEXT(run("fill", 8 * page, 2 * page, true), "unwritten at byte 32768");
+  CHECK_TEXT(run("fill", 400, 200, true), "unwritten at byte 200 of 400");
+  CHECK_TEXT(run("forget", 400, 300, true), "unwritten at byte 148 of 400");
+}
+
+// What the runtime answers a checked kernel about an output that it reads.
+void an_output_that_is_read(Gpu& gpu) {
+  auto out = gpu.buffer(64);
+  auto found = gpu.buffer(64);
+  Gpu::floats(out)[10] = 1;
+  auto buffer = gpu.command_buffer();
+  Encoder(buffer)
+      .pipeline(gpu.pipeline("peek"))
+      .bind(0, out)
+      .bind(1, found)
+      .threads(64)
+      .end();
+  CHECK(finish(buffer) == "");
+  CHECK(Gpu::floats(found)[10] == 0 && Gpu::floats(found)[11] == 1);
+}
+
 void the_least_allocation_is_no_output(Gpu& gpu) {
   auto shorts = [&](std::size_t bytes, std::size_t count) {
     auto out = gpu.bytes(bytes);
@@ -167,8 +210,9 @@ void out_of_bounds(Gpu& gpu) {
   // The device continues.
   CHECK(run("add_one") == "");
 
+  // One threadgroup: of several that are at fault, any may be the first.
   CHECK_TEXT(
-      finish(fill(gpu, "write_past", gpu.buffer(64), 64)),
+      finish(fill(gpu, "write_past", gpu.buffer(32), 32)),
       "byte 262144 of argument out (buffer index 0)");
   CHECK_TEXT(
       finish(fill(gpu, "write_slack", gpu.bytes(4 * 63 + 1), 63)),
@@ -344,8 +388,44 @@ void deaths(Gpu& gpu) {
       text,
       "endless, threadgroup (0, 0, 0), lane 5",
       "has run for 1 s without an end");
+  CHECK_TEXT(
+      run("astray", 1),
+      "astray, threadgroup (0, 0, 0): in the code around the kernel",
+      "no end after the time limit");
 #endif
+  // The engine cannot abandon what it does not run.
+  CHECK(run("astray", 2) == "");
+  CHECK_TEXT(
+      run("astray", 0),
+      "astray, threadgroup (0, 0, 0): in the code around the kernel",
+      "signal 11 at address");
   CHECK(run("fill", 1) == "");
+}
+
+// A division of the program's own ends it as without the device, with a word.
+// The sanitizers have handlers of their own.
+void a_division_of_the_program() {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) &&           \
+    !defined(__SANITIZE_ADDRESS__) && !__has_feature(thread_sanitizer) && \
+    !__has_feature(address_sanitizer)
+  int ends[2];
+  CHECK(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    volatile int seven = 7, zero = 0;
+    _exit(seven / zero);
+  }
+  close(ends[1]);
+  std::string text(4096, '\0');
+  const auto size = read(ends[0], text.data(), text.size());
+  close(ends[0]);
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGFPE);
+  CHECK(size > 0);
+  CHECK_TEXT(text, "the program, not a kernel, divides an integer by zero");
+#endif
 }
 
 volatile sig_atomic_t foreign_ticks = 0;
@@ -360,7 +440,7 @@ void timers_of_others() {
   itimerspec once{};
   once.it_value.tv_nsec = 1'000'000;
   CHECK(timer_settime(timer, 0, &once, nullptr) == 0);
-  for (int i = 0; i < 1000 && foreign_ticks == 0; i++) {
+  while (foreign_ticks == 0) {
     usleep(1000);
   }
   CHECK(foreign_ticks == 1);
@@ -411,6 +491,8 @@ int main() {
   data_behind_a_smaller_output(gpu);
   two_dispatches_write_one_output(gpu);
   allocator_rounding_is_no_output(gpu);
+  memory_that_an_output_does_not_fill(gpu);
+  an_output_that_is_read(gpu);
   the_least_allocation_is_no_output(gpu);
   out_of_bounds(gpu);
   wrong_arguments(gpu);
@@ -418,6 +500,7 @@ int main() {
   threadgroup_memory(gpu);
   use_after_free(gpu);
   deaths(gpu);
+  a_division_of_the_program();
   CHECK(foreign_ticks == 0);
   timers_of_others();
   libraries_that_are_not_loaded(gpu);

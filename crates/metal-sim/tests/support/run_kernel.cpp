@@ -13,6 +13,7 @@
 //     reverse                  schedule
 //     limit SECONDS            of processor time, then the program dies
 //     written INDEX FILE       bytes marked as written (metered kernels)
+//     unwritten INDEX          nobody wrote the buffer (checked kernels)
 //     describe                 print the descriptor instead of running
 //     repeat N                 run the grid N times and print the best time
 //     track                    for checked and tracked kernels
@@ -203,6 +204,12 @@ int main(int argc, char** argv) {
     else if (option == "written") {
       int i = int(number());
       marks[i] = word();
+    } else if (option == "unwritten") {
+      static uint32_t unwritten = number();
+      d.owner = &unwritten;
+      d.unwritten = [](const void* owner, uint32_t index, uint64_t, uint64_t) {
+        return int(*static_cast<const uint32_t*>(owner) == index);
+      };
     } else if (option == "describe") {
       describe(*kernel);
       return 0;

@@ -86,6 +86,19 @@ struct add_one {
   }
 };
 
+// found[i] = whether nobody wrote out[i]; then out[i] = 1
+struct peek {
+  static constexpr mtlsim_argument arguments[] = {
+      device("out", 0, true),
+      device("found", 1, true)};
+  static void lane(const Lane& l) {
+    const bool none =
+        l.d.unwritten(l.d.owner, 0, l.i * sizeof(float), sizeof(float));
+    l.buffer<float>(1)[l.i] = none ? 1 : 0;
+    l.buffer<float>(0)[l.i] = 1;
+  }
+};
+
 // add_one, but reads one element past the end
 struct read_past : add_one {
   static void lane(const Lane& l) {
@@ -176,10 +189,29 @@ struct endless : fill {
   }
 };
 
+// fails in the code around the lanes: a store nowhere, or no end
+struct astray : fill {
+  static void before(const mtlsim_dispatch& d) {
+    static volatile float* volatile nowhere = nullptr;
+    if (*static_cast<const float*>(d.buffer[1]) == 0) {
+      *nowhere = 1;
+    }
+    for (volatile bool on = *static_cast<const float*>(d.buffer[1]) == 1; on;) {
+    }
+  }
+};
+
 struct huge : fill {};
 struct writable : fill {};
 
 using Kernel = TEST_KERNEL;
+
+template <class K>
+void before(const mtlsim_dispatch& d) {
+  if constexpr (requires { K::before(d); }) {
+    K::before(d);
+  }
+}
 
 int run(
     const mtlsim_dispatch* dispatch,
@@ -195,6 +227,7 @@ int run(
   auto group = dispatch->threads_per_threadgroup[0];
   Call call{*dispatch, *lanes, position[0] * group};
   auto count = std::min(group, dispatch->threads[0] - call.first);
+  before<Kernel>(*dispatch);
   auto fault = lanes->run(
       lanes,
       dispatch,
