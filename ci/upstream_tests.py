@@ -23,7 +23,7 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
-COLUMNS = ("tree", "file", "tests in file", "test", "outcome", "seconds", "subtests failed", "reason")
+COLUMNS = ("tree", "file", "tests in file", "test", "outcome", "seconds", "subtests failed", "reason", "cpu", "compilers")
 MARKER = "<!-- What follows is written by ci/upstream-tests.sh. -->\n"
 # Every test starts from this seed, so that a result does not depend on earlier tests.
 SEED = 0
@@ -42,10 +42,17 @@ def read(results):
 
 
 def write(results, rows):
-    lines = ["\t".join(COLUMNS)] + ["\t".join(str(row[name]) for name in COLUMNS) for row in rows]
+    # Rows of earlier runs have no processor time.
+    lines = ["\t".join(COLUMNS)] + ["\t".join(str(row.get(name, "")) for name in COLUMNS) for row in rows]
     partial = Path(f"{results}.new")
     partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
     partial.replace(results)
+
+
+def cpu_seconds():
+    """Processor time of this process, and of the compilers that it waited for."""
+    times = os.times()
+    return times.user + times.system, times.children_user + times.children_system
 
 
 def name_of(row):
@@ -63,7 +70,7 @@ class Recorder(unittest.TestResult):
         super().startTest(test)
         self.outcome, self.reason, self.subtests = "pass", "", 0
         self.mx.random.seed(SEED)
-        self.started = time.monotonic()
+        self.started, self.cpu = time.monotonic(), cpu_seconds()
         # The entry if the process does not survive the test.
         self.record(test, "ended", "the process ended")
 
@@ -74,7 +81,8 @@ class Recorder(unittest.TestResult):
     def record(self, test, outcome, reason):
         file, _, name = test.id().partition(".")
         seconds = f"{time.monotonic() - self.started:.1f}"
-        values = (self.tree, file, self.total, name, outcome, seconds, self.subtests, reason)
+        cpu = [f"{now - then:.1f}" for now, then in zip(cpu_seconds(), self.cpu)]
+        values = (self.tree, file, self.total, name, outcome, seconds, self.subtests, reason, *cpu)
         row = dict(zip(COLUMNS, values))
         others = [other for other in read(self.results) if (other["file"], other["test"]) != (file, name)]
         write(self.results, others + [row])

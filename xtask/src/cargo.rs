@@ -32,7 +32,7 @@ pub(crate) fn build_examples(host: &Host, root: &Utf8Path) -> Result<[Utf8PathBu
 pub(crate) fn build(host: &Host, dir: &Utf8Path, kind: &[&str], name: &str) -> Result<Utf8PathBuf> {
     // Cargo itself is quiet here.
     let progress = Progress::spinning();
-    progress.set(&format!("compiling {name}"));
+    progress.step(format!("compiling {name}"));
     cargo(host)
         .args(["build", "--quiet", "--message-format", "json"])
         .args(kind)

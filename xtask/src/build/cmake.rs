@@ -95,7 +95,7 @@ pub fn drive(
 ) -> Result<()> {
     let request = run.out.join("cmake-run.json");
     fs_err::write(&request, serde_json::to_string_pretty(run)?)?;
-    let mut log = Log::create(log_path)?;
+    let mut log = Log::create(log_path, run.out.join("build"))?;
     let status = host
         .cmd(xtask.as_str())
         .args(["run-cmake", request.as_str()])

@@ -9,6 +9,7 @@ mod log;
 mod outputs;
 pub mod prefix;
 pub(crate) mod pristine;
+mod running;
 mod staging;
 
 use std::time::Instant;

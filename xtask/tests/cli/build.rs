@@ -168,6 +168,39 @@ fn choices_that_make_no_sense_are_wrong_usage() {
 }
 
 #[test]
+fn a_build_names_its_step_and_the_files_in_work_at_once() {
+    let project = Project::new();
+    pin_inputs(&project);
+    // Standard error is a pipe here. The first line would come after 15 s otherwise.
+    let cmake = "case \"$*\" in
+        --version) echo 'cmake version 3.25.1'; exit ;;
+        --build*) ;;
+        *) mkdir -p build 2>/dev/null
+           echo '-- Looking for sgemm_'; sleep 3
+           printf 'build a.o: CXX\\nbuild b.o: CXX\\n' > build.ninja
+           echo '-- Build files have been written to: here'; exit ;;
+    esac
+    sh -c 'sleep 3; exit 1' c++ -o CMakeFiles/mlx.dir/mlx/ops.cpp.o -c ops.cpp
+    exit 1";
+    let path = path_with_cmake(&project, cmake);
+    let run = project
+        .run(
+            project
+                .command(&["build", "--backend", "cpu"])
+                .env("PATH", path),
+        )
+        .exits(1);
+    let at = |text: &str| {
+        run.err
+            .find(text)
+            .unwrap_or_else(|| panic!("no `{text}`: {run:?}"))
+    };
+    assert!(
+        at("... 2 s, configuring MLX: Looking for sgemm_") < at("compiling MLX 0/3: ops.cpp\n")
+    );
+}
+
+#[test]
 fn what_a_killed_build_started_holds_on() {
     let project = Project::new();
     pin_inputs(&project);
