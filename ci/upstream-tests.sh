@@ -37,17 +37,23 @@ export MTL_SIM_ARCH=$arch MTL_SIM_OS=${MTL_SIM_OS:-26.0}
 
 # Compiles the kernels that the tests will need. A single process would request them one after another.
 warm() {
-    local folder=$env/$arch library list
+    local folder=$env/$arch library list place
     rm -rf "$folder"
     mkdir "$folder"
     "${CC:-cc}" -shared -fPIC -Wall -Werror -I crates/metal-sim/abi ci/upstream_kernel.c -o "$folder/kernel.so"
-    # Replies like metal-simc, and records the name. Libraries from source text are really compiled.
+    place=$(LC_ALL=C grep -abo "NAME: written by" "$folder/kernel.so" | cut -d: -f1)
+    # Answers like metal-simc, with a kernel of that name that does nothing, and records the name. Libraries from source
+    # text are really compiled.
     cat >"$folder/list" <<SH
 #!/bin/sh
 [ "\$1" = kernel ] || exec "$prefix/bin/metal-simc" "\$@"
-echo "\$5" >>"$folder/\$(echo "\$3" | cksum | cut -d' ' -f1).names"
-echo "\$3" >"$folder/\$(echo "\$3" | cksum | cut -d' ' -f1).library"
-echo "$folder/kernel.so"
+library=$folder/\$(echo "\$3" | cksum | cut -d' ' -f1)
+echo "\$5" >>"\$library.names"
+echo "\$3" >"\$library.library"
+kernel=\$library-\$(echo "\$5" | cksum | cut -d' ' -f1).so
+cp "$folder/kernel.so" "\$kernel"
+printf '%s\\0' "\$5" | dd of="\$kernel" bs=1 seek=$place conv=notrunc 2>/dev/null
+echo "\$kernel"
 SH
     chmod +x "$folder/list"
     MTL_SIM_COMPILER=$folder/list MTL_SIM_UNWRITTEN=0 "$env/bin/python" ci/upstream_tests.py names "${tests[@]}" \

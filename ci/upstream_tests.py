@@ -60,7 +60,7 @@ def name_of(row):
 
 
 class Recorder(unittest.TestResult):
-    """Keeps a row for each finished test in place of what was known of it."""
+    """Writes a row for each finished test, in place of an earlier one."""
 
     def __init__(self, mx, results, tree, total):
         super().__init__()
@@ -132,14 +132,14 @@ def means(spec, name):
 
 
 def load(spec):
-    """All tests of a file, and those of them that the specification means."""
+    """All tests of a file, and those that the specification selects."""
     path = Path(spec.partition(":")[0])
     sys.path.insert(0, str(path.parent))
     module = importlib.import_module(path.stem)
     tests = list(tests_of(unittest.defaultTestLoader.loadTestsFromModule(module)))
     meant = [test for test in tests if means(spec, test.id())]
     if not meant:
-        sys.exit(f"{spec}: none of its {len(tests)} tests is meant by that pattern")
+        sys.exit(f"{spec}: that pattern selects none of its {len(tests)} tests")
     return tests, meant
 
 
@@ -207,7 +207,7 @@ def names_here(first, specs):
 
 
 def names(specs):
-    """A test may end its process, all the more where nothing is computed: a new one goes on after it."""
+    """A test may end its process, especially if nothing is computed. A new process continues with the next test."""
     begun = 0
     while True:
         command = [sys.executable, __file__, "names-from", str(begun), *specs]

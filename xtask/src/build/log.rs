@@ -82,7 +82,7 @@ fn ninja_step(line: &str) -> Option<(usize, usize)> {
     Some((done.parse().ok()?, total.parse().ok()?))
 }
 
-/// The relevant part of a failing log, and what to do if the cause is a known one.
+/// The relevant part of a failing log, and the remedy if the cause is a known one.
 pub(super) fn diagnose(text: &str) -> String {
     const KNOWN: [(&[&str], &str); 3] = [
         (

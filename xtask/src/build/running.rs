@@ -1,5 +1,5 @@
-//! The files that a build compiles now, from the system's table of processes. Ninja names a file only when it is done,
-//! and the first ones take long.
+//! Names the files that a build is compiling, from the system's table of processes. Ninja names a file only when it is
+//! done, and the first ones take long.
 
 use std::collections::HashSet;
 

@@ -113,7 +113,7 @@ impl Outcome {
         Self {
             check,
             found: findings.found.clone(),
-            faults: findings.faults.iter().map(remedy::told).collect(),
+            faults: findings.faults.iter().map(remedy::described).collect(),
             notes: findings.notes.clone(),
         }
     }

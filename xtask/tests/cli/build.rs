@@ -87,7 +87,7 @@ fn wait_for(file: impl AsRef<Path>) {
         }
         sleep(Duration::from_millis(100));
     }
-    panic!("{} never came", file.as_ref().display());
+    panic!("{} does not appear", file.as_ref().display());
 }
 
 #[test]
@@ -168,10 +168,35 @@ fn choices_that_make_no_sense_are_wrong_usage() {
 }
 
 #[test]
+fn a_path_that_breaks_builds_is_refused_before_anything_runs() {
+    let project = Project::new();
+    project.write("go", "");
+    let mut checkout = project.path("checkout");
+    let mut build_in = |name: &str| {
+        let moved = project.path(name);
+        fs_err::rename(&checkout, &moved).unwrap();
+        checkout = moved;
+        let path = path_with_cmake(&project, &wait(&project));
+        let command = project.command(&["build", "--backend", "cpu"]);
+        project.run(command.env("PATH", path).dir(&checkout))
+    };
+    for name in [
+        "a(b)", "a[b]", "a\"b\"", "it's", "a\\b", "a#b", "a;b", "a\nb",
+    ] {
+        let bad = name.chars().find(|c| !c.is_alphanumeric()).unwrap();
+        let run = build_in(name).fails_with(&[&format!("contains {bad:?}"), "move the checkout"]);
+        assert!(run.err.contains(name), "{run:?}");
+    }
+    // It gets as far as calling cmake.
+    let run = build_in("blank é日本 {b}, ~+@%!=^*?");
+    run.fails_with(&["cmake 3.25 or newer"]);
+}
+
+#[test]
 fn a_build_names_its_step_and_the_files_in_work_at_once() {
     let project = Project::new();
     pin_inputs(&project);
-    // Standard error is a pipe here. The first line would come after 15 s otherwise.
+    // Standard error is a pipe here, so a later step would first be reported after 15 s.
     let cmake = "case \"$*\" in
         --version) echo 'cmake version 3.25.1'; exit ;;
         --build*) ;;
@@ -201,7 +226,7 @@ fn a_build_names_its_step_and_the_files_in_work_at_once() {
 }
 
 #[test]
-fn what_a_killed_build_started_holds_on() {
+fn processes_of_a_killed_build_keep_its_locks() {
     let project = Project::new();
     pin_inputs(&project);
     let version = "case \"$*\" in --version) echo 'cmake version 3.25.1'; exit ;; esac";
@@ -253,5 +278,5 @@ fn what_a_killed_build_started_holds_on() {
         }
         sleep(Duration::from_millis(100));
     }
-    panic!("nothing runs, and the folder is held");
+    panic!("nothing runs, but the folder is locked");
 }
