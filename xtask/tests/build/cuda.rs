@@ -120,7 +120,7 @@ fn each_part_of_cuda_is_missed_by_its_name() {
     lacks(
         &host,
         &[
-            "takes for host code",
+            "accepts for host code",
             "error: #error -- unsupported GNU version",
             "CUDAHOSTCXX",
         ],

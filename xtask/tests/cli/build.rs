@@ -192,6 +192,16 @@ fn a_path_that_breaks_builds_is_refused_before_anything_runs() {
     run.fails_with(&["cmake 3.25 or newer"]);
 }
 
+/// Cargo does not compile xtask again in a checkout that was moved or copied.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_build_uses_the_files_of_the_checkout_that_it_runs_in() {
+    let project = Project::new();
+    project.write("checkout/xtask/cmake/metallib.cmake", "");
+    let run = project.xtask(&["build", "--backend", "sim"]);
+    run.fails_with(&["/checkout/crates/metal-sim is missing"]);
+}
+
 #[test]
 fn a_build_names_its_step_and_the_files_in_work_at_once() {
     let project = Project::new();
