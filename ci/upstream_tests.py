@@ -222,10 +222,18 @@ def names(specs):
         begun += len(tests)
 
 
+def processor(rows):
+    """Seconds of processor time as text: all of it, and that of the compilers. Rows of earlier runs have none."""
+    if not all(row.get("cpu") for row in rows):
+        return ["", ""]
+    compilers = sum(float(row["compilers"]) for row in rows)
+    return [f"{sum(float(row['cpu']) for row in rows) + compilers:.0f}", f"{compilers:.0f}"]
+
+
 def table(document, files):
     out = [f"Host: {platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}.\n"]
-    out.append("| device | file | tree | tests | passed | skipped | failed | not run | seconds |")
-    out.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    out.append("| device | file | tree | tests | passed | skipped | failed | not run | seconds | CPU | of compilers |")
+    out.append("|" + " --- |" * 11)
     reasons, slow = [], []
     for name in files:
         # A test during which a run was ended has no result.
@@ -238,7 +246,7 @@ def table(document, files):
             failed = len(mine) - count["pass"] - count["skip"]
             seconds = sum(float(row["seconds"]) for row in mine)
             cells = [device, f"`{file}.py`", tree[:12], total, count["pass"], count["skip"], failed]
-            cells += [total - len(mine), f"{seconds:.0f}"]
+            cells += [total - len(mine), f"{seconds:.0f}", *processor(mine)]
             out.append("| " + " | ".join(map(str, cells)) + " |")
             reasons += [(device, row) for row in mine if row["outcome"] != "pass"]
             slow += [(float(row["seconds"]), device, row) for row in mine]
@@ -248,8 +256,10 @@ def table(document, files):
             reason = row["reason"].replace("|", "\\|")
             out.append(f"| {device} | `{row['file']}: {row['test']}` | {row['outcome']} | {reason} |")
     slow = sorted(slow, key=lambda one: -one[0])[:10]
-    out.append("\nThe longest:\n\n| device | test | seconds |\n| --- | --- | --- |")
-    out += [f"| {device} | `{row['file']}: {row['test']}` | {seconds:.0f} |" for seconds, device, row in slow]
+    out.append("\nThe longest:\n\n| device | test | seconds | CPU | of compilers |\n|" + " --- |" * 5)
+    for seconds, device, row in slow:
+        cells = [device, f"`{row['file']}: {row['test']}`", f"{seconds:.0f}", *processor([row])]
+        out.append("| " + " | ".join(cells) + " |")
     path = Path(document)
     head, marker, _ = path.read_text(encoding="utf-8").partition(MARKER)
     if not marker:
