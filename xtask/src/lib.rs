@@ -61,7 +61,7 @@ fn root() -> Result<Utf8PathBuf> {
     Ok(Workspace::discover()?.root().to_owned())
 }
 
-/// The checkout whose files a build uses: the one around the current folder. Cargo does not compile this program anew
+/// The checkout whose files a build uses: the one around the current folder. Cargo does not compile this program again
 /// if its checkout was moved or copied, so the folder that it was compiled in may be another one. Tests run in folders
 /// without a checkout, and use that one.
 fn checkout() -> Utf8PathBuf {

@@ -460,7 +460,7 @@ fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
             ),
         },
         Err(error) if !patches_can_be_read => Finding::error(id, error.to_string(), PATCHES),
-        // What is there is not a folder, or cannot be read.
+        // The path is not a folder, or cannot be read.
         Err(error) if fs_err::symlink_metadata(workspace.tree()).is_ok() => Finding::error(
             id,
             error.to_string(),

@@ -57,7 +57,7 @@ fn blas_is_missed_by_header_and_by_library() {
     let no_openblas =
         "case \"$*\" in *-lopenblas*) echo 'cannot find -lopenblas' >&2; exit 1 ;; esac";
     scratch.fake("c++", no_openblas);
-    blas(&host).expect("the reference implementation serves");
+    blas(&host).expect("the reference implementation is accepted");
     scratch.fake(
         "c++",
         "case \"$*\" in *-l*) echo 'cannot find -lopenblas' >&2; exit 1 ;; esac",

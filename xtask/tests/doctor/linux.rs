@@ -522,7 +522,7 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
         "vendor",
         &[vendor.as_str(), "its target does not exist"],
     );
-    // What another user built is below a writable folder, but is not writable itself.
+    // Another user's build is below a writable folder, but is not writable itself.
     let other = scratch.path("root/target/mlx/sim-0123456789ab");
     fs_err::create_dir_all(other.parent().unwrap()).unwrap();
     fs_err::os::unix::fs::symlink("/proc/self/attr", &other).unwrap();
