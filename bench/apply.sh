@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Times apply-overlay and status on the real MLX, compared with `git apply` and `quilt push -a`, and stores the raw
+# Times apply-overlay and status on the real MLX, compares them with `git apply` and `quilt push -a`, and stores the raw
 # figures.
 #
 #   bench/apply.sh [folder for the results]
 #
 # Works on a copy of this checkout's pin, patches and fetched objects; vendor/mlx is not touched. git and quilt only
 # patch: they verify neither the source tree nor the result. So each is also timed together with a copy of the pristine
-# tree and a hash of the result, which makes the work comparable.
+# tree and a hash of the result, so that the work is comparable.
 set -eu
 
 out=${1:-docs/reports/apply-$(date +%F)}
@@ -97,10 +97,10 @@ load=$(cut -d' ' -f1 /proc/loadavg 2>/dev/null || echo unknown)
     # shellcheck disable=SC2016
     printf '\nAll of `apply-*`, `revert` and `status` hash every file. `apply-cold` writes the whole tree from fetched objects; '
     # shellcheck disable=SC2016
-    printf '`git-apply-alone` and `quilt-push-alone` patch a tree that is there and hash nothing; the last two rows do the whole work by other means.\n'
+    printf '`git-apply-alone` and `quilt-push-alone` patch an existing tree and hash nothing; the last two rows do all of the work with other tools.\n'
     case $load in
         [01].* | unknown) ;;
-        *) printf '\nOther work had the processors (load %s): compare the rows with each other, the figures themselves are too high.\n' "$load" ;;
+        *) printf '\nOther processes used the processors (load %s): compare the rows with each other; the absolute figures are too high.\n' "$load" ;;
     esac
 } >"$out/README.md"
 cat "$out/README.md"

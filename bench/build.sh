@@ -53,7 +53,7 @@ rm "$out/last.log"
     printf '    load       %s at the end (1 minute)\n' "$(cut -d ' ' -f 1 /proc/loadavg)"
     printf '    tree       %s\n\n' "$(sed -n 's/^final_tree = "\(.*\)"/\1/p' target/mlx/current/mlx-overlay.toml)"
     printf '`bench/build.sh %s`, release binary, back-end for the simulated device, ccache off; every run in `raw.tsv`. ' "$touched"
-    printf '`touched` changes the time of that file below `vendor/mlx`; `cold-cpu` is `--cpu`, the CPU back-end beside the GPU one.\n\n'
+    printf '`touched` changes the time of that file below `vendor/mlx`; `cold-cpu` is `--cpu`, with the CPU back-end in addition to the GPU back-end.\n\n'
     printf '| case | runs | median s | processor s |\n|---|--:|--:|--:|\n'
     for name in $(sed 1d "$raw" | cut -f 1 | uniq); do
         sed 1d "$raw" | awk -F '\t' -v name="$name" '$1 == name' | sort -n -k 3 | awk -F '\t' '

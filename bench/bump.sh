@@ -1,6 +1,6 @@
 #!/bin/sh
 # shellcheck disable=SC2016 # backquotes in the report are Markdown's
-# Times a bump from MLX 0.32.0 to 0.32.4 with local sources, compared with `git am -3`, and stores the raw figures.
+# Times a bump from MLX 0.32.0 to 0.32.4 with local sources, compares it with `git am -3`, and stores the raw figures.
 #
 #   bench/bump.sh [folder for the results]
 #
@@ -21,7 +21,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CEILING_DIRECTORIES="$work"
 
-# A project at 0.32.0 with that one patch, applied.
+# A project at 0.32.0 with that one patch applied.
 mkdir -p "$work/project/patches"
 cp mlx.toml "$work/project/"
 cd "$work/project"
@@ -115,11 +115,11 @@ load=$(cut -d' ' -f1 /proc/loadavg 2>/dev/null || echo unknown)
         printf '| %s | %s | %s |\n' "$name" "$wall" "$processor"
     done
     printf '\n`bump-pin` hashes all of `vendor/mlx`, merges, compares the watched functions, writes pin, lock, patch and report. '
-    printf '`git-am-3-alone` has the new files checked out already and only patches them; the last row also checks them out and exports the patch. '
-    printf 'Both come to the same tree; the script stops if they do not.\n'
+    printf '`git-am-3-alone` only patches the new files, which are already checked out; the last row also checks them out and exports the patch. '
+    printf 'Both must produce the same tree, or the script stops.\n'
     case $load in
         [01].* | unknown) ;;
-        *) printf '\nOther work had the processors (load %s): compare the rows with each other, the figures themselves are too high.\n' "$load" ;;
+        *) printf '\nOther processes used the processors (load %s): compare the rows with each other; the absolute figures are too high.\n' "$load" ;;
     esac
 } >"$out/README.md"
 cat "$out/README.md"

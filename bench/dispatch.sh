@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Measures what the overlay's dispatch costs the host without a policy: a tiny quantized product, patched and pristine
+# Measures what the overlay's dispatch costs on the host without a policy: a tiny quantized product, patched and pristine
 # in turn.
 #
 #   bench/dispatch.sh [folder for the results]
 #
-# Needs `cargo xtask build --backend sim [--cpu]` and the same with --pristine. The device's kernels do nothing, and
-# only the evaluating thread is timed; all threads are pinned to one core, because moving between two costs more than
-# what is measured. Each run computes PRODUCTS (100,000). Fails if the lowest times of the two builds differ by more
-# than LIMIT (200) nanoseconds per product: a disturbance only makes a run longer. With valgrind, the instructions of
-# QuantizedMatmul::eval_gpu are counted too.
+# Needs `cargo xtask build --backend sim [--cpu]`, and the same with --pristine. The device's kernels do nothing, and
+# only the evaluating thread is timed. All threads are pinned to one core, because moving between two costs more than
+# what is measured. Each run computes PRODUCTS (100,000) products. Fails if the lowest times of the two builds differ by
+# more than LIMIT (200) nanoseconds per product; the lowest are compared because a disturbance only makes a run longer.
+# With valgrind, the instructions of QuantizedMatmul::eval_gpu are counted too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -26,7 +26,7 @@ for arm in patched pristine; do
     prefix=$(readlink -f "$prefix")
     grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || { echo "$prefix is not a sim build" >&2; exit 1; }
     sed -n 's/^final_tree = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml" >"$work/$arm.tree"
-    # Replies like metal-simc; libraries from source text are really compiled.
+    # Answers like metal-simc, except that libraries from source text are really compiled.
     cat >"$work/$arm.simc" <<SH
 #!/bin/sh
 [ "\$1" = kernel ] || exec "$prefix/bin/metal-simc" "\$@"
@@ -68,9 +68,9 @@ with open(f"{out}/README.md", "w") as page:
     page.write(f"""# The dispatch's cost on the host
 
 `bench/dispatch.sh`: {products:,} products of one row by a 512 x 512 matrix of 4 bits, no policy set, on the simulated
-g15d with kernels that do nothing. Processor time of the evaluating thread, nanoseconds a product, {len(times["patched"])}
+g15d with kernels that do nothing. Processor time of the evaluating thread in nanoseconds per product, {len(times["patched"])}
 rounds of both builds in turn, all threads on one core; instructions of `QuantizedMatmul::eval_gpu`, counted by valgrind;
-host {platform.machine()}. It is the host's time with the simulated device's encoder under MLX, not that of a Mac. Raw
+host {platform.machine()}. This is the host's time with the simulated device's encoder, not that of a Mac. Raw
 data: `dispatch.tsv`, `instructions.tsv`.
 
 | build | tree | median | lowest | highest | instructions |
@@ -80,8 +80,8 @@ data: `dispatch.tsv`, `instructions.tsv`.
         tree = next(row["tree"] for row in rows if row["arm"] == arm)
         page.write(f"| {arm} | {tree[:12]} | {medians[arm]:.0f} | {min(values):.0f} | {max(values):.0f} | {counts.get(arm, '')} |\n")
     page.write(
-        f"\nLowest against lowest, since whatever disturbs a run only makes it longer, the patched build takes {more:+.0f} ns "
-        f"a product; median against median {medians['patched'] - medians['pristine']:+.0f} ns.\n"
+        f"\nThe lowest time of the patched build differs by {more:+.0f} ns per product (a disturbance only makes a run longer), "
+        f"the median by {medians['patched'] - medians['pristine']:+.0f} ns.\n"
     )
 print(open(f"{out}/README.md").read())
 sys.exit(f"more than {limit:.0f} ns" if more > limit else 0)

@@ -3,7 +3,7 @@
 #
 #   bench/metallib.sh mlx.metallib [folder for the results]
 #
-# Listing walks every function with its constants. Memory is the peak resident set, including mapped pages. Verification
+# Listing walks all functions and their constants. Memory is the peak resident set, including mapped pages. Verification
 # is compared with sha256sum (one thread).
 set -eu
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Times the simulated device: first and cached use of a kernel, multiply-adds per second.
+# Times the simulated device: first and cached use of a kernel, and multiply-adds per second.
 #
 #   bench/sim.sh [folder for the results]
 #
-# Needs `cargo xtask build --backend sim`, or MLX_OVERLAY_PREFIX. Kernels go to a separate cache.
+# Needs `cargo xtask build --backend sim`, or MLX_OVERLAY_PREFIX. Uses a separate kernel cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 out=${1:-docs/reports/sim-$(date +%F)}
 prefix=$(readlink -f "${MLX_OVERLAY_PREFIX:-target/mlx/current}")
 grep -q '^backend = "sim"' "$prefix/mlx-overlay.toml" || {
-    echo "$prefix is not a sim build; make one with: cargo xtask build --backend sim" >&2
+    echo "$prefix is not a sim build: run  cargo xtask build --backend sim" >&2
     exit 1
 }
 runs=7
@@ -27,14 +27,14 @@ export MTL_SIM_CACHE MTL_SIM_ARCH=applegpu_g15d
 load() { cut -d' ' -f1 /proc/loadavg; }
 raw() { (IFS=$'\t' && echo "$*"); }
 
-# A use of a kernel, by name and bits: one row of 512 by 8 weights takes almost no time to compute.
+# Uses a kernel: name, bits. One row of 512 by 8 weights takes almost no time to compute.
 use() {
     local times
     times=$("$build/bench-sim" 1 8 512 "$2" 1 | tail -n 1)
     raw "$1" "$times" "$(load)"
 }
 
-# One core or all: name, threads, policy, M, N, K, bits.
+# Computes a product on one core or all: name, threads, policy, M, N, K, bits.
 product() {
     local name=$1 threads=$2 policy=$3 m=$4 n=$5 k=$6 bits=$7 output kernel ms before
     before=$(load)

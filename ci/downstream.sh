@@ -119,6 +119,22 @@ expect_failure "$CARGO_TARGET_DIR/debug/rows" -- \
 MLX_OVERLAY_METALLIB=$work/elsewhere/lib/mlx.metallib expect "exact: 6 of 6" "$CARGO_TARGET_DIR/debug/rows"
 MLX_OVERLAY_METALLIB=$work/none expect_failure "$CARGO_TARGET_DIR/debug/rows" -- "names $work/none"
 
+if [[ $(uname) == Linux ]]; then
+    echo "== the bundle alone: checkout, builds and home are not visible"
+    alone=(unshare --mount)
+    [[ $(id -u) == 0 ]] || alone=(unshare --map-root-user --mount)
+    # shellcheck disable=SC2016  # the inner shell expands these
+    alone+=(sh -c 'for d in "$1" "$2"; do mount -t tmpfs none "$d"; done; cd /; shift 2; exec "$@"' sh "$root" "$HOME")
+    if "${alone[@]}" true 2>/dev/null; then
+        cp "$CARGO_TARGET_DIR/debug/rows" "$work"
+        expect_failure "${alone[@]}" ls "$root/Cargo.toml" -- "No such file"
+        expect "exact: 6 of 6" "${alone[@]}" env MLX_OVERLAY_METALLIB="$work/elsewhere/lib/mlx.metallib" "$work/rows"
+        expect "4-bit quantization is off by 0." "${alone[@]}" "$work/cmake/step"
+    else
+        echo "not run: this machine permits no mount namespace"
+    fi
+fi
+
 echo "== C++ without kernels gets the error, also on a stack that is not clean"
 mkdir "$work/twice"
 cat >"$work/twice/CMakeLists.txt" <<'CMAKE'

@@ -1,5 +1,5 @@
-// What compile.cpp hands to measure: one line of a table a kernel; and what the
-// plan that ships says of a product.
+// Shared by compile.cpp and measure: the table of compiled kernels, one per
+// line, and the plan that ships for a product.
 #pragma once
 
 #include <climits>
@@ -15,10 +15,10 @@
 
 namespace qmv {
 
-// M rows of x meet the weights in tiles of at most `tile` rows; 0 stands for
-// MLX's one-row kernel, 1 for its form for N that is not a multiple of 8, and
-// -1 for the one with half as many rows of the result a simdgroup, which MLX
-// takes on some GPUs.
+// Rows of x are multiplied in tiles of at most `tile` rows. 0 stands for MLX's
+// one-row kernel, 1 for its form for N that is not a multiple of 8, and -1 for
+// the form that computes half as many outputs per simdgroup, which MLX uses on
+// some GPUs.
 constexpr int one_row_narrow = -1;
 constexpr int one_row = 0;
 constexpr int one_row_partial = 1;
@@ -29,15 +29,15 @@ struct Kernel {
   std::string label;
   std::string file; // the cubin
   std::string name; // in the cubin
-  // affine; mxfp4, mxfp8, nvfp4, and nvfp4_hgs with a scale of the whole matrix
+  // affine; mxfp4, mxfp8, nvfp4, and nvfp4_hgs with a global scale
   std::string mode;
   std::string type; // float, half, bfloat
   int group_size, bits;
-  bool fast; // twin of affine_qmv_fast, or of affine_qmv
+  bool fast; // counterpart of affine_qmv_fast, otherwise of affine_qmv
   int tile;
-  int rows; // outputs of a row of x that a simdgroup computes
+  int rows; // outputs of a row of x per simdgroup
   int sharing; // simdgroups that share x; 0: none
-  int registers, stack_bytes, spilled_bytes; // as ptxas reports them
+  int registers, stack_bytes, spilled_bytes; // as reported by ptxas
   int code_bytes;
 
   bool is_fp() const {
@@ -46,7 +46,7 @@ struct Kernel {
   int simdgroups() const {
     return sharing > 0 ? sharing : 2;
   }
-  int outputs() const { // of a threadgroup
+  int outputs() const { // per threadgroup
     return rows * simdgroups();
   }
   const char* twin() const {
@@ -72,13 +72,14 @@ inline std::vector<Kernel> read_manifest(const std::string& folder) {
   const auto path = folder + "/manifest.tsv";
   std::ifstream in(path);
   if (!in) {
-    throw std::runtime_error(path + ": not there; run `compile` first");
+    throw std::runtime_error(path + ": does not exist; run `compile` first");
   }
   std::vector<Kernel> kernels;
   for (std::string line; std::getline(in, line);) {
     Kernel kernel;
     if (!(std::istringstream(line) >> kernel)) {
-      throw std::runtime_error(path + ": not a kernel: " + line);
+      throw std::runtime_error(
+          path + ": line does not describe a kernel: " + line);
     }
     kernels.push_back(kernel);
   }
@@ -89,8 +90,8 @@ inline std::vector<Kernel> read_manifest(const std::string& folder) {
 }
 
 // The plan of a product of m rows under `exact`, or with a route to the other
-// arrangement. The plan knows no GPU but by MLX's answers, which are those of a
-// recent one.
+// arrangement. The plan depends on the GPU only through MLX's answers about it,
+// which are those for a recent one.
 inline mlx_row_plan plan_of(
     const std::string& mode,
     int group_size,
@@ -135,8 +136,7 @@ inline mlx_row_plan plan_of(
   return plan;
 }
 
-// How many outputs a simdgroup computes and how many simdgroups share x, for
-// tiles of so many rows.
+// The label for the outputs per simdgroup and the simdgroups that share x.
 struct Arrangement {
   int tile, rows, sharing;
 
@@ -152,7 +152,8 @@ struct Mode {
   bool matrix_scale = false;
 };
 
-// Those that the plan chooses for few and many outputs, and with a route.
+// The arrangements that the plan chooses for few and many outputs, and with a
+// route.
 inline std::set<Arrangement> planned(const Mode& mode, int batch = 1) {
   const auto family = mode.name.substr(0, mode.name.find('_'));
   std::set<Arrangement> all;
@@ -200,7 +201,8 @@ class Options {
   std::string get(const std::string& name) const {
     const auto found = values_.find(name);
     if (found == values_.end()) {
-      throw std::runtime_error("--" + name + " is missing");
+      throw std::runtime_error(
+          "--" + name + " is missing: expected `--option value`");
     }
     return found->second;
   }

@@ -1,15 +1,15 @@
-// Compiles MLX's kernels for one row and for several and the overlay's streamed
-// ones for a GPU with NVRTC, the compiler of CUDA that takes kernel text as it
-// is. Needs no GPU.
+// Compiles MLX's kernels for one row and for several, and the overlay's
+// streamed kernels, for a GPU with NVRTC, CUDA's run-time compiler. Needs no
+// GPU.
 //
 //   compile --mlx vendor/mlx --shim crates/metal-sim/msl-cuda --out folder
 //           [--modes affine|fp] [--what all|timed|arrangements|mutants]
 //           [--arch sm_90] [--jobs n] [--defines "-DA=1 ..."]
 //
-// `all` has the kernels that the plan can choose, in every type, width and
-// group; `timed` those of one group, without float16; `arrangements` others of
-// the same text, in bfloat16, by which the plan was chosen; `mutants` copies
-// that add in another order.
+// `all`: the kernels that the plan can choose, in every type, width and group
+// size. `timed`: those of one group size, without float16. `arrangements`:
+// other arrangements of the same source, in bfloat16, from which the plan was
+// chosen. `mutants`: copies that add in another order.
 #include <elf.h>
 #include <nvrtc.h>
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ namespace {
 std::string read_file(const fs::path& path) {
   std::ifstream in(path);
   if (!in) {
-    throw std::runtime_error(path.string() + ": cannot be read");
+    throw std::runtime_error(path.string() + ": cannot read the file");
   }
   std::stringstream text;
   text << in.rdbuf();
@@ -48,7 +48,7 @@ void write_file(const fs::path& path, const std::string& content) {
   std::ofstream out(path, std::ios::binary);
   out << content;
   if (!out.flush()) {
-    throw std::runtime_error(path.string() + ": cannot be written");
+    throw std::runtime_error(path.string() + ": cannot write the file");
   }
 }
 
@@ -92,7 +92,7 @@ Compiled compile(
   return compiled;
 }
 
-// Reads what `ptxas -v` says of each kernel.
+// Reads the report of `ptxas -v` about each kernel.
 void read_resources(const std::string& log, std::vector<Kernel>& kernels) {
   std::istringstream lines(log);
   Kernel* current = nullptr;
@@ -131,7 +131,7 @@ void read_resources(const std::string& log, std::vector<Kernel>& kernels) {
   }
 }
 
-// Reads how long each kernel's code is: the section that has its name.
+// Reads the code size of each kernel: the size of the section named after it.
 void read_code(const std::string& cubin, std::vector<Kernel>& kernels) {
   auto read = [&](auto& to, size_t at) {
     if (at + sizeof to > cubin.size()) {
@@ -157,7 +157,7 @@ void read_code(const std::string& cubin, std::vector<Kernel>& kernels) {
 
 struct Text {
   std::string label;
-  fs::path headers; // the streamed kernels', by MLX's paths
+  fs::path headers; // the folder of the streamed kernels, by MLX's paths
   std::vector<std::string> options;
 };
 
@@ -218,7 +218,7 @@ void build_program(
          -1,
          -1});
   };
-  // The beginning of an entry that every family has.
+  // The first arguments of an entry, which are the same for all kinds.
   auto entry = [&](const char* macro,
                    const std::string& name,
                    const std::string& function) -> std::ostream& {
@@ -265,15 +265,15 @@ void build_program(
   for (const auto& arrangement : arrangements) {
     streamed(arrangement, false);
   }
-  // Those for a batch, of the products that are timed.
+  // The batched versions of the timed products.
   if (shipped && fast && is_timed(mode) && type == "bfloat") {
     one_row("one_row_batched", false, true, qmv::one_row, 4);
     for (const auto& arrangement : planned(mode, 2)) {
       streamed(arrangement, true);
     }
   }
-  // Any K suits qmv_wide, so that one program has it; a scale of the matrix
-  // does not.
+  // qmv_wide supports any K, so one program contains it. It does not support a
+  // global scale.
   if (fast && shipped && !mode.matrix_scale) {
     for (int tile = 2; tile <= 8; tile++) {
       const auto name = "wide_" + std::to_string(tile);
@@ -330,7 +330,7 @@ void run_all(const std::vector<std::function<void()>>& jobs, unsigned workers) {
   }
 }
 
-// Copies of the header that differ from it in the order of sums, one each.
+// Copies of the header that differ in the order of sums, one per mutant.
 struct Mutant {
   const char* what;
   std::vector<std::pair<std::string, std::string>> edits;
@@ -338,8 +338,8 @@ struct Mutant {
 
 #include "mutants.inc"
 
-// The streamed kernels' headers, with the edits of a mutant: each must be met.
-// Threadgroup memory gets the name that CUDA has for it.
+// The headers of the streamed kernels, with the edits of a mutant, each of
+// which must apply. Threadgroup memory gets CUDA's name for it.
 fs::path
 place(const Mutant& mutant, bool fp, const fs::path& mlx, fs::path out) {
   const fs::path folder = "mlx/backend/metal/kernels";
@@ -359,7 +359,8 @@ place(const Mutant& mutant, bool fp, const fs::path& mlx, fs::path out) {
     }
     if (found == 0) {
       throw std::runtime_error(
-          std::string(mutant.what) + ": the headers have no longer: " + from);
+          std::string(mutant.what) +
+          ": the headers no longer contain: " + from);
     }
   };
   replace("\n  threadgroup float4 shared[", "\n  __shared__ float4 shared[");
@@ -382,21 +383,21 @@ void run(const qmv::Options& options) {
   const std::string family = options.get("modes", "affine");
   const bool fp = family == "fp";
   if (!fp && family != "affine") {
-    throw std::runtime_error("--modes " + family + ": affine or fp");
+    throw std::runtime_error("--modes " + family + ": expected affine or fp");
   }
 
   Text shipped;
   shipped.label = what == "arrangements" ? what : "shipped";
   shipped.headers = place({"shipped", {}}, fp, mlx, out / "headers");
   const std::string architecture = options.get("arch", "sm_90");
-  // 1097, 161: attributes and pragmas that only Metal knows.
+  // 1097, 161: attributes and pragmas that only Metal supports.
   shipped.options = {
       "-arch=" + architecture,
       "-std=c++20",
       "-default-device",
       "-diag-suppress=1097,161",
       "--ptxas-options=-v",
-      // A program from the cache comes without what ptxas says.
+      // A cached program comes without the report of ptxas.
       "-no-cache",
       "-I" + options.get("shim"),
       "-I" + mlx.string(),
@@ -425,7 +426,8 @@ void run(const qmv::Options& options) {
     for (const char* type : {"float", "half", "bfloat"}) {
       for (const auto& mode : modes_of(fp)) {
         for (bool fast : {true, false}) {
-          // Differences hide in 16 bits: those kernels in float as well.
+          // 16 bits can hide differences, so these kernels are also compiled in
+          // float.
           const bool timed = is_timed(mode) && type != std::string("half");
           const bool bfloat = timed && type == std::string("bfloat");
           const bool mutated = timed && (fp || mode.bits == 4) && fast;
@@ -448,7 +450,7 @@ void run(const qmv::Options& options) {
   }
   if (programs.empty()) {
     throw std::runtime_error(
-        "--what " + what + ": all, timed, arrangements or mutants");
+        "--what " + what + ": expected all, timed, arrangements or mutants");
   }
   run_all(programs, jobs);
 

@@ -1,4 +1,4 @@
-// The little of CUDA's driver interface that the measurements need.
+// The few functions of CUDA's driver interface that the measurements need.
 #pragma once
 
 #include <cuda.h>
@@ -19,7 +19,7 @@ inline void check(CUresult result, const char* what) {
 }
 #define QMV_CHECK(call) qmv::check(call, #call)
 
-// The first device, its primary context current.
+// The first device, with its primary context current.
 class Device {
  public:
   Device() {
@@ -133,9 +133,9 @@ class Modules {
   std::map<std::string, CUmodule> modules_;
 };
 
-// One product's operands: x (m, k), w (n, k), y (m, n); those of a batch lie
-// behind each other. In the fp modes the
-// scale of the whole matrix stands in the place of the biases.
+// The operands of a product: x (m, k), w (n, k), y (m, n). Those of a batch are
+// stored one after another. In the fp modes, the global scale takes the place
+// of the biases.
 struct Operands {
   CUdeviceptr w, scales, biases, x, y;
   int k, n, m;
@@ -149,7 +149,7 @@ inline int ceil_div(int a, int b) {
 inline void
 launch(const Kernel& kernel, CUfunction function, Operands o, CUstream stream) {
   const int columns = kernel.tile >= 2 ? ceil_div(o.m, kernel.tile) : o.m;
-  // As many rows a tile as the fewest tiles need, as qmv_streamed.cpp says.
+  // Distributes the rows evenly over the fewest tiles, as in qmv_streamed.cpp.
   int tile_rows = ceil_div(o.m, columns);
   void* arguments[] = {
       &o.w, &o.scales, &o.biases, &o.x, &o.y, &o.k, &o.n, &o.m, &tile_rows};

@@ -1,9 +1,9 @@
 // Entry points for the GPU: MLX's kernels for one row and for several, and the
-// overlay's streamed ones, their arguments bound as the dispatch binds them for
-// one product, or for a batch of them that lie behind each other: the grid's
-// depth says of how many. Included after the kernels' own headers, which are
-// the affine ones or the fp ones; both take their arguments in one order here,
-// so that the host launches them alike.
+// overlay's streamed kernels. Their arguments are bound as the dispatch binds
+// them for one product, or for a batch of products stored one after another;
+// the depth of the grid is the size of the batch. Included after the kernels'
+// own headers, either the affine or the fp ones. Here both take their arguments
+// in the same order, so that the host launches them in the same way.
 #pragma once
 
 #define QMV_ENTRY(name, T, simdgroups)                                  \
@@ -20,8 +20,8 @@
 
 #define QMV_ARGUMENTS w, scales, biases, x, y, k, n
 
-// What kernels for a batch read to find their product, and others do not: of a
-// batch of one dimension the strides and M, not its extent.
+// The arguments that only batched kernels read, to find their product: for a
+// batch of one dimension the strides and M, but not its extent.
 #define QMV_STRIDES(group_size, bits)                            \
   const int x_shape[] = {0, m};                                  \
   const int64_t x_strides[] = {int64_t(m) * k};                  \
@@ -37,8 +37,8 @@
       mtlcuda::simdgroup_index_in_threadgroup(), \
       mtlcuda::thread_index_in_simdgroup()
 
-// `function` is affine_qmv_fast or affine_qmv: one column of threadgroups a row
-// of x.
+// `function` is affine_qmv_fast or affine_qmv. One column of threadgroups per
+// row of x.
 #define QMV_ONE_ROW(                                            \
     name, function, T, group_size, bits, partial_rows, batched) \
   QMV_ENTRY(name, T, 2) {                                       \
@@ -62,7 +62,7 @@
         batched>(QMV_ARGUMENTS, m, tile_rows, QMV_BATCH, QMV_POSITION); \
   }
 
-// With the lanes a row of the result that MLX gives it.
+// With as many lanes per output as MLX uses.
 #define QMV_WIDE(name, T, group_size, bits, tile)                   \
   QMV_ENTRY(name, T, 2) {                                           \
     QMV_STRIDES(group_size, bits);                                  \
@@ -70,8 +70,8 @@
         w, scales, biases, x, y, k, n, m, QMV_BATCH, QMV_POSITION); \
   }
 
-// The fp modes: a byte a scale, no biases, and in their place the scale of the
-// whole matrix, which only kernels with `global_scale` read.
+// The fp modes: one byte per scale, and in place of the biases the global
+// scale, which only kernels with `global_scale` read.
 #define QMV_FP_ENTRY(name, T, simdgroups)                               \
   extern "C" __global__ __launch_bounds__(32 * (simdgroups)) void name( \
       const uint32_t* w,                                                \
@@ -87,8 +87,8 @@
 #define QMV_FP_ARGUMENTS w, scales, matrix_scale, x, y, k, n
 #define QMV_FP_BATCH 1, x_shape, x_strides, 1, w_shape, w_strides, s_strides
 
-// `function` is fp_qmv_fast or fp_qmv, `rows` how many of the result a
-// simdgroup has.
+// `function` is fp_qmv_fast or fp_qmv, `rows` the number of outputs per
+// simdgroup.
 #define QMV_FP_ONE_ROW(                                                       \
     name,                                                                     \
     function,                                                                 \

@@ -1,4 +1,4 @@
-// Whether each row of several has the bits that it has alone.
+// Checks whether each row of a block has the bits that it has alone.
 #include <cmath>
 #include <cstring>
 #include <iostream>
@@ -15,8 +15,8 @@ struct Shape {
   int n, k;
 };
 
-// Rows of the result in whole threadgroups, in parts of one, and fewer than one
-// threadgroup has; blocks of K whole and not.
+// Outputs in whole threadgroups, in a partial one, and fewer than one
+// threadgroup; K in whole blocks and with a tail.
 std::vector<Shape> shapes(const Kernel& kernel) {
   const int g = kernel.group_size;
   if (kernel.fast) {
@@ -40,7 +40,7 @@ uint16_t narrow(float value, bool is_half) {
   const uint32_t sign = bits >> 16 & 0x8000;
   const int exponent = int(bits >> 23 & 0xff) - 112;
   if (exponent <= 0 || exponent >= 31) {
-    return sign; // inputs are drawn from the normal numbers
+    return sign; // inputs are never subnormal
   }
   const uint32_t rounded = (bits & 0x7fffff) + 0xfff + (bits >> 13 & 1);
   return sign + (exponent << 10) + (rounded >> 13);
@@ -62,8 +62,8 @@ float widen(uint16_t value, bool is_half) {
   return result;
 }
 
-// What a byte of fp_quantized.h stands for: 1 sign, 4 of the exponent and 3
-// bits, or an exponent alone.
+// The value of a byte of fp_quantized.h: sign, 4 bits of exponent and 3 of
+// mantissa, or only an exponent.
 float widen_e4m3(uint8_t code) {
   const int exponent = code >> 3 & 15, rest = code & 7;
   const float size =
@@ -75,7 +75,7 @@ float widen_e8m0(uint8_t code) {
   return std::ldexp(1.0f, code - 127);
 }
 
-// Values in the type of a kernel.
+// Values in a kernel's type.
 struct Values {
   std::vector<unsigned char> bytes;
   std::vector<float> floats;
@@ -105,17 +105,17 @@ struct Values {
   }
 };
 
-constexpr int most_rows = 17; // so that each row of 1 to 16 has one after it
+constexpr int most_rows = 17; // so that each row of 1 to 16 has a row after it
 constexpr unsigned seeds = 3;
 
 struct Problem {
   Shape shape;
   std::vector<uint32_t> w;
-  // In the fp modes `biases` is one float, the scale of the whole matrix.
+  // In the fp modes `biases` is one float, the global scale.
   Values scales, biases, x;
 };
 
-constexpr float fp_most = 448.0f * 6.0f; // what that scale is divided by
+constexpr float fp_most = 448.0f * 6.0f; // the divisor of that scale
 
 Problem draw_fp(const Kernel& kernel, Shape shape, unsigned seed) {
   std::mt19937 random(seed);
@@ -127,7 +127,7 @@ Problem draw_fp(const Kernel& kernel, Shape shape, unsigned seed) {
   std::vector<uint32_t> w(int64_t(shape.n) * shape.k * kernel.bits / 32);
   for (auto& word : w) {
     word = random();
-    if (kernel.bits == 8) { // any value but the NaNs, 0x7f and 0xff
+    if (kernel.bits == 8) { // any value except the NaNs (0x7f, 0xff)
       for (int i = 0; i < 32; i += 8) {
         if ((word >> i & 0x7f) == 0x7f) {
           word ^= 1u << i;
@@ -135,7 +135,7 @@ Problem draw_fp(const Kernel& kernel, Shape shape, unsigned seed) {
       }
     }
   }
-  // Scales of at most 1, in the modes that have mantissas with all of those.
+  // Scales of at most 1; in E4M3, any such value.
   const bool e4m3 = kernel.group_size == 16;
   std::vector<uint8_t> scales(shape.n * (shape.k / kernel.group_size));
   for (auto& code : scales) {
@@ -186,8 +186,8 @@ double widen_weight(const Kernel& kernel, unsigned code) {
   return code & 8 ? -sizes[code & 7] : sizes[code & 7];
 }
 
-// The largest error of row `m` against float64, relative to the sum of the
-// terms' sizes.
+// The largest error of row `m` compared with float64, relative to the sum of
+// the terms' magnitudes.
 double error_of(
     const Kernel& kernel,
     const Problem& problem,
@@ -215,7 +215,7 @@ double error_of(
       size += std::abs(x) * (std::abs(q * scale) + std::abs(bias));
     }
     const double error = std::abs(row[i] - sum) / size;
-    worst = error <= worst ? worst : error; // NaN stays
+    worst = error <= worst ? worst : error; // keeps NaN
   }
   return worst;
 }
@@ -244,7 +244,7 @@ struct Tally {
   long products = 0, outputs = 0, differing = 0, overrun = 0;
   double error = 0;
 };
-// By the label and the tile: MLX's own tiles are in the same programs.
+// Kernels by label and tile, because programs also contain MLX's own tiles.
 using Tallies = std::map<std::pair<std::string, int>, Tally>;
 
 class Runner {
@@ -252,7 +252,7 @@ class Runner {
   Runner(const Device& device, Modules& modules)
       : device_(device), modules_(modules) {}
 
-  // All tiles of one program with one problem.
+  // Compares all tiles of one program for one problem.
   void run(
       const std::vector<const Kernel*>& program,
       const Problem& problem,
@@ -276,7 +276,7 @@ class Runner {
           rows};
     };
 
-    // M = 1, row after row, by the kernel that the dispatch takes.
+    // M = 1, row by row, with the kernel that the dispatch uses.
     const bool partial = first.fast && n % 8 != 0;
     alone.set(0xff, device_.stream());
     for (const auto* kernel : program) {
@@ -296,7 +296,7 @@ class Runner {
     const double error =
         error_of(first, problem, 0, row_of(first, expected, 0, n));
 
-    // What lies past the last row must stay as it was.
+    // Memory past the last row must not change.
     const Memory together(most_rows * row);
     for (const auto* kernel : program) {
       if (kernel->tile == one_row || kernel->tile == one_row_partial) {
@@ -322,7 +322,7 @@ class Runner {
         tally.outputs += long(rows) * n;
         double worst = error;
         if (kernel->label == "wide") {
-          // Its bits are its own, so that only this tells whether it works.
+          // It has its own bits, so only the error shows whether it works.
           const int last = rows - 1;
           worst =
               error_of(*kernel, problem, last, row_of(*kernel, found, last, n));

@@ -1,17 +1,18 @@
-// Runs on the GPU what `compile` made.
+// Runs the kernels that `compile` made on the GPU.
 //
 //   measure registers|identity|time --kernels folder --out file.csv
 //           [--quick 1] [--profile 1]
 //
 // With --profile, `time` launches each planned kernel once, for M = 1, 2, 4, 8
-// and 16, on the large shapes at 4 and 8 bits: what a profiler is run on.
+// and 16, on the large shapes at 4 and 8 bits, so that a profiler can observe
+// it.
 #include <iostream>
 
 #include "device.h"
 
 namespace {
 
-// Registers and spills as ptxas reports them, and the simdgroups that one
+// Registers and spills as reported by ptxas, and how many simdgroups one
 // multiprocessor holds at once.
 void list_registers(const std::string& folder, std::ostream& out) {
   const qmv::Device device;
@@ -48,7 +49,7 @@ void run(const std::string& command, const qmv::Options& options) {
         command + ": expected registers, identity or time");
   }
   if (!out.flush()) {
-    throw std::runtime_error(path + ": cannot be written");
+    throw std::runtime_error(path + ": cannot write the file");
   }
 }
 

@@ -1,4 +1,4 @@
-"""Keeps of ncu's raw page, by standard input, what was asked for: a row a launch, in the order of the launches."""
+"""Reads ncu's raw page from standard input and keeps the requested metrics: one row per launch, in order."""
 
 import csv
 import sys

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes tables of what run.sh left in a folder.
+# Makes tables of the results that run.sh left in a folder.
 #
 #   bench/nvidia/report.sh docs/reports/gpu-<date> >tables.md
 set -euo pipefail
 
 out=${1:?"name the folder with run.sh's results"}
-# What the tables are made with: columns by name, and how weights and shapes are called.
+# Shared by the tables: columns by name, and the names of weights and shapes.
 # shellcheck disable=SC2016 # the dollars are awk's
 common='
     NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
@@ -19,7 +19,7 @@ common='
         print ""
     }'
 
-# Times of one row, each with its share of the read ceiling.
+# Times compared with one row, each with its share of the read ceiling.
 awk -F, "$common"'
     {
         s = shape()
@@ -98,7 +98,7 @@ awk -F, "$common"'
         split("2 3 4 6 8", tiles, " ")
         head[1] = "one row"
         for (i = 1; i in tiles; i++) head[i + 1] = "V = " tiles[i]
-        begin_table("registers a lane (simdgroups resident of " of ") + bytes spilled, bfloat16", i, head)
+        begin_table("registers per lane (simdgroups resident of " of ") + bytes spilled, bfloat16", i, head)
         for (k = 1; k <= kernels; k++) {
             printf "| %s | %s |", order[k], one[of_weights[order[k]]]
             for (i = 1; i in tiles; i++) printf " %s |", cell[order[k], tiles[i]]
@@ -106,7 +106,7 @@ awk -F, "$common"'
         }
     }' "$out/registers.csv"
 
-# What keeps simdgroups waiting, in the order of the launches: head then mlp, and for each width M = 1, 2, 4, 8 and 16.
+# What simdgroups wait for, in the order of the launches: head then mlp, and for each width M = 1, 2, 4, 8 and 16.
 [ -f "$out/profile.csv" ] || exit 0
 awk -F, '
     NR == 1 {

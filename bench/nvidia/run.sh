@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# The kernels as they are shipped, on an NVIDIA GPU: compiles them with NVRTC, compares every row with M = 1, counts
-# registers and takes times. Not an Apple GPU, and not a figure for one.
+# Runs the shipped kernels on an NVIDIA GPU (not an Apple GPU): compiles them with NVRTC, compares every row with M = 1,
+# counts registers and measures times.
 #
 #   bench/nvidia/run.sh [--fp] [folder for the results]   on a machine with a GPU and CUDA 12.8 or later
-#   bench/nvidia/run.sh --pack file.tar.gz                here; there: tar xf file.tar.gz && bench/nvidia/run.sh results
+#   bench/nvidia/run.sh --pack file.tar.gz                on this machine; then, on the machine with the GPU:
+#   tar xf file.tar.gz && bench/nvidia/run.sh results
 #
-# --fp takes the block-float modes (mxfp4, mxfp8, nvfp4) in the place of affine weights, and MLX's own tiles with them.
-# Needs a C++20 compiler, CUDA's headers and NVRTC (CUDA_HOME, /usr/local/cuda if unset) and vendor/mlx (cargo xtask
-# apply-overlay). An archive carries the files of MLX's tree that are compiled and all else that is read.
-# GPU_ARCH names another chip than sm_90; JOBS, how many programs are compiled at once.
+# --fp uses the block-float modes (mxfp4, mxfp8, nvfp4) instead of affine weights.
+# Needs a C++20 compiler, CUDA's headers and NVRTC (CUDA_HOME, default /usr/local/cuda) and vendor/mlx (cargo xtask
+# apply-overlay). The archive contains the files of MLX's tree that are compiled and everything else that is read.
+# GPU_ARCH sets another architecture than sm_90, JOBS the number of programs to compile at once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -16,11 +17,11 @@ tree=vendor/mlx
 plan=("$tree"/mlx/row_policy.{h,cpp} "$tree"/mlx/backend/metal/qmv_plan.{h,cpp})
 files=("${plan[@]}" "$tree"/mlx/backend/metal/kernels/{quantized,qmv_streamed,fp_quantized,fp4,fp8,fp_qmv_streamed,streamed_tile}.h)
 for file in "${files[@]}"; do
-    [ -f "$file" ] || { echo "$file is not there: run \`cargo xtask apply-overlay\`" >&2; exit 1; }
+    [ -f "$file" ] || { echo "$file does not exist: run \`cargo xtask apply-overlay\`" >&2; exit 1; }
 done
 
 if [ "${1:-}" = --pack ]; then
-    archive=${2:?"--pack needs the name of the archive"}
+    archive=${2:?"--pack needs the archive's name"}
     commit=$(mktemp -d)
     trap 'rm -rf "$commit"' EXIT
     git describe --always --dirty >"$commit/gpu-commit"
@@ -36,7 +37,7 @@ fi
 out=${1:-docs/reports/gpu-$(date +%F)}
 cuda=${CUDA_HOME:-/usr/local/cuda}
 work=${GPU_WORK:-target/gpu}
-[ -f "$cuda/include/nvrtc.h" ] || { echo "$cuda/include/nvrtc.h is not there: set CUDA_HOME to CUDA's folder" >&2; exit 1; }
+[ -f "$cuda/include/nvrtc.h" ] || { echo "$cuda/include/nvrtc.h does not exist: set CUDA_HOME to CUDA's folder" >&2; exit 1; }
 mkdir -p "$out" "$work"
 export LD_LIBRARY_PATH="$cuda/lib64:$cuda/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
@@ -67,15 +68,15 @@ compile unfused --what timed --defines -fmad=false
 compile mutants --what mutants | tee "$out/mutants.txt"
 
 "$work/measure" registers --kernels "$work/shipped" --out "$out/registers.csv"
-echo "Products of several rows against their rows alone:"
+echo "Products of several rows compared with their rows alone:"
 "$work/measure" identity --kernels "$work/shipped" --out "$out/identity.csv" | tee "$out/identity.txt"
 echo "without fused multiply-add (-fmad=false):"
 "$work/measure" identity --kernels "$work/unfused" --out "$out/identity-unfused.csv" | tee "$out/identity-unfused.txt"
-echo "copies of the kernel in another order, all of which must differ:"
+echo "copies of the kernel that add in another order and must differ:"
 "$work/measure" identity --kernels "$work/mutants" --out "$out/mutants.csv" | tee -a "$out/mutants.txt"
 "$work/measure" time --kernels "$work/shipped" --out "$out/time.csv" | tee -a "$out/machine.txt"
 
-# Why a kernel takes the time that it takes: what keeps its simdgroups waiting, where the profiler is at hand.
+# What the simdgroups wait for, if the profiler is installed.
 if command -v ncu >/dev/null; then
     stalls=$(printf 'smsp__average_warps_issue_stalled_%s_per_issue_active.ratio,' \
         long_scoreboard short_scoreboard barrier math_pipe_throttle mio_throttle lg_throttle wait not_selected no_instruction)
@@ -85,12 +86,12 @@ if command -v ncu >/dev/null; then
         sm__inst_executed_pipe_{fma,alu,lsu,xu}.avg.pct_of_peak_sustained_active launch__{grid_size,registers_per_thread})" \
         "$work/measure" time --kernels "$work/shipped" --out "$work/profiled.csv" --profile 1 |
         grep '^"' | python3 bench/nvidia/profile.py >"$out/profile.csv" ||
-        echo "ncu could not profile: $out/profile.csv is not whole" >&2
+        echo "ncu could not profile: $out/profile.csv is incomplete" >&2
 fi
 
-# What was compared must be there, and must say what is promised. Of all that ran, MLX's own tiles alone (`wide`) have
-# an order of their own.
-fail() { echo "$*: the kernels do not keep what they promise" >&2; exit 1; }
+# Everything must have been compared, and must match the claims. Only MLX's own tiles (`wide`) may add in another
+# order.
+fail() { echo "$*: the results do not match the claims about the kernels" >&2; exit 1; }
 for file in "$out"/identity.txt "$out"/identity-unfused.txt; do
     grep -q '^shipped: [1-9][0-9]* products, .* 0 differing, 0 bytes' "$file" || fail "$file"
     others=$(grep ' products, ' "$file" | grep -v '^wide: ' | grep -v ', 0 differing, 0 bytes' || true)
@@ -105,7 +106,7 @@ awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     { rows++ }
     !$at["own_order"] && $at["differing"] > 0 { print; found = 1 }
     END { exit found || !rows }' "$out/time.csv" || fail "$out/time.csv"
-# Row by row is what the plan could choose instead: it must never be faster, but for what times scatter by.
+# The plan could also choose row by row, which must never be faster by more than the times vary.
 awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     { what = $at["shape"] " " $at["mode"] " " $at["bits"] " bits, M = " $at["m"] }
     $at["kernel"] == "qmv" { row_by_row[what] = $at["microseconds"] }

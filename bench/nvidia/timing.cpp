@@ -1,4 +1,4 @@
-// What M rows cost, against one row of MLX's own kernel.
+// Measures M rows, compared with one row of MLX's own kernel.
 #include <algorithm>
 #include <functional>
 #include <iostream>
@@ -49,7 +49,7 @@ constexpr Weights all_weights[] = {
     {"nvfp4", 16, 4}};
 
 struct Times {
-  double median, least; // microseconds a launch
+  double median, least; // microseconds per launch
 };
 
 class Clock {
@@ -82,7 +82,7 @@ class Clock {
     QMV_CHECK(cuGraphLaunch(executable, stream));
     std::vector<double> times;
     double spent = 0;
-    // Enough for a median, and more where they are short.
+    // Enough replays for a median, more if they are short.
     for (int i = 0; i < 5 || (i < replays && spent < 5e4); i++) {
       QMV_CHECK(cuEventRecord(start_, stream));
       QMV_CHECK(cuGraphLaunch(executable, stream));
@@ -154,14 +154,14 @@ class Bench {
     int tile, rows, sharing;
   };
 
-  // The kernel of a label, or none.
+  // The kernel with a label, or null.
   const Kernel* find(
       const std::string& label,
       const Weights& weights,
       bool fast,
       Tile tile) const {
     for (const auto& kernel : kernels_) {
-      // Any K suits qmv_wide.
+      // qmv_wide supports any K.
       if (kernel.label == label && kernel.type == "bfloat" &&
           kernel.mode == weights.mode &&
           kernel.group_size == weights.group_size &&
@@ -187,7 +187,8 @@ class Bench {
     void* arguments[] = {&at, &count, &seed, &bound};
     run_tool("fill_bfloats", arguments);
   }
-  // Bytes of `count` codes from `first` on, half of them with a sign if `sign`.
+  // Fills `count` codes from `first` on, half of them negative if `sign` is
+  // set.
   void fill_codes(
       const Memory& memory,
       unsigned seed,
@@ -221,7 +222,7 @@ class Bench {
         nullptr));
   }
 
-  // Brings the clocks up.
+  // Raises the clocks.
   void warm_up() {
     const Memory memory(size_t(1) << 30);
     for (unsigned i = 0; i < 200; i++) {
@@ -229,7 +230,7 @@ class Bench {
     }
   }
 
-  // Gigabytes a second that a kernel reads which does nothing else.
+  // The read rate of a kernel that only reads, in gigabytes per second.
   double read_ceiling() {
     const Memory memory(size_t(4) << 30), out(16);
     fill_words(memory, 1);
@@ -252,7 +253,8 @@ class Bench {
     const size_t weights = values * bits / 8;
     const size_t groups = values / of.group_size * (of.is_fp() ? 1 : 2);
     const size_t bytes = weights + (of.is_fp() ? 1 : 2) * groups;
-    // As many copies as let no weight stay in the cache until it is read again.
+    // So many copies that no weight is still in the cache when it is read
+    // again.
     const size_t cache = device_.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     const int copies = std::max<int>(2, 1 + 4 * cache / bytes);
     std::vector<Memory> w, scales, biases;
@@ -266,7 +268,7 @@ class Bench {
         const unsigned first = of.group_size == 16 ? 1 : 120;
         const unsigned count = of.group_size == 16 ? 0x38 : 8;
         fill_codes(scales.emplace_back(groups), 3 * i + 1, first, count, false);
-        biases.emplace_back(sizeof(float)); // which these kernels do not read
+        biases.emplace_back(sizeof(float)); // these kernels do not read it
         continue;
       }
       fill_words(w.emplace_back(weights), 3 * i);
@@ -283,7 +285,7 @@ class Bench {
     double one = 0;
     std::vector<uint16_t> expected;
     auto measure = [&](const std::string& name, const Kernel& kernel, int m) {
-      // What a grid of CUDA's can have along y.
+      // CUDA's limit for a grid's y dimension.
       if (ceil_div(shape.n, kernel.outputs()) > 65535) {
         return;
       }
@@ -304,7 +306,7 @@ class Bench {
              shape.batch},
             stream);
       };
-      // A profiler has a clock of its own, and wants one launch a kernel.
+      // A profiler has its own clock, and needs one launch per kernel.
       const auto times = profile_
           ? Times{1, 1}
           : clock_.measure(2 * copies, replays_, enqueue);
@@ -324,7 +326,7 @@ class Bench {
         one = times.median;
       }
       const int tiles = kernel.tile >= 2 ? ceil_div(m, kernel.tile) : m;
-      // The weights once: what a product cannot do without.
+      // The weights once: the least that a product must read.
       const double speed = bytes / times.median / 1e3;
       out << shape.what << ',' << shape.n << ',' << shape.k << ',' << bits
           << ',' << name << ',' << m << ',' << std::max(1, kernel.tile) << ','
@@ -372,7 +374,7 @@ class Bench {
         measure_plan("alternative", other);
       }
       if (shape.batch > 1 || profile_) {
-        continue; // a batch has no other kernels compiled for it
+        continue; // no other kernels are compiled for a batch
       }
       for (const auto& arrangement : labels()) {
         for (const auto& kernel : kernels_) {
@@ -385,7 +387,7 @@ class Bench {
           }
         }
       }
-      // Where the two caps differ, one and two tiles.
+      // Rows for which the two caps differ, in one and two tiles.
       const bool caps_differ = m >= 6 && (m <= 8 || m == 12 || m == 16);
       for (const int cap :
            caps_differ ? std::vector<int>{5, 8} : std::vector<int>{}) {
@@ -398,7 +400,7 @@ class Bench {
     }
   }
 
-  // Other arrangements of the streamed text.
+  // Other arrangements of the streamed kernels.
   std::vector<std::string> labels() const {
     std::vector<std::string> labels;
     for (const auto& kernel : kernels_) {

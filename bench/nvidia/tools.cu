@@ -1,4 +1,4 @@
-// Inputs made on the device, and a kernel that does nothing but read.
+// Fills inputs on the device, and a kernel that only reads.
 
 __device__ unsigned hash(unsigned long long x) {
   x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15ull;
@@ -17,7 +17,7 @@ fill_words(unsigned* p, unsigned long long n, unsigned seed) {
   }
 }
 
-// bfloat16 values spread evenly over [-bound, bound).
+// bfloat16 values, uniform over [-bound, bound).
 extern "C" __global__ void fill_bfloats(
     unsigned short* p,
     unsigned long long n,
@@ -34,8 +34,8 @@ extern "C" __global__ void fill_bfloats(
   }
 }
 
-// Bytes spread evenly over [first, first + count), each with a random sign if
-// `sign` is its bit.
+// Bytes, uniform over [first, first + count), each with a random sign if `sign`
+// is its bit.
 extern "C" __global__ void fill_codes(
     unsigned char* p,
     unsigned long long n,
@@ -65,7 +65,7 @@ read_all(const uint4* p, unsigned long long n, unsigned* out) {
     const uint4 v = p[i];
     sum += v.x ^ v.y ^ v.z ^ v.w;
   }
-  if (sum == 0x9e3779b9) { // never, but the compiler cannot know
+  if (sum == 0x9e3779b9) { // never true, but the compiler cannot know that
     *out = sum;
   }
 }

@@ -1,5 +1,5 @@
 // gemv, gemv_t and their versions for several rows, for a compiler that reports
-// registers. Built by gemv-rows.sh, which takes the kernels from vendor/mlx and
+// registers. gemv-rows.sh builds it with the kernels of vendor/mlx and
 // patches/files.
 
 typedef unsigned int uint;

@@ -1,6 +1,5 @@
-// The streamed kernels for a compiler that reports registers. Built by
-// streamed.sh, which takes their text from patches/files and the helpers that
-// they use from vendor/mlx.
+// The streamed kernels, for a compiler that reports registers. streamed.sh
+// builds it with the kernels of patches/files and their helpers of vendor/mlx.
 
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -59,7 +58,7 @@ struct conditional<false, T, U> {
 template <bool condition, class T, class U>
 using conditional_t = typename conditional<condition, T, U>::type;
 
-// For code that quantizes, which is parsed but not built.
+// For code that quantizes, which is parsed but not compiled.
 bool isnan(float);
 bool isfinite(float);
 bool signbit(float);
@@ -84,7 +83,7 @@ static inline float simd_sum(float v) {
   return v;
 }
 
-// For batched products, which are parsed but not built.
+// For batched products, which are parsed but not compiled.
 template <typename T>
 void adjust_matrix_offsets(...);
 void adjust_matrix_offsets(...);
@@ -107,8 +106,8 @@ struct bfloat16_t {
 #include "streamed.h"
 #undef float4
 
-// A simdgroup's number is the same in all its lanes. Metal's compiler knows
-// that; this one learns it from readfirstlane.
+// The number of a simdgroup is the same in all its lanes. Metal's compiler
+// knows that; this compiler needs readfirstlane.
 #define POSITION                                                             \
   (uint3{                                                                    \
       __builtin_amdgcn_workgroup_id_x(),                                     \

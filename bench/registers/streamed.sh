@@ -13,7 +13,7 @@ cxx=${CXX:-clang++-19}
 kernels=mlx/backend/metal/kernels
 files=$root/patches/files
 upstream=$root/vendor/mlx/$kernels
-[ -f "$upstream/quantized.h" ] || { echo "vendor/mlx is not there: run \`cargo xtask apply-overlay\`" >&2; exit 1; }
+[ -f "$upstream/quantized.h" ] || { echo "vendor/mlx does not exist: run \`cargo xtask apply-overlay\`" >&2; exit 1; }
 
 if [ $# -gt 0 ]; then
   cp "$1" "$work/shapes"
@@ -54,7 +54,7 @@ awk -v listed="$(wc -l <"$work/shapes")" '
   END {
     print NR " kernels, " spilled + 0 " spill"
     if (NR != listed) {
-      print "of " listed " listed: what is missing has no figures" >"/dev/stderr"
+      print "expected figures for " listed " kernels" >"/dev/stderr"
     }
     exit NR != listed || spilled
   }' "$work/table"

@@ -1,5 +1,5 @@
-// Measures what a quantized product costs the host: a chain of many tiny ones
-// on the simulated device, with kernels that do nothing. Prints the evaluating
+// Measures the host's cost of a quantized product: a chain of many tiny ones on
+// the simulated device, with kernels that do nothing. Prints the evaluating
 // thread's CPU time in nanoseconds per product, one line per run.
 //
 // usage: bench-dispatch PRODUCTS RUNS

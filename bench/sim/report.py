@@ -1,4 +1,4 @@
-"""Writes what bench/sim.sh measured as Markdown. usage: report.py FOLDER"""
+"""Prints the results of bench/sim.sh as Markdown. usage: report.py FOLDER"""
 
 import csv
 import platform
@@ -16,7 +16,7 @@ PRODUCTS = (
     "M x N x K, bits",
     "ms, median (least)",
     "processor ms, median (least)",
-    "G multiply-adds a processor second",
+    "G multiply-adds per processor second",
 )
 
 
@@ -48,9 +48,9 @@ uses, products = rows("use.tsv"), rows("products.tsv")
 cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
 loads = values(uses + products, "load")
 print("# The simulated device, measured\n")
-print(f"{cpu[1] if cpu else platform.machine()}; load of the machine {min(loads)} to {max(loads)} during the runs.")
-print("Written by `bench/sim.sh`; every run is in `use.tsv` and `products.tsv`. Says nothing about a GPU.")
-print("Processor time depends on the load far less than time; the last column divides by its median.\n")
+print(f"{cpu[1] if cpu else platform.machine()}; load {min(loads)} to {max(loads)} during the runs.")
+print("Written by `bench/sim.sh`; every run is in `use.tsv` and `products.tsv`. These times say nothing about a GPU.")
+print("Processor time depends far less on the load than elapsed time; the last column uses its median.\n")
 head(USES)
 for what, group in groupby(uses, lambda row: row["what"]):
     group = list(group)

@@ -44,11 +44,11 @@ fn run() -> Result<(), String> {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     let workspace = manifest_dir.ancestors().nth(2).unwrap_or(&manifest_dir);
-    // Cargo runs build scripts in the package's folder: a relative path starts there.
+    // Cargo runs build scripts in the package's folder, so relative paths start there.
     let search = Search::from_environment(workspace, &manifest_dir);
     let lock = manifest_dir.join("mlx.lock");
     println!("cargo::rerun-if-changed={}", lock.display());
-    // The folder, not the stamp: so cargo notices a `current` link with a new target, and a rebuilt library.
+    // Watch the folder, not the stamp, so that cargo notices a new target of the link `current`, and a rebuilt library.
     println!("cargo::rerun-if-changed={}", search.root().display());
 
     let prefix = find::find(&search, &lock)?;
@@ -122,7 +122,7 @@ fn link(prefix: &Prefix) -> Result<(), String> {
     for framework in &stamp.frameworks {
         println!("cargo::rustc-link-lib=framework={framework}");
     }
-    // MLX checks the OS version with `__builtin_available`, which calls into clang's runtime; rustc links with
+    // MLX checks the OS version with `__builtin_available`, which calls clang's runtime. rustc links with
     // `-nodefaultlibs`, so the runtime must be named.
     if let Some(runtime) = &stamp.clang_rt {
         let (folder, name) = archive(runtime)?;
@@ -132,7 +132,7 @@ fn link(prefix: &Prefix) -> Result<(), String> {
     Ok(())
 }
 
-/// Folder and name of an archive `folder/libNAME.a`, as a linker needs them.
+/// Folder and name of an archive `folder/libNAME.a`, in the form that a linker needs.
 fn archive(path: &Path) -> Result<(&Path, &str), String> {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.strip_prefix("lib")?.strip_suffix(".a"))
@@ -141,7 +141,7 @@ fn archive(path: &Path) -> Result<(&Path, &str), String> {
         .ok_or_else(|| format!("`{}` is not the path of a static library", path.display()))
 }
 
-/// The oldest macOS that the bridge is compiled for: the user's setting, else the version that MLX was built for.
+/// The oldest macOS for which the bridge is compiled: the user's setting, else the version that MLX was built for.
 fn deployment_target(prefix: &Prefix) -> Result<Option<String>, String> {
     if variable("CARGO_CFG_TARGET_OS")? != "macos" {
         return Ok(None);

@@ -13,7 +13,7 @@ fn main() {
     if std::env::var_os("CARGO_FEATURE_MLX_C").is_some() {
         build.define("WITH_MLX_C", None);
     }
-    // One test links no MLX. The package on crates.io has no tests, and there cargo rejects the line.
+    // One test links no MLX. The package on crates.io has no tests, and cargo would reject the line there.
     let is_macos = std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "macos");
     if is_macos && std::path::Path::new("tests").exists() {
         println!("cargo::rustc-link-arg-tests=-Wl,-undefined,dynamic_lookup");

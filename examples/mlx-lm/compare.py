@@ -22,7 +22,7 @@ from tiny_models import mlx_lm_version
 
 @dataclass(frozen=True)
 class Setting:
-    """A model, a type, a kind of weights and a prefix: all cases with the same reference."""
+    """A model, a type, a kind of weights and a prefix; all cases with these share a reference."""
 
     model: str
     dtype: str
@@ -38,12 +38,12 @@ class Result:
     prefix: int
     block: int
     policy: str
-    rows: str  # one mark a row: "=" for equal bits, "x" for others
+    rows: str  # one mark per row: "=" for equal bits, "x" for others
     step_after: bool  # the token after the block has the bits of the reference
     values_differing: int
     values: int
     seconds: float
-    first: str = None  # what computes a row otherwise, if it was looked for
+    first: str = None  # the operation that computes a row differently, if it was searched for
 
     @property
     def equal(self):
@@ -59,7 +59,7 @@ def forward(model, tokens, caches):
     logits = model(mx.array(tokens)[None], cache=caches)
     mx.eval(logits, [cache.state for cache in caches])
     if not np.isfinite(np.array(logits.astype(mx.float32))).all():
-        raise RuntimeError("the model gives logits that are not finite, so a comparison of them shows nothing")
+        raise RuntimeError("the model's logits are not finite, so comparing them proves nothing")
     return bits(logits)
 
 
@@ -69,20 +69,20 @@ def one_by_one(model, tokens, caches):
 
 
 def as_block(model, tokens, caches, block):
-    """The rows of a block, and that of the token after it in a separate step."""
+    """The rows of a block, and the row of the token after it in a separate step."""
     caches = copy.deepcopy(caches)
     rows = forward(model, tokens[:block], caches)
     return rows, forward(model, tokens[block : block + 1], caches)
 
 
 def alone(policy):
-    """The policy of the single tokens with which a policy's blocks are compared: `wide` has its own bits."""
+    """The policy of the single tokens with which a policy's blocks are compared; `wide` has its own bits."""
     return policy if parse(policy).kind == WIDE else "default"
 
 
 def compare(setting, model, caches, blocks, policies, tokens, named=lambda policy: True, operations=None):
-    """A result for each block and policy. If the policy is `named`, the operation that computes a row differently is
-    searched for, at the first block that differs. With `operations`, only those follow the policy in a block."""
+    """A result for each block and policy. At the first block that differs under the policy `named`, searches for the
+    operation that computes a row differently. With `operations`, only those follow the policy in a block."""
     references, searched = {}, set()
     for policy in policies:
         if alone(policy) not in references:
@@ -112,18 +112,18 @@ def compare(setting, model, caches, blocks, policies, tokens, named=lambda polic
 
 
 def search(model, caches, tokens, block, runs, reference, together):
-    """Describes what computes a row differently in a block than alone."""
+    """Describes the operation that computes a row differently in a block than alone."""
     found, logits = first_difference(model, tokens, lambda: copy.deepcopy(caches), block, *runs)
     changed = any(
         (np.concatenate([bits(part) for part in recorded]) != np.stack(computed)).any()
         for recorded, computed in zip(logits, (reference[: block + 1], together))
     )
-    doubt = " (recording it changed the logits, so this may not be where it starts)" if changed else ""
-    return f"{found or 'nothing that differs was seen while it was recorded'}{doubt}"
+    doubt = " (recording changed the logits, so the difference may start elsewhere)" if changed else ""
+    return f"{found or 'no difference was found while recording'}{doubt}"
 
 
 def cell(result):
-    """A result, for a table."""
+    """A result as text for a table."""
     if result is None:
         return "-"
     if result.equal:
@@ -168,7 +168,7 @@ class Results:
 
 
 def exit_with(main):
-    """Runs a program to its end; its output may be closed earlier."""
+    """Runs a program to its end, even if its output is closed earlier."""
     try:
         code = main()
         sys.stdout.flush()
@@ -176,6 +176,6 @@ def exit_with(main):
     except RuntimeError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        # The reader has closed the pipe, or the disk is full. Python would fail again on flush.
+        # The reader closed the pipe, or the disk is full. Python would fail again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141 if isinstance(error, BrokenPipeError) else f"error: {error}")

@@ -1,4 +1,4 @@
-"""A model folder as read by mlx-lm's own loader, a prompt for it, and caches of any length."""
+"""A model folder, read by mlx-lm's own loader, a prompt for it, and caches of any length."""
 
 import importlib.util
 import sys
@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from tiny_models import mlx_lm, mlx_lm_version, new_caches
 
-# Tokens of a prompt that are computed at once.
+# The number of prompt tokens that are computed at once.
 CHUNK = 512
 TEXT = "Speculative decoding drafts several tokens and checks them in one pass. The output should be"
 EXPECTED = "expected a model folder as mlx_lm.convert writes it, with config.json and model*.safetensors"
@@ -20,12 +20,12 @@ def load(path):
         hint = ""
         if not path.is_absolute() and len(path.parts) == 2 and not path.parent.exists():
             hint = f"; if it is a name on Hugging Face, download it: hf download {path} --local-dir {path.name}"
-        sys.exit(f"error: there is no folder {path}: {EXPECTED}{hint}")
+        sys.exit(f"error: the folder {path} does not exist: {EXPECTED}{hint}")
     if not (path / "config.json").is_file():
         sys.exit(f"error: {path} has no config.json: {EXPECTED}")
     if not list(path.glob("model*.safetensors")):
-        sys.exit(f"error: {path} has no model*.safetensors: {EXPECTED}; mlx_lm.convert makes one of other formats")
-    # The loader imports these but they are not needed: folders are local, and `tokens_of` reads the tokenizer.
+        sys.exit(f"error: {path} has no model*.safetensors: {EXPECTED}; mlx_lm.convert converts other formats")
+    # The loader imports these modules but does not need them: folders are local, and `tokens_of` reads the tokenizer.
     mlx_lm("models.base")
     for name, attributes in (
         ("mlx_lm.tokenizer_utils", {"TokenizerWrapper": None, "load": None}),
@@ -50,7 +50,7 @@ def context(config):
 
 
 def vocabulary(model):
-    """The number of tokens: the width of the logits, because config.json may leave it to mlx-lm. Computes nothing."""
+    """The number of tokens: the width of the logits, because config.json may not state it. Computes nothing."""
     return model(mx.array([[0]]), cache=new_caches(model)).shape[-1]
 
 
@@ -59,7 +59,7 @@ def tokens_of(path, text):
     file = path / "tokenizer.json"
     if not file.is_file():
         sys.exit(
-            f"error: {path} has no tokenizer.json to read --prompt with; give the tokens themselves: --tokens 1,2,3"
+            f"error: {path} has no tokenizer.json, which --prompt needs; give token numbers instead: --tokens 1,2,3"
         )
     if importlib.util.find_spec("tokenizers") is None:
         sys.exit("error: --prompt needs the package tokenizers: pip install tokenizers, or give --tokens 1,2,3")
@@ -91,7 +91,7 @@ def can_fill(caches):
 
 
 def grown(before, after):
-    """The number of key-value caches that a model has added to."""
+    """The number of key-value caches to which a model has added keys."""
     pairs = zip(parts(before), parts(after))
     return sum(hasattr(old, "update_and_fetch") and old.offset != new.offset for old, new in pairs)
 
@@ -104,14 +104,14 @@ def parts(caches):
 
 
 def window(caches):
-    """The fewest positions after which a ring cache wraps, or None."""
+    """The smallest number of positions after which a ring cache wraps, or None."""
     sizes = [cache.max_size for cache in parts(caches) if getattr(cache, "max_size", None)]
     return min(sizes, default=None)
 
 
 def of_length(model, caches, length):
-    """Caches as if the prompt had `length` tokens: keys and values are those of the prompt, repeated if it is shorter.
-    Recurrent states stay those of the prompt."""
+    """Caches as after a prompt of `length` tokens: their keys and values are those of the prompt, repeated if it is
+    shorter. Recurrent states stay those of the prompt."""
     fresh = new_caches(model)
     for old, new in zip(parts(caches), parts(fresh)):
         if hasattr(old, "update_and_fetch"):

@@ -1,11 +1,11 @@
 """Compares a block of tokens with the same tokens one by one, for mlx-lm's own models.
 
-A decoder that verifies drafted tokens computes M tokens in one forward pass and expects the logits that M steps of one
-token give. This runs both for small random models of real head counts and compares every bit of every row.
+A decoder that verifies drafted tokens computes M tokens in one forward pass, and expects the logits of M single steps.
+This script runs both for small random models with real head counts, and compares every bit of every row.
 
-The reference is computed under the policy `default` (for `wide`, under `wide`): one token at a time. Each policy then
-computes the first 2, 5 and 16 of these tokens as a block, and one more token after the block, which sees what the block
-left in the caches.
+The reference is computed under the policy `default` (for `wide`, under `wide`): one token at a time. Under each policy
+the first 2, 5 and 16 of these tokens are then computed as a block, and one more token after the block, which reads the
+caches that the block left.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from tiny_models import MODELS, VOCABULARY, WINDOW, build, caches_after
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
 WEIGHTS = ["dense", "q4", "q6", "q8"]
 POLICIES = ["default", "narrow", "exact"]
-# 1,022 tokens: a block across 1,024 keys, where GPUs of sizes d and s start to use two passes. lengths.py asks the
+# 1,022 tokens: a block across 1,024 keys, from which on GPUs of sizes d and s use two passes. lengths.py asks the
 # device for all such lengths, and model.py compares at each.
 PREFIXES = [8, 100, 1022]
 BLOCKS = [2, 5, 16]
 
 
 def core():
-    """float32, which shows what bfloat16 rounds away, and a case for each thing that breaks a row."""
+    """float32, which shows differences that bfloat16 rounds away, and a case for each cause of differences."""
     for name in MODELS:
         # Dense products. gemma4-12b replaces gemma4-31b, which takes three times as long.
         if name != "gemma4-31b":
@@ -43,7 +43,7 @@ def core():
     # Attention across 1,024 keys, a model for each head dim.
     for name in ("qwen2.5-0.5b", "qwen3-30b-a3b", "qwen3.6-27b"):
         yield Setting(name, "float32", "q4", 1022), [2]
-    # Enough picks of experts that mlx-lm sorts them.
+    # Enough picks of experts for mlx-lm to sort them.
     yield Setting("gpt-oss-20b", "float32", "q4", 100), [16]
 
 
@@ -54,7 +54,7 @@ def everything():
 
 
 def run(cases, policies, seed, emit):
-    """Runs cases that share a model one after another, so that it is built once."""
+    """Runs cases of the same model one after another, so that it is built once."""
     results, built, model = [], None, None
     for setting, blocks in cases:
         wanted = (setting.model, setting.dtype, setting.weights)
@@ -64,7 +64,7 @@ def run(cases, policies, seed, emit):
         with row_policy("default"):
             caches = caches_after(model, setting.prefix, seed)
         tokens = np.random.default_rng(seed + 1).integers(0, VOCABULARY, max(blocks) + 1)
-        # Under the control rows differ, as they must.
+        # Under the control, rows must differ.
         for result in compare(setting, model, caches, blocks, policies, tokens, lambda policy: policy != "default"):
             results.append(result)
             emit(result)
@@ -88,7 +88,7 @@ def table(results, policies):
 
 
 def verdict(results, policies):
-    """What is wrong with the results, one line each."""
+    """The problems with the results, one line each."""
     wrong = []
     for result in results:
         if result.policy != "default" and not result.equal:
@@ -97,19 +97,20 @@ def verdict(results, policies):
     if "default" in policies:
         for name in dict.fromkeys(result.model for result in results):
             if all(result.equal for result in results if result.model == name and result.policy == "default"):
-                wrong.append(f"{name}: no row differs under default, so its cases show nothing about the policies")
+                wrong.append(f"{name}: no row differs under default, so its cases prove nothing about the policies")
     return wrong
 
 
 def limits(policies, seed, emit):
-    """What no policy can keep, because the program above MLX passes it other operands. Returns what did not show."""
+    """Runs cases that no policy can handle, because the program passes MLX other operands. Returns those that did not
+    differ."""
     unseen = []
     for limit in LIMITS:
         results = list(limit.run(policies, seed))
         for result in results:
             emit(result, limit.name)
         if all(result.equal for result in results if result.policy != "default"):
-            unseen.append(f"{limit.name}: every row kept its bits, which the documentation says it cannot")
+            unseen.append(f"{limit.name}: every row kept its bits, although README.md lists the case under Limits")
     return unseen
 
 
@@ -121,7 +122,7 @@ def number(text):
 
 
 def listed(kind, known=None):
-    """A comma-separated list as an argument; unknown values are listed together with the known ones."""
+    """A comma-separated list as an argument. The error lists unknown values and the known ones."""
 
     def read(text):
         values = []
@@ -129,9 +130,9 @@ def listed(kind, known=None):
             try:
                 value = kind(part)
             except ValueError:
-                raise argparse.ArgumentTypeError(f"{part!r} is not a number from 1 up") from None
+                raise argparse.ArgumentTypeError(f"{part!r} is not a positive whole number") from None
             if known is not None and value not in known:
-                raise argparse.ArgumentTypeError(f"unknown: {part!r}; known: {', '.join(map(str, known))}")
+                raise argparse.ArgumentTypeError(f"unknown value {part!r}; expected {', '.join(map(str, known))}")
             values.append(value)
         return values
 
@@ -140,8 +141,8 @@ def listed(kind, known=None):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="every case; without it, the core")
-    parser.add_argument("--limits", action="store_true", help="what no policy can keep, shown on purpose")
+    parser.add_argument("--full", action="store_true", help="run every case, not only the core")
+    parser.add_argument("--limits", action="store_true", help="run the cases that no policy can handle")
     parser.add_argument("--model", type=listed(str, MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--dtype", type=listed(str, DTYPES), help=f"of {', '.join(DTYPES)}")
     parser.add_argument("--weights", type=listed(str, WEIGHTS), help=f"of {', '.join(WEIGHTS)} (bits, groups of 64)")
@@ -166,7 +167,7 @@ def arguments():
 
 
 def chosen(args):
-    """The cases of the core or all cases; a dimension that is given replaces the set's own."""
+    """The cases of the core, or all cases; a given option replaces the default for its dimension."""
     if not (args.model or args.dtype or args.weights or args.prefix or args.block):
         return everything() if args.full else core()
     settings = itertools.product(

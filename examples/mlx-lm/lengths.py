@@ -1,9 +1,9 @@
-"""At how many keys MLX computes attention by other kernels: there a block can meet one that a single step does not.
+"""Finds the numbers of keys at which MLX changes its attention kernels: a block can then use another one than a step.
 
-Nothing here repeats MLX's rules. The device is asked: one row of each shape of attention that the model has is computed
-over more and more keys, and libmlx names the kernels, with their number of blocks (`mlx_row_recorded_kernels`). The
-rules are those of MLX's scaled_dot_product_attention.cpp; patches/files/mlx/backend/metal/attention_plan.cpp has them
-for one row. They depend on the size of the GPU, the heads and the head dims.
+Nothing here repeats MLX's rules; the device is asked. For each shape of attention in the model, one row is computed
+over more and more keys, and libmlx names the kernels with their number of blocks (`mlx_row_recorded_kernels`). The
+rules are in MLX's scaled_dot_product_attention.cpp and, for one row, in
+patches/files/mlx/backend/metal/attention_plan.cpp. They depend on the size of the GPU, the heads and the head dims.
 """
 
 import re
@@ -58,12 +58,12 @@ def kernels_at(shape, keys):
     with row_policy("default"):
         mx.eval(q, k, v)
         names = kernels_of(lambda: mx.fast.scaled_dot_product_attention(q, k, v, scale=1.0, sinks=sinks))
-    # The tile of a matrix kernel changes every few keys. Only heads that MLX folds into rows take such a kernel.
+    # The tile of a matrix kernel changes every few keys. Such kernels are only used if MLX folds heads into rows.
     return [re.sub(r"(steel_gemm_[a-z_]*).*", r"\1", name) for name in names]
 
 
 def changes(shape, limit):
-    """The numbers of keys, up to a limit, at which one row takes other kernels than with one key less."""
+    """The numbers of keys, up to a limit, at which one row uses other kernels than with one key less."""
     known = {}
 
     def at(keys):
@@ -79,7 +79,7 @@ def changes(shape, limit):
         middle = (low + high) // 2
         return between(low, middle) + between(middle, high)
 
-    # Powers of two, so that a kernel for only one range of lengths is not missed.
+    # Powers of two, so that a kernel that is used for only one range of lengths is not missed.
     marks = [16]
     while 2 * marks[-1] < limit:
         marks.append(2 * marks[-1])

@@ -1,6 +1,6 @@
-"""What no row policy can keep, because what lies above MLX hands a block other operands than a single step gets.
+"""Cases that no row policy can handle, because the program passes MLX other operands in a block than in a single step.
 
-Each limit is run as a program meets it. README.md says what a decoder can do instead.
+Each case is run as it occurs in a program. README.md describes what a decoder can do instead.
 """
 
 import time
@@ -23,7 +23,7 @@ def tokens(seed, count):
 
 def wrapped_ring(policies, seed):
     """A ring cache that has wrapped: a single step leaves the keys in the ring's order, but a block first sorts them by
-    time. The sums over the keys then have another order."""
+    time, so the sums over the keys have another order."""
     # gpt-oss's own window, and a prefix longer than it.
     model = build("gpt_oss", gpt_oss(window=128), mx.float32, "q4", seed)
     setting = Setting("gpt-oss-20b", DTYPE, "q4", 200)
@@ -33,8 +33,8 @@ def wrapped_ring(policies, seed):
 
 
 def quantized_cache(policies, seed):
-    """mlx-lm's quantized key-value cache: attention becomes two quantized products over all keys, which know neither
-    the rows' own numbers of keys nor that they are attention."""
+    """mlx-lm's quantized key-value cache: attention becomes two quantized products over all keys, which do not know how
+    many keys each row sees."""
     model = build(*MODELS["llama-3.2-1b"], mx.float32, "q4", seed)
     setting = Setting("llama-3.2-1b", DTYPE, "q4", 1022)
     with row_policy("default"):
@@ -45,7 +45,7 @@ def quantized_cache(policies, seed):
 
 def left_padded_batch(policies, seed):
     """Two sequences in one batch, the shorter one padded on the left: MLX chooses the attention kernel by the padded
-    length, and the keys are at other positions than when the sequence is alone."""
+    length, and the keys have other positions than when the sequence is alone."""
     model = build(*MODELS["llama-3.2-1b"], mx.float32, "q4", seed)
     block, short, long = 2, 900, 1030
     setting = Setting("llama-3.2-1b", DTYPE, "q4", short)

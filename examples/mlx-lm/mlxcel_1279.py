@@ -1,8 +1,8 @@
 """Public reports of speculative decoding that changes its output on MLX, simulated with small models.
 
-Each case takes the head counts, head dims, format and block of a report and a device of the report's class. It compares
-a block with single tokens under several arms, and then leaves one kind of operation after another to MLX to see which
-one breaks a row. Writes docs/reports/mlxcel-1279.md. Nothing here runs on an Apple GPU.
+Each case has the head counts, head dims, format and block size of a report, and a device of the report's class. It
+compares a block with single tokens under several arms. Then it leaves one kind of operation after another to MLX, to
+find out which one breaks a row. Writes docs/reports/mlxcel-1279.md. Nothing here runs on an Apple GPU.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 ISSUES = "https://github.com/"
 OUTPUT = Path(__file__).parents[2] / "docs/reports/mlxcel-1279.md"
 
-# Operations by number, as in row_policy.h. Gated delta is missing: mlx-lm computes it with a kernel of its own.
+# Operations by number, as in row_policy.h. Gated delta is missing because mlx-lm computes it with its own kernel.
 KINDS = {
     "quantized products": (0, 1, 2, 3),
     "dense products": (4, 5, 6),
@@ -82,40 +82,40 @@ REPORTS = [
         "mlx-lm 1423",
         "ml-explore/mlx-lm/issues/1423",
         "gemma-4-31b-it-8bit with 2 drafted tokens, so blocks of 3; M3 Ultra; MLX 0.31.2. Greedy output with a draft "
-        "model differs from that without one. Head counts as in mlx 3885.",
+        "model differs from output without one. Head counts as in mlx 3885.",
         ("mlx-lm-1423",),
         "The real weights, the prompt, and MLX 0.31.2, whose kernels may differ from the pinned ones.",
     ),
     Report(
         "mlx-lm 1470",
         "ml-explore/mlx-lm/issues/1470",
-        "Qwen3-32B-6bit with 4 drafted tokens, so blocks of 5. The thread explains it by ties of bfloat16 logits that "
-        "the block and the single steps round differently (mlx-lm 1592). The text that was found names no GPU.",
+        "Qwen3-32B-6bit with 4 drafted tokens, so blocks of 5. The thread explains it by ties of bfloat16 logits, which "
+        "the block and the single steps round differently (mlx-lm 1592). The report does not name the GPU.",
         ("mlx-lm-1470 on g13s", "mlx-lm-1470 on g15d"),
-        "The GPU; two classes are simulated instead.",
+        "The GPU is not known, so two classes are simulated.",
     ),
     Report(
         "mlx-swift-lm 542",
         "ml-explore/mlx-swift-lm/issues/542",
-        "quantized Gemma 4 12B with blocks of 4; an Apple GPU with 128 GB that is not named; mlx-swift 0.31.6. The "
+        "quantized Gemma 4 12B with blocks of 4; an unnamed Apple GPU with 128 GB; mlx-swift 0.31.6. The "
         "text differs after some 200 tokens. A comment names the kernels for several rows of products and attention.",
         ("mlx-swift-lm-542",),
-        "The GPU (a class s of generation 15 is assumed), the bits of each layer (4 are assumed) and the real weights.",
+        "The GPU (assumed: class s of generation 15), the bits of each layer (assumed: 4) and the real weights.",
     ),
     Report(
         "mlxcel 1186",
         "lablup/mlxcel/issues/1186",
         "Qwen 3.8 27B (24 query and 4 key heads of 256: mlxcel 1190), 4 bits in groups of 64, blocks of 3; M5 Max. "
-        "On an M1 Ultra quantized products differ only from 12 rows on, the batch limit.",
+        "On an M1 Ultra quantized products differ only from 12 rows on, which is the batch limit.",
         ("mlxcel-1186",),
-        "The matrix units of generation 17, which the simulation has not. The batch limit follows from the real "
-        "widths, which small models do not have.",
+        "The matrix units of generation 17, which the simulation does not have. The batch limit depends on the real "
+        "widths, which the small models do not have.",
     ),
     Report(
         "mlxcel 1188",
         "lablup/mlxcel/issues/1188",
-        "gemma-4-12b-it-4bit, blocks of 2 and 5; M5 Max. Differs by default; with MLX's kernel `qmv_wide` switched off "
-        "both texts are the same byte for byte.",
+        "gemma-4-12b-it-4bit, blocks of 2 and 5; M5 Max. Differs by default; with MLX's kernel `qmv_wide` disabled, "
+        "the two texts are identical.",
         ("mlxcel-1188",),
         "The matrix units of generation 17, the real weights and widths.",
     ),
@@ -126,7 +126,7 @@ REPORTS = [
         "blocks of 4, after a prompt of 48,388 tokens (omlx 2508); M5 Max; MLX 0.32.0.",
         ("omlx-2506",),
         "The matrix units of generation 17, the real weights and the decoder's own kernels. omlx 2508 reports that "
-        "another artifact of the same format does not diverge; a simulation of random weights cannot tell why.",
+        "another artifact of the same format does not diverge; a simulation with random weights cannot explain that.",
     ),
 ]
 
@@ -140,7 +140,8 @@ without its matrix units.
 
 A block of M tokens is compared with the same tokens one by one, logits bit by bit. "Products alone" lets only \
 quantized products follow the policy, as a build without the patches for attention and dense products would. \
-"Breaks" names the kinds of operations that, left to MLX while all others follow `exact`, make a row differ.
+"Breaks" lists the kinds of operations that make a row differ if only they are left to MLX and all others follow \
+`exact`.
 
 ## mlxcel 1279
 
@@ -153,18 +154,18 @@ quantized products follow the policy, as a build without the patches for attenti
 ([mlxcel 1188]({issues}lablup/mlxcel/issues/1188)).
 
 Simulated: 2 local layers and all global ones (10 and 8), a prompt of 8 random tokens, then a block of 4. As \
-mlxcel's probe does ([mlxcel 1193]({issues}lablup/mlxcel/pull/1193)), one model meets three inputs and passes \
-if none differs.
+mlxcel's probe does ([mlxcel 1193]({issues}lablup/mlxcel/pull/1193)), each model gets three inputs, and passes if \
+no row differs.
 
 """
 
 WHY = """
-Attention of the global layers at these lengths, head dim 512, asks under `default` for these kernels:
+Under `default`, attention of the global layers (head dim 512) uses these kernels at these lengths:
 
 {kernels}
-The 31B's heads meet their keys in matrix-vector products for a single token and in other products for a block, so rows \
-differ however the quantized products are computed. With one key head the 12B's 16 query heads are rows of one matrix \
-product for a single token already.
+For a single token, the 31B's attention uses matrix-vector products, and for a block other products. So rows differ, \
+however the quantized products are computed. The 12B has one key head, so its 16 query heads are rows of one matrix \
+product even for a single token.
 
 Not shown: the real weights, all local layers, the real width, and which commit of MLX the report used.
 
@@ -174,7 +175,7 @@ Not shown: the real weights, all local layers, the real width, and which commit 
 
 
 def run_case(case):
-    """Runs a case in this process, which has the case's device."""
+    """Runs a case in this process, which must have the case's device."""
     import mlx.core as mx
     import numpy as np
 
@@ -283,14 +284,14 @@ def page(results):
 
 
 def wrong(results):
-    """What contradicts the page, one line each."""
+    """Results that contradict the page, one line each."""
     lines = []
     for name, result in results.items():
         for arm in ("narrow", "exact"):
             if arm in result["arms"] and differs(result["arms"][arm]):
                 lines.append(f"{name}: rows differ under {arm}")
         if not differs(result["arms"]["default"]):
-            lines.append(f"{name}: no row differs under default, so the case shows nothing")
+            lines.append(f"{name}: no row differs under default, so the case proves nothing")
     alone = "narrow, quantized products alone"
     if not differs(results["31B"]["arms"][alone]):
         lines.append("31B: expected rows to differ when products alone follow narrow")

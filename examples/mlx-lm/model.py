@@ -1,12 +1,12 @@
 """Compares blocks of tokens with the same tokens one by one, for a model folder of mlx-lm: every bit of the logits.
 
-A prompt is computed, then 17 tokens one at a time under the policy `default`, each the likeliest after the last: the
-reference. Each policy then computes the first M of them as a block, and one more token, which sees what the block left
-in the caches. The same again at the numbers of keys where MLX computes attention by other kernels. If a row differs,
-the first module and operation that computes it otherwise is named.
+A prompt is computed, then 17 tokens one at a time under the policy `default`, each the most likely next token: the
+reference. Under each policy the first M of these tokens are then computed as a block, and one more token, which reads
+the caches that the block left. This is repeated at the numbers of keys at which MLX changes its attention kernels. If a
+row differs, the first module and operation that computes it differently is named.
 
-Exit codes: 0 every policy but `default` keeps all bits, 1 a row differs or an error, 2 wrong usage, 3 nothing that was
-compared differs, but something was not compared.
+Exit codes: 0 every policy except `default` keeps all bits, 1 a row differs or an error, 2 wrong usage, 3 nothing that
+was compared differs, but something was not compared.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 try:
     import mlx.core as mx
 except ImportError as error:
-    sys.exit(f"error: this Python has no MLX ({error}); examples/mlx-lm/README.md says how to make a patched one")
+    sys.exit(f"error: this Python has no MLX ({error}); examples/mlx-lm/README.md explains how to install a patched one")
 
 # `compare` must be imported before anything that imports mlx.nn: it records operations.
 from compare import Results, Setting, cell, compare, device, exit_with  # isort: skip
@@ -43,7 +43,7 @@ def blocks(text):
         try:
             rows += range(int(first), int(last or first) + 1)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{part!r} is neither a number nor a span") from None
+            raise argparse.ArgumentTypeError(f"{part!r} is neither a number nor a range") from None
     if not rows or min(rows) < 2 or max(rows) > MOST:
         raise argparse.ArgumentTypeError(f"a block has 2 to {MOST} tokens; found {text}")
     return sorted(set(rows))
@@ -55,7 +55,7 @@ def arguments(argv):
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", help="text; needs the package tokenizers")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="the same from a file")
-    prompt.add_argument("--tokens", type=listed(int), help="tokens of the prompt, with commas")
+    prompt.add_argument("--tokens", type=listed(int), help="tokens of the prompt, separated by commas")
     parser.add_argument(
         "--policy", type=lambda text: text.split(","), default=POLICIES, help=f"default: {','.join(POLICIES)}"
     )
@@ -64,7 +64,7 @@ def arguments(argv):
         "--up-to",
         type=number,
         metavar="KEYS",
-        help="compare at changes of kernels up to so many keys; default: 16400, on a simulated device 1100",
+        help="also compare where kernels change, up to this many keys; default: 16400, on a simulated device 1100",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a JSON line for each comparison")
     args = parser.parse_args(argv)
@@ -79,7 +79,7 @@ def arguments(argv):
 def prompt_of(args, vocabulary):
     """The tokens of the prompt, and their description."""
     if args.tokens:
-        tokens, what = args.tokens, "the tokens that were given"
+        tokens, what = args.tokens, "the given tokens"
     elif args.prompt is None and args.prompt_file is None and not folder.has_tokenizer(args.folder):
         tokens = np.random.default_rng(5).integers(0, vocabulary, 24).tolist()
         what = "random tokens, as there is no tokenizer.json or no package tokenizers"
@@ -122,7 +122,7 @@ class LeftOut:
 
 
 def starts(prompt, caches, shapes, limit, most):
-    """The numbers of tokens before the blocks, each with its reason, and the numbers of keys that are left out."""
+    """The numbers of tokens before the blocks, each with its reason, and the numbers of keys that are not compared."""
     kept, left_out, changes = {len(prompt) - 1: "the prompt"}, [], {}
     for shape in shapes:
         for length in lengths.changes(shape, limit):
@@ -138,7 +138,7 @@ def starts(prompt, caches, shapes, limit, most):
         elif window and end > window:
             left_out.append(LeftOut(reason, f"a ring cache of {window} positions wraps (README.md, Limits)"))
         elif not folder.can_fill(caches):
-            why = f"a cache of this model cannot be filled; take a prompt of {prefix + 1} tokens"
+            why = f"a cache of this model cannot be filled; use a prompt of {prefix + 1} tokens"
             left_out.append(LeftOut(reason, why))
         else:
             kept[prefix] = reason
@@ -146,11 +146,11 @@ def starts(prompt, caches, shapes, limit, most):
 
 
 def unfused(calls, updates):
-    """What is left out if a step updates more key caches than it has calls of MLX's fused attention."""
+    """What is not compared if a step updates more key caches than it has calls of MLX's fused attention."""
     if calls >= updates:
         return []
     of = f"of {updates} layers, {updates - calls} have" if calls else "this model has"
-    why = f"{of} attention of its own, not MLX's fused one, and where that changes its kernels is not looked for"
+    why = f"{of} attention of its own, not MLX's fused attention, so it is not known where the kernels change"
     what = "numbers of keys other than these" if calls else "numbers of keys other than the prompt's"
     return [LeftOut(what, why, length=False)]
 
@@ -162,7 +162,7 @@ def joined(words):
 
 
 def verdict(policies, blocks, limit, compared, left_out):
-    """The statement about policies under which no row differs."""
+    """The verdict for policies under which no row differs."""
     of = compared + len(left_out) if all(part.length for part in left_out) else "an unknown number of"
     text = (
         f"Every bit of the logits is that of single tokens under {joined(policies)} at {compared} of {of} lengths "
@@ -183,7 +183,7 @@ def main(argv=None):
     if most and len(prompt) + MOST > most:
         sys.exit(
             f"error: the prompt has {len(prompt)} tokens and the longest block {MOST} more, and "
-            f"{args.folder}/config.json says {most} positions; expected a prompt of up to {most - MOST} tokens"
+            f"{args.folder}/config.json allows {most} positions; expected a prompt of up to {most - MOST} tokens"
         )
     output = Results(args.json)
     print(", ".join(f"{name} {value}" for name, value in facts.items() if value))
@@ -225,7 +225,7 @@ def main(argv=None):
     if kept:
         print(verdict(kept, wanted, limit, len(cases), left_out))
     if "default" in args.policy and "default" not in differs:
-        print("Under default no row differs either, so this says little about the policies.")
+        print("No row differs under default either, so this proves little about the policies.")
     for line in wrong:
         print(f"error: rows differ from single tokens: {line}", file=sys.stderr)
     if wrong:

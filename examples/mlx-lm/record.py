@@ -1,14 +1,14 @@
-"""Where rows start to differ: the operations of a block next to those of the same tokens one by one.
+"""Finds where rows start to differ, by comparing the operations of a block with those of the same tokens one by one.
 
-`install` puts a wrapper around the functions of `mlx.core` and `mlx.core.fast`, the methods of its arrays, compiled
-functions and custom kernels. A wrapper does nothing until a pass is recorded. Then it evaluates each operation by
-itself and notes its operands and results; modules and caches are noted as well.
+`install` wraps the functions of `mlx.core` and `mlx.core.fast`, the methods of its arrays, compiled functions and
+custom kernels. A wrapper does nothing until a pass is recorded. Then it evaluates each operation separately, and
+records its operands and results; modules and caches are recorded as well.
 
-Row r of a block is lined up with step r by shapes (`line_up`); the picks of a gather, which mlx-lm sorts in a block,
-by their values. An operation is named if a row has equal operands in both runs and other results. Operations that
-cannot be lined up are passed over; the module around them then answers for them.
+Row r of a block is matched with step r by shapes (`line_up`); the picks of a gather, which mlx-lm sorts in a block, are
+matched by their values. An operation is named if a row has equal operands in both runs but other results. Operations
+that cannot be matched are skipped; then the module around them is named.
 
-Import this before mlx.nn and mlx_lm: they compile functions and make kernels when they are imported.
+Import this before mlx.nn and mlx_lm, which compile functions and make kernels when they are imported.
 """
 
 import functools
@@ -22,7 +22,7 @@ import numpy as np
 
 from row_policy import recorded_kernels
 
-# Functions that take arrays but are not operations on them, and those that get a separate wrapper. Functions without
+# Functions that take arrays but are not operations on them, and functions with a separate wrapper. Functions without
 # array arguments are never recorded.
 _LEFT_OUT = {"async_eval", "compile", "eval", "export_function", "export_to_dot", "jvp", "metal_kernel", "vjp"}
 _METHODS = """
@@ -51,7 +51,7 @@ _eval, _view = mx.eval, mx.array.__dict__["view"]
 
 
 def install():
-    """Puts the wrappers in place, once."""
+    """Installs the wrappers, once."""
     if hasattr(mx, "_mlx_overlay_recorder"):
         return
     mx._mlx_overlay_recorder = True
@@ -97,7 +97,7 @@ def _wrapped(function, name):
 
 
 def _leaves(value, label=""):
-    """The parts of arguments or results, each with its place."""
+    """The parts of arguments or results, each with its position."""
     if isinstance(value, (list, tuple)):
         for i, part in enumerate(value):
             yield from _leaves(part, f"{label}.{i}" if label else str(i))
@@ -112,8 +112,8 @@ _PLAIN = (str, int, float, bool, type(None), mx.Dtype, slice, type(Ellipsis), mx
 
 
 def line_up(block, alone, row, rows):
-    """The part of an array of a block that belongs to a row, or None: slices by axis, given the shapes of the array in
-    the block and in that row's own step."""
+    """The part of an array of a block that belongs to a row, or None: slices by axis. The shapes are those of the array
+    in the block and in that row's own step."""
     if len(block) != len(alone):
         return None
     part = []
@@ -121,13 +121,13 @@ def line_up(block, alone, row, rows):
         if b == a:
             part.append(slice(None))
         elif b == rows * a:
-            # Rows, alone or with what belongs to each (picks, heads after them).
+            # Rows, alone or with what belongs to each row (picks, heads after them).
             part.append(slice(row * a, (row + 1) * a))
         elif b - a == rows - 1:
-            # A window that moves with the row, like that of a convolution; for row 0 also the keys that it sees.
+            # A window that moves with the row, as in a convolution; for row 0 also the keys that it sees.
             part.append(slice(row, row + a))
         elif b - a == rows - 1 - row:
-            # Keys: the row sees all that come before it, and its own.
+            # Keys: the row sees its own key and all before it.
             part.append(slice(0, a))
         else:
             return None
@@ -139,7 +139,7 @@ def _digest(bits):
 
 
 def _host(array):
-    """The bits of an array on the host. Those of a bfloat16 are in a float16: a float is not a position."""
+    """The bits of an array on the host. Those of a bfloat16 are in a float16, so they do not look like positions."""
     if array.dtype == mx.bfloat16:
         return np.array(_view(array, mx.uint16)).view(np.float16)
     return np.array(array)
@@ -153,12 +153,12 @@ class Call:
     outputs: dict
     plain: dict  # arguments that are not arrays
     kernels: list
-    picks: dict  # of a gather: (row of x, expert): its results, as the same pick may be there more than once
+    picks: dict  # of a gather: (row of x, expert): its results; a pick can occur more than once
 
 
 @dataclass
 class Difference:
-    """What computes a row differently in a block than alone."""
+    """An operation that computes a row differently in a block than alone."""
 
     name: str
     row: int
@@ -169,11 +169,11 @@ class Difference:
         text = "; ".join([f"{self.name}, row {self.row}", *self.notes])
         if self.certain:
             return text
-        return f"{text} (the first result that differs; its operands differ as well, or cannot be lined up)"
+        return f"{text} (the first result that differs; its operands differ too, or cannot be matched)"
 
 
 class _Pass:
-    """One forward pass while it is recorded."""
+    """One forward pass while it is being recorded."""
 
     def __init__(self, model, caches):
         self.names = {id(module): name for name, module in model.named_modules()}
@@ -181,8 +181,8 @@ class _Pass:
         self.running = set()
         self.counts = Counter()
         self.paused = False
-        # Parameters and values made only from parameters: a name instead of their bits, which would be slow. Not products,
-        # which a policy changes.
+        # Parameters and values made only from parameters: recorded by name, because their bits would be slow. Except
+        # products, which a policy changes.
         self.constants = {}
         for name, module in model.named_modules():
             for place, leaf in _leaves(dict(module)):
@@ -228,7 +228,7 @@ class _Pass:
 
     def _module_call(self, function, name, this, args, kwargs):
         again = (id(this), name)
-        # A method of a base class that the class's own method calls is the same call. Objects outside the model have no name.
+        # A base class's method called by the class's own is the same call. Objects outside the model have no name.
         if _active is not self or self.paused or again in self.running or id(this) not in self.names:
             return function(this, *args, **kwargs)
         path = self.names[id(this)] + ("" if name == "__call__" else f".{name}")
@@ -272,7 +272,7 @@ class _Pass:
             for place, leaf in places
             if isinstance(leaf, _PLAIN) and not isinstance(leaf, mx.Stream)
         }
-        # A function being traced returns arrays without values: what is inside is not a separate operation.
+        # A function that is being traced returns arrays without values, so nothing inside it is a separate operation.
         try:
             _eval(list(given.values()))
         except ValueError:
@@ -307,7 +307,7 @@ class _Pass:
         return result
 
     def forget(self, array):
-        """An array that was changed in place has other bits than before."""
+        """Records that an array was changed in place."""
         self.recent.pop(id(array), None)
         self.constants.pop(id(array), None)
 
@@ -353,7 +353,7 @@ class Step(_Pass):
 
 
 class Block(_Pass):
-    """Records a block and compares it with the steps of its rows as it goes. `same_start`: both runs began with the
+    """Records a block and compares it with the steps of its rows meanwhile. `same_start`: both runs began with the
     same caches."""
 
     def __init__(self, model, caches, steps, same_start):
@@ -367,7 +367,7 @@ class Block(_Pass):
         return bits
 
     def equal_input(self, value, calls, place, row):
-        """Whether a row's operand is known to be that of its step."""
+        """Whether a row's operand is known to be equal to that of its step."""
         alone = calls[row].inputs[place]
         if isinstance(value, str) or isinstance(alone, str):
             return isinstance(value, str) and value == alone
@@ -380,14 +380,14 @@ class Block(_Pass):
         digest = _digest(value[part])
         if digest == alone[1]:
             return True
-        # A state that is carried from step to step is one operand of a block: that of its first row. Later steps take
-        # the output of the step before them.
+        # A state that is passed from step to step is one operand of a block: that of its first row. Later steps get the
+        # output of the step before them.
         first = calls[0].inputs.get(place)
         carried = value.shape == alone[0] and not isinstance(first, str) and first is not None and digest == first[1]
         return row > 0 and carried and alone[1] in self.steps[row - 1].produced
 
     def differs(self, value, calls, place, row, constant):
-        """Whether a row's result is known to differ from that of its step. `constant`: it was made only from constants."""
+        """Whether a row's result is known to differ from its step's. `constant`: it was made only from constants."""
         alone = calls[row].outputs.get(place)
         if alone is None or isinstance(value, str) or isinstance(alone, str):
             return False
@@ -397,7 +397,7 @@ class Block(_Pass):
             return False
         digest = _digest(value[part])
         if value.shape == alone[0] and not constant:
-            # One result for all rows is a state after the last of them, or that of a loop over the rows.
+            # One result for all rows is the state after the last row, or the last state of a loop over the rows.
             return row == rows - 1 and all(digest != call.outputs[place][1] for call in calls if place in call.outputs)
         return digest != alone[1]
 
@@ -410,7 +410,7 @@ class Block(_Pass):
             picks = _picks(given, made, kwargs)
             for row, call in enumerate(calls):
                 equal = bool(call.picks) and call.picks.keys() <= picks.keys()
-                # Rows with the same pick share its results: each has its own among them, and they have no other.
+                # Rows with the same pick share its results: each row's result is one of them, and there are no others.
                 known = {pick: set().union(*(other.picks.get(pick, ()) for other in calls)) for pick in call.picks}
                 if any(not call.picks[pick] <= picks[pick] <= known[pick] for pick in known.keys() & picks.keys()):
                     self.note(key, row, equal, call, now)
@@ -420,7 +420,7 @@ class Block(_Pass):
         for row, call in enumerate(calls):
             shared = inputs.keys() & call.inputs.keys()
             equal = bool(shared) and all(self.equal_input(inputs[place], calls, place, row) for place in shared)
-            # An operation with a state has seen the rows before this one.
+            # An operation with a state depends on the rows before this one.
             all_equal = equal and (all_equal or not stateful)
             if any(self.differs(value, calls, place, row, constant) for place, value in outputs.items()):
                 self.note(key, row, all_equal, call, now)
@@ -431,7 +431,7 @@ class Block(_Pass):
         notes = []
         if alone.kernels != block.kernels:
             kernels = [list(dict.fromkeys(call.kernels)) for call in (alone, block)]
-            # The function's name, unless it is the same.
+            # The function's name, unless it is the same in both.
             short = [[re.split(r"_?(float|bfloat16)(16|32)?", name)[0] for name in names] for names in kernels]
             names = [", ".join(names) or "no kernel" for names in (short if short[0] != short[1] else kernels)]
             notes.append("alone {}, in the block {}".format(*names))
@@ -447,7 +447,7 @@ class Block(_Pass):
             self.found = difference
 
     def unlike(self, path, row):
-        """Operations of a module that only one of the runs has: the cause of the difference may be among them."""
+        """Operations of a module that only one of the runs has: one of them may cause the difference."""
         own = lambda run: Counter({name: n for name, n in run.counts.items() if name.startswith(f"{path}: ")})
         block, alone = own(self), own(self.steps[row])
         for where, names in (("alone", alone - block), ("in the block", block - alone)):
@@ -461,7 +461,7 @@ def _is_gather(key):
 
 def _picks(given, made, kwargs):
     """For a gather: what each pick multiplies (a row of x and an expert), and the results. This does not depend on the
-    order of the picks or on the shapes around them."""
+    order of the picks or on other dimensions."""
     x, (out,) = _host(given["0"]), map(_host, made.values())
     experts, rows = kwargs.get("rhs_indices"), kwargs.get("lhs_indices")
     if experts is None or x.shape[-2] != 1:
@@ -479,10 +479,10 @@ def _picks(given, made, kwargs):
 
 
 def first_difference(model, tokens, caches, block, alone, together):
-    """What computes a row of a block, or the step after it, otherwise than a step of one token does; None if nothing
-    does. `alone` and `together` are called as context managers around the runs, `caches` makes the caches again.
+    """The operation that computes a row of a block, or the step after it, differently than a step of one token; None if
+    there is none. `alone` and `together` are context managers around the runs, `caches` makes new caches.
 
-    Returns the difference and the logits of both runs, for the caller to see that recording changed nothing.
+    Also returns the logits of both runs, so that the caller can check that recording changed nothing.
     """
     steps, logits = [], []
     with alone():

@@ -1,7 +1,7 @@
-"""Row policies from Python: which policy the operations of this process follow.
+"""Row policies from Python: sets the policy that the operations of this process follow.
 
-MLX's bindings know nothing of the policies, so this calls the C functions of libmlx (mlx/row_policy.h). A program that
-keeps one policy for its whole life needs none of this: MLX_ROW_POLICY=exact is enough.
+MLX's Python bindings have no policies, so this calls the C functions of libmlx (mlx/row_policy.h). A program with one
+policy for its whole life does not need this: MLX_ROW_POLICY=exact is enough.
 """
 
 import ctypes
@@ -46,8 +46,8 @@ Hook = ctypes.CFUNCTYPE(ctypes.c_uint64, Problem, ctypes.c_void_p)
 
 def _unavailable(library, lacks):
     sys.exit(
-        f"error: {library} {lacks}; expected MLX from a Metal or a simulated build of this repository "
-        "(examples/mlx-lm/README.md says how to make one)"
+        f"error: {library} {lacks}; expected the MLX of a Metal or simulated build of this repository "
+        "(examples/mlx-lm/README.md explains how to build it)"
     )
 
 
@@ -55,7 +55,7 @@ def _load():
     folder = Path(mx.__file__).parent / "lib"
     library = next((file for file in (folder / "libmlx.so", folder / "libmlx.dylib") if file.exists()), None)
     if library is None:
-        _unavailable(folder, "holds no libmlx")
+        _unavailable(folder, "contains no libmlx")
     lib = ctypes.CDLL(str(library))
     if not hasattr(lib, "mlx_row_set_hook"):
         _unavailable(library, "has no row policies")
@@ -73,7 +73,7 @@ _lib = _load()
 
 
 def parse(text):
-    """The policy with this name; raises ValueError with the known ones."""
+    """The policy with this name. ValueError lists the valid ones."""
     policy = Policy()
     if _lib.mlx_row_policy_from_text(text.encode(), ctypes.byref(policy)) != 0:
         raise ValueError(_lib.mlx_row_last_error().decode())
@@ -87,8 +87,8 @@ def _set(hook):
 
 @contextmanager
 def row_policy(text, operations=None):
-    """Operations that are built and evaluated inside follow the policy. With `operations`, only those do; all others
-    are computed as in MLX."""
+    """Operations that are built and evaluated inside follow the policy. With `operations`, only those do, and all
+    others are computed as in MLX."""
     asked, default = parse(text), parse("default")
 
     def answer(problem, _):
@@ -118,7 +118,7 @@ def attention_alone(heads, kv_heads, head_dim, sinks, size_class, most):
 
 @contextmanager
 def recorded_kernels():
-    """A list that is filled, at the end, with the names of the kernels used by evaluations inside, on this thread."""
+    """Yields a list that, at the end, contains the names of the kernels used by evaluations inside, on this thread."""
     names = []
     _lib.mlx_row_record_kernels()
     try:

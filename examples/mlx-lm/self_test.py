@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 # `compare` must be imported before anything that imports mlx.nn: it records operations.
 from compare import Setting, compare  # isort: skip
@@ -65,8 +66,8 @@ def run(*arguments):
 
 
 def first(model, block, policies=("exact",), prefix=8, operations=None):
-    """The operation named for a block, or None if every row keeps its bits; it must be the same under each policy. The
-    other operations than `operations` follow `default`."""
+    """The operation named for a block, or None if every row keeps its bits; it must be the same under each policy. All
+    operations except `operations` follow `default`."""
     with row_policy("default"):
         caches = caches_after(model, prefix, SEED)
     tokens = np.random.default_rng(SEED + 1).integers(0, VOCABULARY, block + 1)
@@ -104,7 +105,7 @@ def a_folder_under_default_and_exact(root):
 
 
 def what_is_left_out(root):
-    """A verdict lists the lengths for which it holds, and the exit code shows that there are others."""
+    """A verdict lists the lengths for which it is valid, and the exit code shows whether there are others."""
     options = "--tokens", "3,1,4,1,5", "--block", "2", "--policy", "exact"
     verdict = "Every bit of the logits is that of single tokens under exact at 1 of"
     ring = smaller("gpt_oss", gpt_oss(window=128), num_local_experts=4)
@@ -129,7 +130,7 @@ def what_is_left_out(root):
 
 
 def lengths_around_a_prompt(root):
-    """Caches are filled up to a length, or cut to it; the prompt's own length is not used twice."""
+    """Caches are filled or cut to a length; the prompt's own length is not used twice."""
     model = build(*SMALL, mx.float32, "q4", SEED)
     with row_policy("default"):
         caches = caches_after(model, 12, SEED)
@@ -148,7 +149,7 @@ def lengths_around_a_prompt(root):
 
 
 def a_vocabulary_of_the_model(root):
-    """config.json may leave it to mlx-lm: gemma-3's has 262,208 tokens. Nothing of this model is computed."""
+    """config.json may not state the vocabulary: gemma-3's has 262,208 tokens. Nothing of this model is computed."""
     source = mlx_lm("models.gemma3")
     text = {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 6, "intermediate_size": 64}
     arguments = {"model_type": "gemma3", "text_config": {**text, "vocab_size": 262144}}
@@ -191,7 +192,7 @@ def nothing_under_exact(root):
 def rows_are_lined_up(root):
     rows = 3
     for block, alone, parts in [
-        # Rows; picks of rows; a convolution's window; keys; a state, which is not a row's; something else.
+        # Rows; picks of rows; a convolution's window; keys; a state, which does not belong to a row; other arrays.
         ((1, 3, 8), (1, 1, 8), [(0, 1), (1, 2), (2, 3)]),
         ((1, 12, 8), (1, 4, 8), [(0, 4), (4, 8), (8, 12)]),
         ((1, 6, 8), (1, 4, 8), [(0, 4), (1, 5), (2, 6)]),
@@ -206,7 +207,7 @@ def rows_are_lined_up(root):
             expected = part and (slice(None), slice(*part), slice(None))
             assert found == expected, f"{block}, {shape}, row {row}: {found}, expected {expected}"
 
-    # A state: step 1 takes what step 0 made, and the block begins with what step 0 began with.
+    # A state: step 1 gets the result of step 0, and the block starts like step 0.
     states = [np.full((1, 4), value, np.float32) for value in range(3)]
     described = [(state.shape, record._digest(state)) for state in states]
     block = record.Block.__new__(record.Block)
@@ -228,7 +229,7 @@ def lengths_of_every_class(root):
             lengths.kernels_at = lambda shape, keys: rules[keys - 1]
             found = lengths.changes(lengths.Shape(*heads, 128, 128, mx.float32, sinks), most)
             every = [keys for keys in range(2, most + 1) if rules[keys - 1] != rules[keys - 2]]
-            assert found == every, f"class {size}, {heads}: {found}, and libmlx says {every}"
+            assert found == every, f"class {size}, {heads}: {found}, but libmlx has {every}"
         lengths.kernels_at = lambda shape, keys: keys // 300
         assert lengths.changes(None, 1000) == [300, 600, 900]
     finally:
@@ -299,11 +300,11 @@ def a_wrapped_ring(root):
     expect(first(model, 2, prefix=40), "model.layers.1.self_attn: RotatingKVCache.update_and_fetch, row 0")
 
 
-# Planted faults. They change blocks of several rows; a row alone does not change.
+# Planted faults. They change blocks of several rows, but not a row alone.
 
 
 def planted(place, fault, dtype=mx.float32):
-    """What is named in a small model with a faulty module: the same under both policies, as neither causes it."""
+    """The operation named in a small model with a faulty module: the same under both policies."""
     model = build(*SMALL, dtype, "q4", SEED)
     owner, name = place(model)
     setattr(owner, name, fault(getattr(owner, name)))
@@ -323,7 +324,7 @@ class AnotherSum(Fault):
 
 
 class ThroughNumpy(Fault):
-    """A change that no wrapper sees; what follows has other operands, and is not named."""
+    """A change that no wrapper sees. Later operations have other operands, and are not named."""
 
     def __call__(self, x):
         y = np.array(self.inner(x))
@@ -332,7 +333,7 @@ class ThroughNumpy(Fault):
 
 
 class OtherScale(Fault):
-    """As before, but the factor of a row has one axis and other bits, and is not a position."""
+    """The same, but the factor of a row has one axis and other bits, and is not a position."""
 
     def __call__(self, x):
         y = self.inner(x)
@@ -398,7 +399,7 @@ class Compiled(Fault):
 
 
 class OtherRows(Fault):
-    """Rows that mix: a row of a block depends on the one before it."""
+    """Rows that mix: a row of a block depends on the row before it."""
 
     def __call__(self, x):
         y = self.inner(x)
@@ -421,7 +422,7 @@ def a_module(root):
 
 
 def a_product_of_parameters(root):
-    """It follows the policy as any product does: here with other kernels than MLX's own for five rows."""
+    """It follows the policy like any product: here with other kernels than MLX's own for five rows."""
     model = build(*SMALL, mx.float32, "q4", SEED)
     layer = model.model.layers[1].mlp
     layer.down_proj = Learned(layer.down_proj)
@@ -456,7 +457,7 @@ def a_kernel_and_a_compiled_function(root):
 
 
 def a_cache(root):
-    """What a block leaves in the cache shows only in the step after it."""
+    """A wrong cache after a block shows only in the next step."""
     cache = mlx_lm("models.cache").KVCache
     update = cache.update_and_fetch
 
@@ -477,6 +478,35 @@ def a_cache(root):
 # User errors.
 
 
+def generator():
+    """mlx-lm's module `generate`. The packages of tokenizers that it imports are not needed here, nor installed."""
+    unused = {name: mock.MagicMock() for name in ("transformers", "mlx_lm.tokenizer_utils", "mlx_lm.utils", "mlx_lm.processors")}
+    with mock.patch.dict(sys.modules, unused):
+        return mlx_lm("generate")
+
+
+def a_draft_model(root):
+    """mlx-lm's own speculative decoding: every bit of its log-probabilities under exact, and none of them under
+    default, is that of its plain decoding."""
+    generate = generator()
+    model, draft = (build(*SMALL, mx.float32, weights, SEED) for weights in ("q8", "q4"))
+    prompt = mx.array(np.random.default_rng(SEED).integers(0, VOCABULARY, 24))
+
+    def decode(step, *models):
+        # The same chunks of the prompt: the defaults of the two functions differ.
+        steps = list(step(prompt, *models, max_tokens=20, prefill_step_size=16))
+        drafted = sum(bool(other) for _, _, *rest in steps for other in rest)
+        return [(int(token), np.array(found.view(mx.uint32)).ravel().tolist()) for token, found, *_ in steps], drafted
+
+    for policy, expected in ("default", 0), ("exact", 20):
+        with row_policy(policy):
+            plain, _ = decode(generate.generate_step, model)
+            drafts, drafted = decode(generate.speculative_generate_step, model, draft)
+        equal = sum(a == b for a, b in zip(plain, drafts, strict=True))
+        assert equal == expected, f"{policy}: {equal} of {len(plain)} steps have equal bits"
+        assert 0 < drafted < 20, f"{drafted} of {len(plain)} tokens are the draft model's"
+
+
 def messages(root):
     path = write(root / "small", max_position_embeddings=20)
     none, empty = root / "none", root / "empty"
@@ -486,7 +516,7 @@ def messages(root):
     (unknown / "config.json").write_text('{"model_type": "nobody_knows"}')
     (unknown / "model.safetensors").touch()
     for arguments, code, text in [
-        ([none], 1, f"error: there is no folder {none}: expected a model folder"),
+        ([none], 1, f"error: the folder {none} does not exist: expected a model folder"),
         (["mlx-community/Qwen3-0.6B-4bit"], 1, "hf download mlx-community/Qwen3-0.6B-4bit --local-dir Qwen3-0.6B-4bit"),
         ([empty], 1, f"error: {empty} has no config.json"),
         ([unknown], 1, f"error: mlx-lm {mlx_lm_version()} cannot load {unknown}"),
@@ -521,6 +551,7 @@ TESTS = [
     a_rotation,
     a_kernel_and_a_compiled_function,
     a_cache,
+    a_draft_model,
     messages,
 ]
 
@@ -529,7 +560,7 @@ def main():
     failed, tests = 0, {test.__name__: test for test in TESTS}
     unknown = set(sys.argv[1:]) - tests.keys()
     if unknown:
-        print(f"error: no test {', '.join(sorted(unknown))}; there are {', '.join(tests)}", file=sys.stderr)
+        print(f"error: unknown test {', '.join(sorted(unknown))}; expected some of {', '.join(tests)}", file=sys.stderr)
         return 2
     for test in map(tests.get, sys.argv[1:] or tests):
         start = time.monotonic()

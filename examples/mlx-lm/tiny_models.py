@@ -1,4 +1,4 @@
-"""mlx-lm's own models, small: real head counts and head dims, few layers, narrow, random weights."""
+"""Small versions of mlx-lm's own models: real head counts and head dims, few layers, narrow, random weights."""
 
 import importlib
 import importlib.metadata
@@ -20,8 +20,8 @@ WINDOW = 2048
 
 
 def mlx_lm(module):
-    """A module of mlx-lm. The package's own __init__ imports tokenizers and the hub's client, which no model needs, so
-    an empty package replaces it."""
+    """A module of mlx-lm. An empty package replaces the package's own __init__, which imports tokenizers and the hub's
+    client; no model needs them."""
     if "mlx_lm" not in sys.modules:
         spec = importlib.util.find_spec("mlx_lm")
         if spec is None:
@@ -95,7 +95,7 @@ def gpt_oss(window=WINDOW):
     )
 
 
-# name: (mlx-lm's module, its arguments). The names show whose head counts and head dims these are.
+# name: (mlx-lm's module, its arguments). The name is that of the model with these head counts and head dims.
 MODELS = {
     # Biased projections, 7 query heads per key head; the width follows from the heads: 14 of 64.
     "qwen2.5-0.5b": (
@@ -103,7 +103,7 @@ MODELS = {
         _args(hidden_size=896, num_attention_heads=14, num_key_value_heads=2, tie_word_embeddings=True),
     ),
     "qwen3-32b": ("qwen3", _args(num_attention_heads=64, num_key_value_heads=8, head_dim=128)),
-    # 128 experts, 8 per token: a block of 16 rows has enough picks that mlx-lm sorts them.
+    # 128 experts, 8 per token: a block of 16 rows has enough picks for mlx-lm to sort them.
     "qwen3-30b-a3b": (
         "qwen3_moe",
         _args(
@@ -118,10 +118,10 @@ MODELS = {
             norm_topk_prob=True,
         ),
     ),
-    # Local layers of head dim 256 and global ones of 512 whose values are the keys.
+    # Local layers with head dim 256, and global ones with 512 whose values are the keys.
     "gemma4-31b": ("gemma4_text", gemma4(32, 16, 4)),
     "gemma4-12b": ("gemma4_text", gemma4(16, 8, 1)),
-    # Gated delta and attention in turn. mlx-lm has its own kernel for gated delta.
+    # Gated delta and attention alternate. mlx-lm has its own kernel for gated delta.
     "qwen3.6-27b": (
         "qwen3_5",
         _args(
@@ -191,8 +191,8 @@ def new_caches(model):
 def caches_after(model, length, seed):
     """The caches after a prefix of `length` tokens.
 
-    A prompt of 8 random tokens is run. For a longer prefix the keys and values of the attention layers are then
-    replaced by `length` random ones, which costs nothing; the states of recurrent layers stay those of the prompt.
+    A prompt of 8 random tokens is run. For a longer prefix, `length` random keys and values then replace those of the
+    attention layers, which costs nothing; the states of recurrent layers stay those of the prompt.
     """
     rng = np.random.default_rng(seed)
     caches = new_caches(model)

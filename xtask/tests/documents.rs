@@ -109,6 +109,12 @@ const COMMANDS: &[(&str, Ran)] = &[
         ),
     ),
     (
+        "MLX_ROW_POLICY=exact python3 -m mlx_lm generate --model <model> --draft-model <smaller model> --prompt \"…\"",
+        Not(
+            "needs two models; `ci/mlx-lm.sh test a_draft_model` calls the same functions of mlx-lm on small ones",
+        ),
+    ),
+    (
         "ACCEPT=0.32.2 ci/mlx-rs.sh examples/mlx-rs run",
         By(
             "ci/hosted.sh",

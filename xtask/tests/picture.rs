@@ -86,7 +86,7 @@ fn picture(output: &str) -> String {
     assert_eq!(plain.text, exact.text);
 
     let mut svg = String::from(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 316" font-family="ui-sans-serif, system-ui, sans-serif" role="img">
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 334" font-family="ui-sans-serif, system-ui, sans-serif" role="img">
 <title>The same prompt, decoded three ways</title>
 <style>
   .ink { fill: #1f2328 } .soft { fill: #59636e } .card { fill: #f6f8fa; stroke: #d1d9e0 }
@@ -186,7 +186,8 @@ fn picture(output: &str) -> String {
         )
         .unwrap();
     }
-    svg += r#"<text x="20" y="308" font-size="12" class="soft">SmolLM2-135M-Instruct, 4- and 8-bit weights, on a simulated Apple GPU: MLX's own kernels, run on a CPU. Drafts by look-up, blocks of up to 8 tokens.</text>
+    svg += r#"<text x="20" y="308" font-size="12" class="soft">SmolLM2-135M-Instruct, 4- and 8-bit weights, on a simulated Apple GPU: MLX's own kernels, run on a CPU.</text>
+<text x="20" y="325" font-size="12" class="soft">Drafts by look-up, blocks of up to 8 tokens. Stock MLX: the policy default, which leaves MLX's results as they are.</text>
 </svg>
 "#;
     svg

@@ -1,10 +1,10 @@
-"""Plain and speculative decoding with a small Llama in MLX's CUDA back-end: tokens a second, and the tokens.
+"""Plain and speculative decoding with a small Llama in MLX's CUDA back-end: tokens per second, and the tokens.
 
     decode.py MODEL PROMPT ARM OUT    MODEL is a folder of mlx-lm, PROMPT a file of token numbers
 
-Drafts are what followed the last two tokens where they stood before. A block is the last token and seven drafted ones:
-eight rows, the first number that MLX gives to its matrix kernels. Appends lines to a CSV file: arm, decoding,
-tokens, passes, tokens a second, hash of the logits of plain decoding, tokens.
+Drafts are the tokens that followed the latest earlier occurrence of the last two tokens. A block is the last token and
+seven drafted ones: eight rows, the smallest number for which MLX uses its matrix kernels. Appends lines to a CSV file:
+arm, decoding, tokens, passes, tokens per second, hash of the logits of plain decoding, tokens.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import numpy as np
 
 TOKENS = 256
 BLOCK = 8
-CAPACITY = 1024  # keys; a multiple of 256, as mlx-lm's caches are
+CAPACITY = 1024  # keys; a multiple of 256, like mlx-lm's caches
 
 
 class Llama:
@@ -55,7 +55,7 @@ class Llama:
         return [[mx.zeros(shape, dtype), mx.zeros(shape, dtype)] for _ in range(c["num_hidden_layers"])]
 
     def logits(self, tokens, cache, at):
-        """Logits after each of `tokens`, which follow `at` others in the cache."""
+        """The logits after each of `tokens`; `at` tokens before them are in the cache."""
         c, dim = self.config, self.config["head_dim"]
         n = len(tokens)
         x = self.embed(mx.array(tokens))[None]
@@ -83,7 +83,7 @@ class Llama:
 
 
 def draft(tokens, count):
-    """What followed the last two tokens where they stood last, or a repetition of the last one."""
+    """The tokens that followed the latest earlier occurrence of the last two tokens, or repetitions of the last one."""
     for i in range(len(tokens) - 3, -1, -1):
         if tokens[i : i + 2] == tokens[-2:]:
             return (tokens[i + 2 : i + 2 + count] + tokens[-1:] * count)[:count]
@@ -91,9 +91,9 @@ def draft(tokens, count):
 
 
 def decode(model, prompt, rows):
-    """The answer, the number of passes and seconds; with rows = 1 a hash of the logits too."""
+    """The answer, the number of passes, and seconds; with rows = 1 also a hash of the logits."""
     cache, tokens = model.cache(), list(prompt)
-    # The prompt is computed a token at a time: how a prompt is split is another question.
+    # The prompt is computed one token at a time: splitting a prompt is another question.
     for at, token in enumerate(tokens):
         logits = model.logits([token], cache, at)
         mx.eval(logits, cache)
@@ -123,7 +123,7 @@ def main():
     prompt = [int(t) for t in Path(prompt).read_text().split()]
     with open(file, "a") as out:
         for name, rows in (("plain", 1), ("speculative", BLOCK)):
-            decode(model, prompt, rows)  # compiles what is compiled at run time
+            decode(model, prompt, rows)  # warms up: kernels are compiled at run time
             answer, passes, seconds, digest = decode(model, prompt, rows)
             line = " ".join(map(str, answer))
             out.write(f"{arm},{name},{len(answer)},{passes},{TOKENS / seconds:.1f},{digest},{line}\n")

@@ -1,10 +1,10 @@
-"""Rows of a block against the same rows alone, bit for bit, in MLX's CUDA back-end.
+"""Compares rows of a block with the same rows alone, bit for bit, in MLX's CUDA back-end.
 
     rows.py reference PART FILE     computes each row alone and writes the bits
     rows.py check PART FILE OUT     computes blocks, compares them, and writes a CSV file
 
-PART is products, dense or attention. Run `reference` on MLX as it is, `check` on any build under the policy that
-MLX_ROW_POLICY names. With a policy other than default the exit code is 1 if a row differs.
+PART is products, dense or attention. Run `reference` on stock MLX, and `check` on any build under the policy in
+MLX_ROW_POLICY. With a policy other than default, the exit code is 1 if a row differs.
 """
 
 import os
@@ -19,7 +19,7 @@ FP_MODES = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
 
 
 def bits_of(x):
-    """The bits of an array, a row of the first dimension in each."""
+    """The bits of an array, one row per entry of the first dimension."""
     kind = {4: mx.uint32, 2: mx.uint16}[x.dtype.size]
     return np.array(mx.view(mx.contiguous(x), kind))
 
@@ -48,19 +48,19 @@ def formats():
 
 
 def most_rows(family, policy):
-    """The rows of a block that are looked at. MLX's matrix kernels, which it is free to choose from eight rows on and
-    for sorted picks, have other bits and take 40 s each to compile."""
+    """The rows of a block that are compared. From eight rows on, and for sorted picks, MLX may choose its matrix
+    kernels, which have other bits and take 40 s each to compile."""
     if policy != "default" or not family.startswith(("quantized", "gathered")):
         return ROWS
     return {"quantized, a batch of matrices": 2, "gathered, sorted": 0}.get(family, 7)
 
 
 def products():
-    """(family, name, a row alone, a block of the first m rows), for each case."""
+    """For each case: family, name, a function for a row alone, and a function for a block of the first m rows."""
     for mode, bits, group in formats():
         for type_name, dtype in TYPES.items():
             name = f"{mode} {bits} bits, groups of {group}, {type_name}"
-            # One without a tail of K, one with, one too long for shared memory, one that has tensor cores.
+            # K without a tail, K with one, K too long for shared memory, and a size for which tensor cores exist.
             shapes = [(96, 2048), (72, 2048 + max(group, 32) * 3), (40, 32768), (256, 1024)]
             for n, k in shapes:
                 rng = np.random.default_rng([bits, group, n, k, len(mode)])
@@ -180,7 +180,7 @@ def attention():
                 rng = np.random.default_rng([heads, dim, before])
                 q = normal(rng, (1, heads, ROWS, dim), dtype)
                 k, v = (normal(rng, (1, kv_heads, capacity, dim), dtype) for _ in "kv")
-                # A cache that has grown: the same keys, other room behind them.
+                # A cache that has grown: the same keys, with more room behind them.
                 grown = [mx.contiguous(mx.pad(x, [(0, 0), (0, 0), (0, capacity), (0, 0)])) for x in (k, v)]
                 mx.eval(q, k, v, grown)
                 scale = dim**-0.5
@@ -225,7 +225,7 @@ def main():
         print(f"{len(rows)} cases")
         return
     expected = np.load(file)
-    differing_in_all = 0
+    compared = refused = differing_in_all = 0
     with open(sys.argv[4], "w") as out:
         out.write("family,case,policy,rows,outputs,differing,error\n")
         for family, name, _, block in cases():
@@ -239,10 +239,12 @@ def main():
                     differing = int((got != expected[key][:m]).sum())
                 except (RuntimeError, ValueError) as e:
                     error = str(e).split("\n")[0].replace(",", ";")
+                    refused += 1
+                compared += outputs
                 differing_in_all += differing
                 out.write(f'"{family}","{name}",{policy},{m},{outputs},{differing},"{error}"\n')
-    print(f"{policy}: {differing_in_all} outputs differ")
-    if policy != "default" and differing_in_all:
+    print(f"{policy}: {differing_in_all} of {compared} outputs differ, {refused} blocks rejected")
+    if compared == 0 or (policy != "default" and differing_in_all):
         sys.exit(1)
 
 

@@ -15,7 +15,7 @@ pub(crate) enum Error {
     #[error("{what} not found in the module of {kernel}")]
     Missing {
         kernel: String,
-        /// What was searched for.
+        /// The missing part.
         what: &'static str,
     },
     /// A parameter for which the runtime has no value.
@@ -31,14 +31,10 @@ pub(crate) enum Error {
     },
     /// A variable outside functions: function constants, threadgroup memory.
     #[error("{kernel} has a module-level variable, which the runtime does not provide: {line}")]
-    Variable {
-        kernel: String,
-        /// The definition.
-        line: String,
-    },
+    Variable { kernel: String, line: String },
 }
 
-/// What a parameter receives.
+/// The source of a parameter's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A buffer's address.

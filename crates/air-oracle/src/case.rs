@@ -55,7 +55,6 @@ impl Element {
     }
 }
 
-/// The kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Path {
     /// `qmv_fast`: K fills whole blocks; `results` rows per simdgroup.

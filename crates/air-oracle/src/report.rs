@@ -80,7 +80,7 @@ impl Outcome {
         }
     }
 
-    /// What is wrong, one line each; empty if nothing is.
+    /// The errors, one line each.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
@@ -149,7 +149,7 @@ impl Report {
                 .all(|outcome| outcome.complaints.is_empty())
     }
 
-    /// The table.
+    /// The report as a table.
     pub(crate) fn to_markdown(&self) -> String {
         let mut families: Vec<_> = Vec::new();
         for outcome in &self.outcomes {

@@ -1,4 +1,4 @@
-//! The same kernels compiled from Metal source by the simulator's compiler.
+//! Kernels compiled from Metal source by the simulator's compiler, for comparison.
 
 use std::io;
 use std::path::PathBuf;

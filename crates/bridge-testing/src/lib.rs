@@ -53,6 +53,9 @@ mod bridge {
         /// Computes one product on two streams in one function, plain and compiled. Returns how many outputs differ
         /// between plain and compiled, on the first stream and on the second, and between the streams.
         fn probe_compiled(first: RawStream, second: RawStream) -> Result<Vec<i64>>;
+        /// Computes causal attention of a few positions on a GPU stream. Returns how many outputs have other bits than
+        /// the same positions alone: as it is, compiled, and compiled without shapes.
+        fn probe_compiled_attention(stream: RawStream) -> Result<Vec<i64>>;
         /// Exports a product on a GPU stream to a file, imports it and returns its result, not evaluated.
         fn probe_imported(file: &str, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// Builds a product here and evaluates it on another thread. Returns the error's text; empty if there is none.

@@ -11,6 +11,7 @@
 #include "mlx-overlay-sys/src/lib.rs.h"
 #include "mlx/compile.h"
 #include "mlx/export.h"
+#include "mlx/fast.h"
 #include "mlx/ops.h"
 #include "mlx/random.h"
 #include "mlx/stream.h"
@@ -405,6 +406,38 @@ rust::Vec<std::int64_t> probe_compiled(RawStream first, RawStream second) {
   differ.push_back(differing(plain[0], compiled[0]));
   differ.push_back(differing(plain[1], compiled[1]));
   differ.push_back(differing(plain[0], plain[1]));
+  return differ;
+}
+
+rust::Vec<std::int64_t> probe_compiled_attention(RawStream stream) {
+  Default scope(stream);
+  // MLX adds in two passes from 1,024 keys on: some positions see fewer.
+  constexpr int heads = 4, positions = 5, keys = 1026, dim = 64;
+  auto q = noise({1, heads, positions, dim}, 1);
+  auto k = noise({1, 1, keys, dim}, 2);
+  auto v = noise({1, 1, keys, dim}, 3);
+  auto attention = [](const std::vector<array>& x, const std::string& mask) {
+    return core::fast::scaled_dot_product_attention(
+        x[0], x[1], x[2], 1.0f, mask);
+  };
+  // Negated, because a compiled function is to contain more than attention.
+  auto block = [&](const std::vector<array>& x) {
+    return std::vector<array>{core::negative(attention(x, "causal"))};
+  };
+  std::vector<array> rows;
+  for (int r = 0; r < positions; r++) {
+    auto seen = [&](const array& x) {
+      return core::slice(
+          x, {0, 0, 0, 0}, {1, 1, keys - (positions - 1 - r), dim});
+    };
+    auto row = core::slice(q, {0, 0, r, 0}, {1, heads, r + 1, dim});
+    rows.push_back(core::negative(attention({row, seen(k), seen(v)}, "")));
+  }
+  auto alone = core::concatenate(rows, 2);
+  rust::Vec<std::int64_t> differ;
+  differ.push_back(differing(block({q, k, v})[0], alone));
+  differ.push_back(differing(core::compile(block)({q, k, v})[0], alone));
+  differ.push_back(differing(core::compile(block, true)({q, k, v})[0], alone));
   return differ;
 }
 

@@ -31,7 +31,7 @@ pub struct Token {
     pub directive: bool,
 }
 
-/// A comment or literal that is not closed where it should end.
+/// An unclosed comment or literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unclosed {
     /// The first byte.

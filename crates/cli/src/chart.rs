@@ -79,7 +79,7 @@ impl Style {
         }
     }
 
-    /// The same colour with dashes.
+    /// The same colour, dashed.
     #[must_use]
     pub fn dashed(self) -> Self {
         Self {

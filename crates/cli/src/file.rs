@@ -10,16 +10,17 @@ use tempfile::NamedTempFile;
 /// The prefix of temporary files.
 const PREFIX: &str = ".mlx-overlay-write-";
 
-/// How often to retry if others clear a new file before it is locked.
+/// The number of attempts if others clear a new file before it is locked.
 const TRIES: usize = 100;
 
-/// Writes a file. A regular file, or none, is replaced in one step, so that nobody reads half of it and a failure
-/// leaves the old one. Anything else (`/dev/null`, a fifo, a link, a file with two names) is written in place. So is a
-/// file that cannot be replaced because its folder is not writable or it is a mount point.
+/// Writes a file. A regular file is replaced, and a new one created, in one step: readers never see
+/// a part of it, and after a failure the old file is unchanged. Anything else (`/dev/null`, a fifo,
+/// a link, a file with two names) is written in place. So is a file that cannot be replaced because
+/// its folder is not writable or it is a mount point.
 ///
 /// # Errors
 ///
-/// If the file cannot be written; the text names it.
+/// If the file cannot be written; the error names it.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     try_write(path, content.as_ref()).map_err(|error| named(path, &error))
 }
@@ -82,7 +83,7 @@ fn try_writing(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a rename over it loses only the old content.
+/// Whether renaming a file over it loses nothing but the old content.
 fn is_replaceable(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
         Ok(found) => found.is_file() && found.nlink() == 1,
@@ -99,7 +100,7 @@ fn open_old(path: &Path) -> io::Result<Option<fs::Metadata>> {
     }
 }
 
-/// Whether the folder allows no new file, or a mount allows no rename.
+/// Whether the folder does not allow new files, or a mount does not allow the rename.
 fn is_in_the_way(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -138,8 +139,8 @@ fn new_in(folder: &Path) -> io::Result<NamedTempFile> {
         .map_err(|error| io::Error::from(error.kind()))
 }
 
-/// Locks a new file so that nobody clears it; returns whether nobody cleared it before. On a file system without locks
-/// nobody clears anything.
+/// Locks a new file so that no other run clears it; returns whether it still exists. On a file
+/// system without locks, files are never cleared.
 fn is_held(file: &NamedTempFile) -> bool {
     if let Err(TryLockError::WouldBlock) = file.as_file().try_lock() {
         return false;
@@ -159,7 +160,7 @@ fn clear(folder: &Path) {
         if !ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
-        // Locked until it is gone: a run that has just made it sees that, and makes another.
+        // Locked until it is removed: a run that has just created it notices, and creates another.
         let free = fs::File::open(entry.path()).ok();
         let free = free.filter(|file| file.try_lock().is_ok());
         if free.is_some() {
@@ -383,7 +384,8 @@ mod tests {
         assert!(check_writable(&folder.path().join("none/routes.toml")).is_err());
     }
 
-    /// The same permissions as a file made without a temporary one: its readers may be other users.
+    /// The permissions are those of a file made without a temporary one: its readers may be other
+    /// users.
     #[test]
     fn files_have_the_permissions_of_new_ones() {
         let folder = tempfile::tempdir().unwrap();

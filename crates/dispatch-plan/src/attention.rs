@@ -60,7 +60,7 @@ pub struct Attention {
     pub keys: u32,
     /// Positions of q.
     pub rows: u32,
-    /// Whether each row sees the keys up to its own position.
+    /// Whether each row sees only the keys up to its own position.
     pub causal: bool,
     /// Whether there is an array mask.
     pub mask: bool,
@@ -291,7 +291,7 @@ impl Attention {
             kv_heads: 1,
             rows: 1,
             causal: false,
-            // Without it, a group of heads with a kernel of its own would be found.
+            // Without a mask, a group of heads with its own kernel would be found.
             mask: true,
             ..*self
         };

@@ -127,7 +127,7 @@ struct RawDensePlan {
     identical: i32,
 }
 
-// The same as the static_asserts of those files.
+// Matches the static_asserts of those files.
 const _: () = assert!(
     size_of::<RawProblem>() == 17 * 4
         && size_of::<RawUpstream>() == 4 * 4

@@ -31,7 +31,7 @@ named! {
     }
 }
 
-/// What was decided about a dense product.
+/// The decision about a dense product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DenseDecision {
     pub(crate) way: DenseWay,

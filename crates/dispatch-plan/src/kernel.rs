@@ -1,4 +1,5 @@
-//! What MLX does once a path is decided: the kernel's name, its grid, and how often it reads the weights.
+//! MLX's dispatch for a given path: the kernel's name, its grid, and how often it reads the
+//! weights.
 
 use mlx_terms::{Mode, Path, SizeClass};
 

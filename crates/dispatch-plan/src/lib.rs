@@ -27,7 +27,7 @@ pub use mlx_terms::{
 pub use plan::{Plan, plan};
 pub use problem::{Dtype, Op, Problem};
 
-/// What is wrong with a problem.
+/// An error in a problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A field of the problem or of a route is out of its range.

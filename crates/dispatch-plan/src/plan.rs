@@ -1,4 +1,4 @@
-//! The result: what a product does on the device.
+//! The plan of a product on the device.
 
 use mlx_terms::{Mode, Path, Policy, Route};
 
@@ -6,7 +6,7 @@ use crate::decide::decide;
 use crate::kernel::{Decision, Launch};
 use crate::{Dtype, Error, Problem};
 
-/// What a product does on the device.
+/// The plan of a product on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub path: Path,
@@ -49,7 +49,8 @@ pub fn plan(problem: &Problem, policy: Policy, routes: &[Route]) -> Result<Plan,
 }
 
 impl Plan {
-    /// What a product of a valid format does after this decision, as a patched libmlx reports it for its own device.
+    /// The part of the plan that a patched libmlx reports for its own device, for a product of a
+    /// valid format.
     #[must_use]
     pub fn of(problem: &Problem, decision: Decision) -> Self {
         let launch = Launch::of(problem, decision);

@@ -102,7 +102,7 @@ impl Problem {
         }
     }
 
-    /// The same product in another mode, with the bits and the group that the mode fixes.
+    /// This product in another mode, with that mode's bits and group.
     #[must_use]
     pub const fn with_mode(self, mode: Mode) -> Self {
         match mode.fixed() {
@@ -111,7 +111,7 @@ impl Problem {
         }
     }
 
-    /// The same product with weights of a format.
+    /// This product with weights of a format.
     #[must_use]
     pub const fn with_format(self, format: Format) -> Self {
         Self {

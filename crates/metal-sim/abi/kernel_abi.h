@@ -1,14 +1,14 @@
 // The C interface between the device runtime and one compiled kernel.
 //
 // A compiled kernel is a shared object that exports one symbol,
-// `mtlsim_kernel_entry` (of type `mtlsim_kernel`): what the kernel is called,
-// which arguments it takes, and a function that runs one threadgroup. It holds
-// no state of its own between calls, so any number of threads may run
-// threadgroups of one kernel at once, each with its own engine.
+// `mtlsim_kernel_entry` (of type `mtlsim_kernel`): the kernel's name, its
+// arguments, and a function that runs one threadgroup. It has no state between
+// calls, so several threads may run threadgroups of one kernel at once, each
+// with its own engine.
 //
-// The engine (engine/engine.h) owns what a running threadgroup needs: lane
-// stacks, threadgroup memory, rendezvous. It is part of the runtime, one per
-// worker thread; kernels reach it through the function table in lane_abi.h.
+// The engine (engine/engine.h) provides lane stacks, threadgroup memory and
+// rendezvous for a running threadgroup. It is part of the runtime, one per
+// worker thread; kernels call it through the function table in lane_abi.h.
 #pragma once
 
 #include <stddef.h>
@@ -28,30 +28,30 @@ enum {
   MTLSIM_SIMD_WIDTH = 32,
 };
 
-// One value of MTLFunctionConstantValues. `type` is MTLDataType's number;
-// `raw` holds the value's bytes at its start (little-endian).
+// One value of MTLFunctionConstantValues. `type` is MTLDataType's number; `raw`
+// starts with the value's bytes (little-endian).
 typedef struct mtlsim_constant {
   uint32_t index;
   uint32_t type;
   uint64_t raw;
 } mtlsim_constant;
 
-// One dispatch. The same structure serves every threadgroup of it and is
-// never written by a kernel.
+// One dispatch, shared by all its threadgroups. Kernels never write it.
 typedef struct mtlsim_dispatch {
-  // Start of what is bound at each index (offset applied), null where nothing
-  // is. Kernels may have arguments that they never read; the fault is an
-  // access.
+  // The start of the memory bound at each index (offset applied), or null. A
+  // kernel may have arguments that it never reads; only an access to an unbound
+  // one is a fault.
   void* buffer[MTLSIM_BUFFER_SLOTS];
   // Bytes from there to the end of the buffer (or of the setBytes copy).
   uint64_t buffer_length[MTLSIM_BUFFER_SLOTS];
-  // Optional shadow, one byte a byte of `buffer` and as long: instrumented
-  // kernels set it to 1 where they store. Null: not kept.
+  // Optional shadow, one byte for each byte of `buffer`: instrumented kernels
+  // set it to 1 when they store. Null if not recorded.
   uint8_t* written[MTLSIM_BUFFER_SLOTS];
-  // Optional, for checked kernels: two cells a byte of `buffer`, the last store
-  // and the last load by a threadgroup of this dispatch (msl/mtlsim/races.h).
+  // Optional, for checked kernels: two cells for each byte of `buffer`, the
+  // last store and the last load by a threadgroup of this dispatch
+  // (msl/mtlsim/races.h).
   uint64_t* history[MTLSIM_BUFFER_SLOTS];
-  // Optional, for checked kernels: whether nobody wrote any of these bytes.
+  // Optional, for checked kernels: whether any of these bytes is unwritten.
   int (*unwritten)(
       const void* owner,
       uint32_t index,
@@ -61,7 +61,7 @@ typedef struct mtlsim_dispatch {
   // setThreadgroupMemoryLength, in bytes.
   uint32_t threadgroup_length[MTLSIM_THREADGROUP_SLOTS];
   uint32_t threadgroups[3]; // threadgroups per grid, rounded up
-  uint32_t threads_per_threadgroup[3]; // as asked for; threadgroups at an edge
+  uint32_t threads_per_threadgroup[3]; // as requested; threadgroups at an edge
                                        // may have fewer
   uint32_t threads[3]; // threads per grid; not a multiple for dispatchThreads
   uint32_t constant_count;
@@ -72,10 +72,9 @@ typedef enum mtlsim_fault_code {
   MTLSIM_OK = 0,
   MTLSIM_FAULT_DIVERGENT = 1, // lanes of one group wait at different calls, or
                               // for lanes that wait elsewhere
-  MTLSIM_FAULT_MISSING_ARGUMENT =
-      2, // an access through an argument that nothing is bound to
+  MTLSIM_FAULT_MISSING_ARGUMENT = 2, // an access through an unbound argument
   MTLSIM_FAULT_SHORT_ARGUMENT =
-      3, // fewer bytes bound than the argument's type has
+      3, // fewer bytes bound than the size of the argument's type
   MTLSIM_FAULT_CONSTANT_TYPE = 5, // a function constant set with another type
   MTLSIM_FAULT_THREADGROUP_MEMORY =
       6, // static and dynamic threadgroup memory over the device's limit
@@ -84,22 +83,24 @@ typedef enum mtlsim_fault_code {
   MTLSIM_FAULT_STACK = 8, // a lane ran over its stack
   MTLSIM_FAULT_THREADS = 9, // more threads than the kernel or the engine takes
   MTLSIM_FAULT_CONST_WRITE =
-      10, // instrumented kernels: a store through a const or constant argument
-  MTLSIM_FAULT_DIVISION = 11, // of integers, without a result
+      10, // instrumented kernels: a store through a const argument
+  MTLSIM_FAULT_DIVISION = 11, // integer division without a result
   MTLSIM_FAULT_ENDLESS = 12, // the threadgroup took too long
-  MTLSIM_FAULT_UNDEFINED = 13, // what the language leaves undefined
-  MTLSIM_FAULT_RACE = 14, // two lanes at one address, and nothing orders them
-  MTLSIM_FAULT_UNINITIALISED = 15, // what nobody wrote decides something
-  MTLSIM_FAULT_INACTIVE = 16, // a value of a lane that takes no part
+  MTLSIM_FAULT_UNDEFINED = 13, // undefined behaviour
+  MTLSIM_FAULT_RACE =
+      14, // two lanes use one address without an order between them
+  MTLSIM_FAULT_UNINITIALISED =
+      15, // a decision or a store depends on uninitialized data
+  MTLSIM_FAULT_INACTIVE = 16, // a read of a value of an inactive lane
 } mtlsim_fault_code;
 
-// What one threadgroup did. The caller zeroes it; a kernel adds to the
-// counters, so that one report may collect many threadgroups of one worker.
+// The report of one threadgroup. The caller zeroes it. A kernel adds to the
+// counters, so one report may cover many threadgroups of one worker.
 typedef struct mtlsim_report {
   uint32_t fault; // mtlsim_fault_code of the first fault
-  uint32_t lane; // thread index in the threadgroup, where one is to blame
+  uint32_t lane; // thread index in the threadgroup, if one is to blame
   uint32_t threadgroup[3];
-  int32_t slot; // buffer index, where one is to blame, else -1
+  int32_t slot; // buffer index, if one is to blame, else -1
   uint64_t offset; // byte offset in that buffer
   char message[512]; // one line, zero-terminated: kernel source file and line
                      // included
@@ -140,9 +141,8 @@ typedef struct mtlsim_constant_use {
 typedef enum mtlsim_variant {
   MTLSIM_PLAIN = 0,
   MTLSIM_METERED = 1, // counts bytes, marks `written`, checks ranges
-  MTLSIM_CHECKED_VARIANT =
-      2, // the same; alignment, bounds, races, inactive lanes
-  MTLSIM_TRACKED_VARIANT = 3, // follows values that nobody wrote
+  MTLSIM_CHECKED_VARIANT = 2, // also alignment, bounds, races, inactive lanes
+  MTLSIM_TRACKED_VARIANT = 3, // tracks uninitialized values
 } mtlsim_variant;
 
 typedef struct mtlsim_kernel {
@@ -156,12 +156,11 @@ typedef struct mtlsim_kernel {
   const mtlsim_constant_use* constants;
   uint32_t max_threads; // [[max_total_threads_per_threadgroup]], else
                         // MTLSIM_MAX_THREADS
-  // Bytes of threadgroup variables in the kernel and in what it calls.
+  // Bytes of threadgroup variables in the kernel and in its callees.
   uint32_t (*static_threadgroup_bytes)(void);
-  // Runs the threadgroup at `position`. Returns the fault code, also put into
-  // the report with its message; a threadgroup that faults is abandoned.
-  // The thread should have a handler for signals that calls
-  // mtlsim_engine_abandon.
+  // Runs the threadgroup at `position`. Returns the fault code, which is also
+  // in the report with its message; a threadgroup with a fault is abandoned.
+  // The thread should have a signal handler that calls mtlsim_engine_abandon.
   int (*run)(
       const mtlsim_dispatch* dispatch,
       const uint32_t position[3],

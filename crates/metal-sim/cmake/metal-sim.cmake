@@ -1,14 +1,14 @@
 # Builds MLX's Metal back-end for the simulated device.
 #
 # Pass -DCMAKE_PROJECT_mlx_INCLUDE=<this file>: CMake reads it right after
-# project(mlx), in the scope of MLX's own root file, which stays as it is. What
-# MLX would find on a Mac is given here:
+# project(mlx), in the scope of MLX's own root file, which is not changed. It
+# provides what MLX would find on a Mac:
 #
 # - Metal.framework and its two companions: the static library metalsim.
 # - metal-cpp: our own include folder.
 # - xcrun: the kernel compiler metal-simc (METAL_SIM_COMPILER), first on PATH
 #   for every custom command.
-# - "Is there Metal at all?" and "which Metal language?": see below.
+# - whether Metal is available, and the version of its language: see below.
 
 set(METAL_SIM_COMPILER
     ""
@@ -16,15 +16,15 @@ set(METAL_SIM_COMPILER
 if(NOT EXISTS "${METAL_SIM_COMPILER}")
   message(
     FATAL_ERROR
-      "METAL_SIM_COMPILER must name the kernel compiler metal-simc, found "
-      "\"${METAL_SIM_COMPILER}\". `cargo build -p metal-sim` makes it.")
+      "METAL_SIM_COMPILER must be the path of the kernel compiler metal-simc, "
+      "but is \"${METAL_SIM_COMPILER}\". Build it with `cargo build -p metal-sim`.")
 endif()
 
-# MLX's root file turns Metal off on every system but Apple's, and takes the
-# version of the Metal language from Apple's SDK, else 0. Neither can be set
-# from outside, so both are answered at the moment when the file sets them.
-# 3.2 brings the kernels of the fast fence; 4.0 would ask for NAX kernels,
-# which need Apple's tensor headers.
+# MLX's root file turns Metal off on other systems than Apple's, and reads the
+# version of the Metal language from Apple's SDK, else uses 0. Neither can be
+# set from outside, so both are replaced when the file sets them. Version 3.2
+# enables the kernels of the fast fence; 4.0 would enable NAX kernels, which
+# need Apple's tensor headers.
 set(METAL_SIM_LANGUAGE 320)
 macro(_metal_sim_answer variable access)
   if("${access}" STREQUAL "MODIFIED_ACCESS")
@@ -43,7 +43,7 @@ macro(_metal_sim_check)
       FATAL_ERROR
         "MLX was configured without Metal (MLX_BUILD_METAL=${MLX_BUILD_METAL}, "
         "MLX_METAL_VERSION=${MLX_METAL_VERSION}): its root CMakeLists.txt "
-        "decides this in another way than ${CMAKE_CURRENT_FUNCTION_LIST_FILE} "
+        "does not decide this as ${CMAKE_CURRENT_FUNCTION_LIST_FILE} "
         "expects.")
   endif()
 endmacro()
@@ -67,7 +67,7 @@ set(FETCHCONTENT_SOURCE_DIR_METAL_CPP "${_metal_sim_root}/include")
 file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/metal-sim/bin")
 file(CREATE_LINK "${METAL_SIM_COMPILER}"
      "${CMAKE_BINARY_DIR}/metal-sim/bin/xcrun" SYMBOLIC)
-# CMake hands this to the shell as it is.
+# CMake passes this to the shell unchanged.
 set_property(
   GLOBAL
   PROPERTY
@@ -76,9 +76,10 @@ set_property(
 )
 
 # Without the overlay (`cargo xtask build --pristine`) two files do not build
-# with GCC 12: its library makes no pair of a tuple, and optimised it emits no
-# function for a template that another file links to. Flags help where the text
-# is to stay; the file that is not optimised only prepares dispatches.
+# with GCC 12: its library cannot convert a tuple to a pair, and with
+# optimisation it emits no function for a template that another file uses. Here
+# the text must not change, so flags are used instead. The file compiled without
+# optimisation only prepares dispatches.
 set(_metal_sim_mlx "${CMAKE_CURRENT_SOURCE_DIR}/mlx/backend/metal")
 file(READ "${_metal_sim_mlx}/fft.cpp" _metal_sim_text)
 if(_metal_sim_text MATCHES "return std::make_tuple\\(w_k, w_q\\)")
@@ -93,8 +94,8 @@ if(NOT _metal_sim_text MATCHES "template decltype\\(steel_matmul_regular_axpby")
                               PROPERTIES COMPILE_OPTIONS "-O0")
 endif()
 
-# MLX's rules do not depend on the compiler, as they do not on Xcode: what an
-# older one made goes.
+# MLX's rules do not depend on the compiler (nor on Xcode), so files made by an
+# older one are removed.
 file(SHA256 "${METAL_SIM_COMPILER}" _metal_sim_hash)
 if(NOT _metal_sim_hash STREQUAL METAL_SIM_COMPILER_HASH)
   file(GLOB _metal_sim_old "${CMAKE_BINARY_DIR}/mlx/backend/metal/kernels/*.air"

@@ -1,6 +1,7 @@
-// Read before the text of an unpatched fft.cpp, which returns a tuple of two
-// arrays where a pair is declared: fine with the standard library of a Mac,
-// an error with GCC 12's. The patch bluestein-pair mends the text itself.
+// Included before an unpatched fft.cpp, which returns a tuple of two arrays
+// from a function declared to return a pair: accepted by a Mac's standard
+// library, an error with GCC 12's. The patch bluestein-pair fixes the file
+// itself.
 #pragma once
 
 #include <tuple>

@@ -7,9 +7,9 @@ extern "C" void mtlsim_context_swap(void** save, void* load);
 extern "C" void mtlsim_context_start();
 
 #if defined(__x86_64__)
-// System V: callee-saved registers; the floating-point control words are
-// never changed by kernels. A new stack holds zeros for the six registers and
-// the address of mtlsim_context_start, with entry in rbx and argument in r12.
+// System V: callee-saved registers; kernels never change the floating-point
+// control words. A new stack has zeros for the six registers and the address of
+// mtlsim_context_start, with entry in rbx and argument in r12.
 asm(R"(
 .text
 .globl mtlsim_context_swap
@@ -179,8 +179,8 @@ void context_switch(Context& from, Context& to, bool leave) {
 
 void context_entered(Context& host) {
 #ifdef MTLSIM_ASAN
-  // The first entry comes from the host's own stack, whose bounds only this
-  // tells.
+  // The first entry comes from the host's own stack, whose bounds are known
+  // only here.
   const void* bottom = nullptr;
   size_t size = 0;
   __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);

@@ -1,5 +1,6 @@
-// Switching between stacks. Assembly where it is known, ucontext elsewhere
-// (or with MTLSIM_UCONTEXT defined: slower, it saves the signal mask too).
+// Switches between stacks: in assembly on known processors, else with ucontext
+// (also if MTLSIM_UCONTEXT is defined; slower, because it saves the signal mask
+// too).
 #pragma once
 
 #include <cstddef>
@@ -49,11 +50,11 @@ void context_prepare(
     void (*entry)(void*),
     void* argument);
 
-// Saves where we are in `from` and continues `to`. With `leave` set, `from` is
+// Saves the current state in `from` and continues `to`. With `leave`, `from` is
 // never continued.
 void context_switch(Context& from, Context& to, bool leave = false);
 
-// First thing in a context's entry.
+// The first call in a context's entry.
 void context_entered(Context& from);
 
 } // namespace mtlsim

@@ -14,8 +14,8 @@
 #include <cstring>
 #include <new>
 
-// Lanes run on many stacks of one thread, which race detection that follows
-// one stack a thread cannot describe; the engine is used by one thread only.
+// Lanes run on many stacks of one thread. Race detection follows one stack per
+// thread and cannot describe this; only one thread uses an engine.
 #if defined(__clang__)
 #define MTLSIM_UNTRACKED __attribute__((disable_sanitizer_instrumentation))
 #elif defined(__SANITIZE_THREAD__)
@@ -34,13 +34,14 @@ constexpr uint32_t kDefaultStack = 256 * 1024;
 constexpr uint32_t kDefaultThreadgroupLimit = 32768;
 constexpr uint32_t kZeros = 1 << 20;
 
-// One simdgroup, quad or threadgroup: who is still running, who has arrived.
+// One simdgroup, quad or threadgroup: the lanes still running, and those that
+// have arrived.
 struct Group {
   uint32_t live = 0;
   uint32_t arrived = 0;
   const mtlsim_site* site = nullptr; // of the first to arrive
   uint32_t first = 0;
-  bool loose = false; // all who have arrived are at MTLSIM_GROUP_LOOSE
+  bool loose = false; // all lanes that have arrived are at MTLSIM_GROUP_LOOSE
 };
 
 bool same_site(const mtlsim_site& a, const mtlsim_site& b) {
@@ -89,13 +90,13 @@ struct mtlsim_engine {
   uint32_t guarded = 0; // stacks whose guard page is in place
   unsigned char* local = nullptr; // threadgroup memory, ending at a guard page
   size_t local_bytes = 0;
-  unsigned char* tracked = nullptr; // what is kept of stacks and local memory
+  unsigned char* tracked = nullptr; // records for stacks and local memory
 };
 
 namespace {
 
-// What a tracking engine keeps: of the stacks, of threadgroup memory, and how
-// threadgroup memory was used.
+// The size of a tracking engine's records: for the stacks, for threadgroup
+// memory, and for the uses of threadgroup memory.
 size_t tracked_bytes(const mtlsim_engine& e) {
   return 2 * e.reserved_bytes + (2 + 2 * sizeof(uint64_t)) * e.local_bytes;
 }
@@ -111,7 +112,7 @@ mark_ready(mtlsim_engine& e, uint32_t simdgroup, uint32_t mask) {
     e.runnable_groups |= 1u << simdgroup;
 }
 
-// First set bit at or after `start`, going round; backwards for the reverse
+// The first set bit at or after `start`, cyclically; backwards for the reverse
 // schedule.
 MTLSIM_UNTRACKED uint32_t
 next_bit(uint32_t mask, uint32_t start, bool reverse) {
@@ -123,9 +124,9 @@ next_bit(uint32_t mask, uint32_t start, bool reverse) {
   return uint32_t(__builtin_ctz(above ? above : mask));
 }
 
-// The lane to run after the current one, or MTLSIM_MAX_THREADS where none can.
-// Lanes of the current simdgroup come first: they are the ones that the
-// collective in progress waits for.
+// The lane to run after the current one, or MTLSIM_MAX_THREADS if none can run.
+// Lanes of the current simdgroup come first: the collective in progress waits
+// for them.
 MTLSIM_UNTRACKED uint32_t pick(mtlsim_engine& e) {
   if (!e.runnable_groups)
     return MTLSIM_MAX_THREADS;
@@ -162,8 +163,9 @@ MTLSIM_UNTRACKED void release_group(mtlsim_engine& e) {
   e.group.arrived = 0;
 }
 
-// As pick(). Where all lanes wait, those at a barrier that orders no memory go
-// on: each simdgroup that still runs has lanes there, and a GPU asks no more.
+// Like pick(). If all lanes wait, those at a barrier that orders no memory
+// continue: each simdgroup that still runs has lanes there, and a GPU requires
+// no more.
 MTLSIM_UNTRACKED uint32_t pick_or_release(mtlsim_engine& e) {
   uint32_t next = pick(e);
   if (next == MTLSIM_MAX_THREADS && e.group.arrived && e.group.loose) {
@@ -189,7 +191,7 @@ MTLSIM_UNTRACKED void write_fault(
   snprintf(r.message, sizeof r.message, "%s", message);
 }
 
-// Abandons every lane. Kernels hold nothing that needs unwinding.
+// Abandons every lane. Kernels own nothing that needs unwinding.
 [[noreturn]] MTLSIM_UNTRACKED void stop(mtlsim_engine& e, Context& self) {
   mtlsim::context_switch(self, e.host, true);
   __builtin_trap();
@@ -255,7 +257,7 @@ MTLSIM_UNTRACKED Context& current_context(mtlsim_engine& e) {
 void fiber_main(void* argument);
 
 // Continues or starts `next`, which may be `self`, from the fiber `self`.
-// Returns when `self` is continued; with `leave` it is not.
+// Returns when `self` is continued; never with `leave`.
 MTLSIM_UNTRACKED void
 go_to(mtlsim_engine& e, uint32_t next, Context& self, bool leave) {
   uint32_t simdgroup = next / MTLSIM_SIMD_WIDTH, mask = bit(next);
@@ -291,8 +293,8 @@ MTLSIM_UNTRACKED void finish_lane(mtlsim_engine& e, uint32_t lane) {
     release_group(e);
 }
 
-// A fiber runs lanes one after another for as long as the next lane has not
-// started yet, so a kernel without collectives needs one stack.
+// A fiber runs lanes one after another as long as the next lane has not
+// started, so a kernel without collectives needs one stack.
 MTLSIM_UNTRACKED void fiber_main(void* argument) {
   auto& e = *static_cast<mtlsim_engine*>(argument);
   mtlsim::context_entered(e.host);
@@ -355,20 +357,20 @@ meet(mtlsim_lanes* lanes, mtlsim_scope scope, const mtlsim_site* site) {
   go_to(e, next, current_context(e), false);
 }
 
-// Once in a process: later lanes are no better off.
+// Once per process: the cause is the same for later lanes.
 MTLSIM_UNTRACKED void warn_of_unguarded_lanes(int error) {
   static std::atomic_flag told;
   if (!told.test_and_set()) {
     fprintf(
         stderr,
-        "metal-sim: no guard page for some lanes, so that an overflow of their stacks goes unnoticed: %s. "
+        "metal-sim: some lanes have no guard page, so an overflow of their stacks is not detected: %s. "
         "Raise vm.max_map_count, or lower MTL_SIM_THREADS\n",
         strerror(error));
   }
 }
 
-// Puts guard pages below the stacks of the first `count` fibers. Where the
-// system allows no more mappings the rest go without.
+// Puts guard pages below the stacks of the first `count` fibers. If the
+// system's limit of mappings is reached, the remaining stacks have none.
 MTLSIM_UNTRACKED void guard_stacks(mtlsim_engine& e, uint32_t count) {
   for (; e.guarded < count; ++e.guarded) {
     if (mprotect(e.reserved + e.guarded * e.stack_stride, e.page, PROT_NONE) !=
@@ -391,7 +393,7 @@ MTLSIM_UNTRACKED const char* argument_name(
   return "?";
 }
 
-// Says whose an address is that a kernel must not use.
+// Reports what an invalid address belongs to.
 MTLSIM_UNTRACKED void explain(mtlsim_engine& e, const void* address) {
   auto at = reinterpret_cast<uintptr_t>(address);
   auto& l = e.lanes;
@@ -430,7 +432,7 @@ MTLSIM_UNTRACKED void explain(mtlsim_engine& e, const void* address) {
     snprintf(
         text,
         sizeof text,
-        "access to threadgroup memory, %lld bytes from the end of the %u that the threadgroup has",
+        "access to threadgroup memory, %lld bytes from the end of the threadgroup's %u bytes",
         over,
         l.threadgroup_bytes);
     return write_fault(e, MTLSIM_FAULT_OUT_OF_RANGE, -1, 0, text);
@@ -503,7 +505,7 @@ MTLSIM_UNTRACKED int run(
     snprintf(
         text,
         sizeof text,
-        "a threadgroup of %u threads; 1 to %u are possible",
+        "a threadgroup of %u threads; expected 1 to %u",
         lane_count,
         MTLSIM_MAX_THREADS);
     write_fault(e, MTLSIM_FAULT_THREADS, -1, 0, text);
@@ -519,8 +521,8 @@ MTLSIM_UNTRACKED int run(
     write_fault(e, MTLSIM_FAULT_THREADGROUP_MEMORY, -1, 0, text);
     return report->fault;
   }
-  // An access past the end meets the guard page; what nobody wrote reads as
-  // NaN.
+  // An access past the end reaches the guard page; uninitialized memory reads
+  // as NaN.
   uint32_t rounded = (threadgroup_bytes + 15) / 16 * 16;
   lanes->threadgroup_memory = e.local + e.local_bytes - rounded;
   lanes->threadgroup_bytes = threadgroup_bytes;
@@ -558,8 +560,8 @@ MTLSIM_UNTRACKED int run(
   e.body = body;
   e.argument = argument;
 
-  // Generations go on counting from one threadgroup to the next, so a tag
-  // that an earlier threadgroup left is never taken for one of this.
+  // Generations continue across threadgroups, so a tag left by an earlier
+  // threadgroup never matches.
   e.host = Context{};
   uint32_t first =
       e.options.schedule == MTLSIM_SCHEDULE_REVERSE ? lane_count - 1 : 0;
@@ -666,21 +668,21 @@ void mtlsim_engine_abandon(
     write_fault(e, fault, -1, 0, text);
   };
 #ifdef SI_KERNEL
-  // The processor tells no address.
+  // The processor reports no address.
   if (signal == SIGSEGV && code == SI_KERNEL && !address)
     fault(
         MTLSIM_FAULT_OUT_OF_RANGE,
-        "access to an address that is not aligned for its type, or that no memory can have");
+        "access to an address that is not aligned for its type, or not a valid address");
 #endif
   if (signal == SIGFPE)
-    // Kernels look for zero themselves.
+    // Kernels check for zero themselves.
     fault(
         MTLSIM_FAULT_DIVISION,
-        "integer division whose quotient its type does not hold: by zero, or of the least number by -1");
+        "integer division without a valid result: by zero, or of the least number by -1");
   else if (signal == SIGILL || signal == SIGTRAP)
     fault(
         MTLSIM_FAULT_UNDEFINED,
-        "the kernel came to a place that nothing leads to: the end of a function that must return a value, or, if checked, past the bounds of a local array");
+        "the kernel reached code marked as unreachable: the end of a function that must return a value, or, if checked, an index past the bounds of a local array");
   else
     explain(e, address);
   stop(e, current_context(e));

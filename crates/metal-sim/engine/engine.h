@@ -1,6 +1,6 @@
-// The engine: runs the lanes of one threadgroup on one operating-system
-// thread. The device runtime makes one for each worker thread and passes it
-// to mtlsim_kernel::run; it must not be used by two threads at once.
+// The engine: runs the lanes of one threadgroup on one operating-system thread.
+// The device runtime creates one for each worker thread and passes it to
+// mtlsim_kernel::run; two threads must not use it at once.
 #pragma once
 
 #include "kernel_abi.h"
@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 // Order in which simd_sum and simd_product combine the lanes. Apple does not
-// document it; claims that hold under one order only are claims about that
+// document it: a claim that is true for one order only is a claim about that
 // order.
 typedef enum mtlsim_reduction {
   MTLSIM_REDUCE_BUTTERFLY = 0, // xor 16, 8, 4, 2, 1 (default)
@@ -18,8 +18,8 @@ typedef enum mtlsim_reduction {
   MTLSIM_REDUCE_SEQUENTIAL = 2, // lane 0 + lane 1 + ...
 } mtlsim_reduction;
 
-// Order in which lanes that could all run are run. A kernel without a missing
-// barrier gives the same result under each.
+// Order in which runnable lanes are run. A kernel without a missing barrier
+// gives the same result under each.
 typedef enum mtlsim_schedule {
   MTLSIM_SCHEDULE_FORWARD = 0,
   MTLSIM_SCHEDULE_REVERSE = 1,
@@ -34,7 +34,7 @@ typedef struct mtlsim_engine_options {
   uint32_t track; // 1: for checked and tracked kernels (lane_abi.h)
 } mtlsim_engine_options;
 
-// Null where memory cannot be reserved.
+// Null if memory cannot be reserved.
 mtlsim_engine* mtlsim_engine_create(const mtlsim_engine_options* options);
 void mtlsim_engine_destroy(mtlsim_engine* engine);
 
@@ -49,17 +49,17 @@ void mtlsim_engine_abandon(
     int code,
     const void* address);
 
-// The same for a threadgroup that has run for so many seconds.
+// Like mtlsim_engine_abandon, for a threadgroup that has run for `seconds`.
 void mtlsim_engine_give_up(mtlsim_engine* engine, double seconds);
 
-// Whether a lane was running when the stack pointer was this. If none was,
-// `run` itself was, and cannot be abandoned.
+// Whether a lane was running when the stack pointer had this value. If not,
+// `run` itself was running and cannot be abandoned.
 int mtlsim_engine_in_lane(
     const mtlsim_engine* engine,
     const void* stack_pointer);
 
-// The value of MTL_SIM_SIMD_SUM (butterfly, neighbours, sequential), or -1
-// where the text is none of these.
+// The value of MTL_SIM_SIMD_SUM (butterfly, neighbours, sequential), or -1 for
+// any other text.
 int mtlsim_reduction_from_name(const char* name);
 
 #ifdef __cplusplus

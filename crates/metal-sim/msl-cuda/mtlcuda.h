@@ -1,12 +1,12 @@
-// The Metal Shading Language for an NVIDIA GPU: what quantized.h,
-// fp_quantized.h and the streamed kernels need to compile, as they are, with
-// NVRTC or clang's CUDA front end. A warp has 32 lanes, as a simdgroup has.
-// Kernels with threadgroup memory compile but must not be run as they are:
-// `threadgroup` has no meaning here. bench/nvidia declares that of the streamed
-// kernels as CUDA does.
+// The Metal Shading Language for an NVIDIA GPU: the declarations with which
+// NVRTC or clang's CUDA front end compiles quantized.h, fp_quantized.h and the
+// streamed kernels unchanged. A warp has 32 lanes, like a simdgroup. Kernels
+// with threadgroup memory compile but must not be run unchanged: `threadgroup`
+// has no meaning here. bench/nvidia declares the threadgroup memory of the
+// streamed kernels for CUDA.
 //
-// Functions of Metal carry no execution space. NVRTC takes them for device code
-// under -default-device; clang does after its force_cuda_host_device pragma.
+// Metal functions have no execution space. NVRTC takes them as device code
+// under -default-device; clang does so after its force_cuda_host_device pragma.
 #pragma once
 
 using int8_t = signed char;
@@ -24,7 +24,7 @@ using ulong = unsigned long;
 using size_t = decltype(sizeof(0));
 
 #ifndef __CUDACC_RTC__
-// NVRTC brings these; clang is run without a CUDA installation.
+// NVRTC declares these; clang is run without a CUDA installation.
 #define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
 #define __launch_bounds__(n) __attribute__((launch_bounds(n)))
@@ -47,11 +47,11 @@ struct ulong3 {
 
 namespace mtlcuda {
 
-// The storage, the conversions and the sum of a 16-bit float. As in Metal it
-// becomes a float by itself where an expression has a float, and never the
-// other way round. A sum of two is computed in float and rounded once, which is
-// the sum rounded once. A product with a power of two, by which fp4.h and fp8.h
-// decode, is one of halves: either way it is rounded once.
+// Storage, conversions and sum of a 16-bit float. As in Metal, it is converted
+// to float implicitly if an expression contains a float, and never the other
+// way round. The sum of two is computed in float and rounded once, which equals
+// the correctly rounded sum. A product with a power of two, used by fp4.h and
+// fp8.h to decode, is a product of halves, and either way rounded once.
 struct HalfFormat {
   static float widen(uint16_t bits) {
     float x;
@@ -63,7 +63,7 @@ struct HalfFormat {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
     return bits;
   }
-  // `power` is one of two, and a normal half.
+  // `power` is a power of two and a normal half.
   static uint16_t scale(uint16_t bits, double power) {
     const uint64_t exponent = __builtin_bit_cast(uint64_t, power) >> 52;
     const uint16_t factor = uint16_t((exponent - 1023 + 15) << 10);
@@ -88,8 +88,8 @@ struct Float16 {
   uint16_t bits;
 
   Float16() = default;
-  // Of a number, or of the other format: a class that converts to both a float
-  // and this type, as fp8_e4m3 does, is asked for this type.
+  // From a number, or from the other format. A class that converts to both
+  // float and this type, such as fp8_e4m3, is converted to this type.
   template <class From>
   requires(!__is_class(From)) explicit Float16(From x)
       : bits(Format::narrow(float(x))) {}
@@ -105,8 +105,8 @@ struct Float16 {
     a.bits ^= 0x8000;
     return a;
   }
-  // By the literals of fp4.h and fp8.h, which have no suffix. In Metal they are
-  // floats; here a float must find no product but that of floats.
+  // For the literals of fp4.h and fp8.h, which have no suffix. In Metal they
+  // are floats; here a float must match only the product of floats.
   template <class Double>
   requires(sizeof(Double) == sizeof(double)) friend Float16 operator*(
       Float16 a,
@@ -124,7 +124,7 @@ struct Float16 {
 inline uint3 threadgroup_position_in_grid() {
   return {blockIdx.x, blockIdx.y, blockIdx.z};
 }
-// Of threadgroups that are 32 threads wide.
+// For threadgroups that are 32 threads wide.
 inline uint thread_index_in_simdgroup() {
   return threadIdx.x;
 }
@@ -204,7 +204,7 @@ constexpr To as_type(From x) {
   return __builtin_bit_cast(To, x);
 }
 
-// Metal names no order of these sums.
+// Metal does not specify the order of these sums.
 inline float dot(const vec<float, 4>& a, const vec<float, 4>& b) {
   return a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3];
 }
@@ -218,7 +218,8 @@ inline float simd_shuffle_down(float x, ushort delta) {
                : "r"(uint(delta)));
   return x;
 }
-// The butterfly that metal-sim assumes for simd_sum; Apple's is not documented.
+// The butterfly that metal-sim assumes for simd_sum; Apple does not document
+// its order.
 inline float simd_sum(float x) {
   for (uint step = 16; step; step /= 2) {
     x += mtlcuda::exchange(x, step);
@@ -239,7 +240,7 @@ inline void threadgroup_barrier(mem_flags) {
 
 } // namespace metal
 
-// NVRTC has a float4 of its own.
+// NVRTC has its own float4.
 #define float4 metal::vec<float, 4>
 using metal::as_type;
 
@@ -250,8 +251,8 @@ using metal::as_type;
 #define thread
 #define threadgroup
 
-// What else the text of those headers names, declared only: their kernels for
-// matrices, batches and quantizing are parsed and not built.
+// Other names in those headers, declared only: kernels for matrices, batches
+// and quantizing are parsed but not built.
 namespace metal {
 template <bool condition, class T, class U>
 struct conditional {

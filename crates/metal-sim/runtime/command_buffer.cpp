@@ -157,7 +157,7 @@ std::optional<Fault> CommandBufferObject::run(KernelThread& thread) {
     auto& event = std::get<EventCommand>(command);
     auto* shared = static_cast<SharedEventObject*>(event.event.get());
     if (event.signal) {
-      // Whoever waits for the event may read the outputs.
+      // A thread that waits for the event may read the outputs.
       if (auto fault = check_outputs(done)) {
         return fault;
       }

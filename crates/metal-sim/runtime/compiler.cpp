@@ -195,7 +195,7 @@ CompilerAnswer ask_compiler(
     tried += (tried.empty() ? "" : ", ") + place;
   }
   if (program.empty()) {
-    answer.message = "there is no kernel compiler (tried: " + tried +
+    answer.message = "no kernel compiler found (tried: " + tried +
         "): set MTL_SIM_COMPILER to metal-simc";
     return answer;
   }

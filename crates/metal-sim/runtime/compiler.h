@@ -8,9 +8,9 @@
 namespace metalsim {
 
 struct CompilerAnswer {
-  int status{0}; // exit code, -1 where it could not be run
-  std::string path; // what it printed
-  std::string message; // what it complained about
+  int status{0}; // exit code, -1 if it could not be run
+  std::string path; // its output
+  std::string message; // its error message
 };
 
 // A library was opened: the compiler that made it may be next to it, so that a

@@ -126,7 +126,7 @@ void EncoderObject::set_threadgroup_length(
   } else if (length % 16 != 0) {
     complain(
         "threadgroup memory length " + std::to_string(length) +
-        " is no multiple of 16");
+        " is not a multiple of 16");
   } else if (length > limit) {
     complain(
         "threadgroup memory length " + std::to_string(length) +

@@ -29,7 +29,7 @@ struct sigaction previous[std::size(signals)];
 // Our timers pass this address; others may use the signal as well.
 char ours;
 
-// Not ours: passes it to the previous handler.
+// Passes a signal that is not ours to the previous handler.
 void pass_on(int signal, siginfo_t* info, void* context) {
   auto which = std::find(std::begin(signals), std::end(signals), signal);
   auto& before = previous[which - std::begin(signals)];
@@ -68,7 +68,7 @@ bool return_to(
 #if defined(__x86_64__)
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   registers[REG_RIP] = reinterpret_cast<greg_t>(to);
-  // As after a call: the return address would be here.
+  // A call would leave the return address here.
   registers[REG_RSP] = static_cast<greg_t>(top - 8);
   return true;
 #elif defined(__aarch64__)

@@ -57,7 +57,7 @@ std::shared_ptr<const Container> Container::open(
   std::size_t count = 0;
   if (!std::getline(file, line) || line != magic || !std::getline(file, line) ||
       !read_name_count(line, count)) {
-    error = path + " is no library of the simulated device: expected \"" +
+    error = path + " is not a library of the simulated device: expected \"" +
         std::string(magic) + "\" in its first line";
     return nullptr;
   }

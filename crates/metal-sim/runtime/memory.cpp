@@ -280,7 +280,7 @@ Region::unwritten(std::size_t from, std::size_t to, std::size_t element) const {
   if (from < known) {
     from += (known - from) / element * element;
   }
-  // One byte is too little to tell poison from a value: only a recorded store,
+  // One byte does not distinguish poison from a value: only a recorded store,
   // or eight such bytes in a row, count.
   const std::size_t least =
       element == 1 && !stores_.load() ? std::min<std::size_t>(8, to - from) : 1;

@@ -233,7 +233,7 @@ std::string configure(const std::string& name, const std::string& value) {
   auto& s = state();
   std::lock_guard lock(s.mutex);
   if (s.frozen) {
-    return name + " cannot change any more: the device is in use";
+    return name + " can no longer be changed: the device is in use";
   }
   s.configured[name] = value;
   return "";

@@ -42,7 +42,7 @@ struct Options {
 // the setting, for an invalid value.
 const Options& options();
 
-// What is wrong with the setting; empty if it was accepted.
+// Sets a setting. Returns an error message, or an empty text on success.
 std::string configure(const std::string& name, const std::string& value);
 
 } // namespace metalsim

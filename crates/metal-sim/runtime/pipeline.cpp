@@ -39,14 +39,14 @@ class OpenFile {
   const int descriptor_;
 };
 
-// What lets another user change the file; empty if nothing does.
+// Why another user could change the file; empty if none could.
 std::string risk_of(int descriptor) {
   struct stat file {};
   if (descriptor < 0 || ::fstat(descriptor, &file) != 0) {
     return std::strerror(errno);
   }
   if (!S_ISREG(file.st_mode)) {
-    return "it is no regular file";
+    return "it is not a regular file";
   }
   if (file.st_uid != ::geteuid() && file.st_uid != 0) {
     return "it belongs to user " + std::to_string(file.st_uid);
@@ -85,7 +85,7 @@ const mtlsim_kernel* load_kernel(const std::string& path, std::string& error) {
   auto* kernel =
       static_cast<const mtlsim_kernel*>(::dlsym(handle, MTLSIM_KERNEL_SYMBOL));
   if (!kernel) {
-    error = path + " holds no kernel";
+    error = path + " does not contain a kernel";
     return nullptr;
   }
   if (kernel->abi_version != MTLSIM_ABI_VERSION) {

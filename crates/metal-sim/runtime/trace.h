@@ -1,4 +1,4 @@
-// The record of what ran: counters by name, one JSON object a dispatch.
+// The record of what ran: counters by name, one JSON object per dispatch.
 #pragma once
 
 #include <cstdint>

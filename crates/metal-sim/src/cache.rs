@@ -1,6 +1,7 @@
-//! What is kept of earlier runs. Shared objects of the cache become part of the programs that use the device, so the
-//! cache is a folder that only its user can write, and nothing in it is used before its content was compared with the
-//! sum in its name. Several processes may fill it at once: a file is written elsewhere and renamed into place.
+//! The cache of compiled kernels. Programs that use the device load its shared objects, so only its
+//! owner may be able to write the folder, and every file is compared with the checksum in its name
+//! before use. Several processes may fill the cache at once: each file is written elsewhere and
+//! renamed into place.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::Read;
@@ -15,15 +16,15 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 
-/// Names the folder that compiled kernels are kept in.
+/// The environment variable for the cache folder.
 const SETTING: &str = "MTL_SIM_CACHE";
 const GROUP_AND_OTHERS_WRITE: u32 = 0o022;
 const GROUP_WRITE: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// Where compiled kernels are kept: `MTL_SIM_CACHE`, else `metal-sim` in the user's cache folder. If that cannot be
-/// used, a folder of the user's own in the temporary folder.
+/// The cache folder: `MTL_SIM_CACHE`, else `metal-sim` in the user's cache folder, else (if that
+/// cannot be used) a private folder in the temporary folder.
 pub fn default_folder() -> PathBuf {
     let set = |name: &str| env::var_os(name).map(PathBuf::from);
     let folder = folder_in(set);
@@ -33,9 +34,9 @@ pub fn default_folder() -> PathBuf {
     temporary()
 }
 
-/// The first choice in an environment whose variables are `set` so. Whether it can be used is not looked at.
+/// The first choice for the given environment. Does not check whether the folder can be used.
 pub fn folder_in(set: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
-    // A relative path would be another folder for each program.
+    // A relative path would mean another folder for each program.
     let absolute = |name| is_set(&set, name).filter(|path| path.is_absolute());
     is_set(&set, SETTING).unwrap_or_else(|| {
         absolute("XDG_CACHE_HOME")
@@ -48,12 +49,13 @@ fn is_set(set: impl Fn(&str) -> Option<PathBuf>, name: &str) -> Option<PathBuf> 
     set(name).filter(|value| !value.as_os_str().is_empty())
 }
 
-/// A name that each user has for himself. Who owns the folder is checked as everywhere.
+/// A name that is different for each user. Its owner is checked like that of any other cache
+/// folder.
 fn temporary() -> PathBuf {
     env::temp_dir().join(format!("metal-sim-{}", geteuid().as_raw()))
 }
 
-/// Makes the folder of the cache, or checks the one that is there. Returns its path without links.
+/// Creates or checks the cache folder. Returns its path with links resolved.
 pub(crate) fn prepare(folder: &Path) -> Result<PathBuf, Error> {
     let unusable = |reason: String| Error::Cache {
         folder: folder.to_owned(),
@@ -67,7 +69,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<PathBuf, Error> {
         let owner = (user.unwrap_or(0), metadata.gid());
         if let Some(risk) = risk_above(owner, metadata.mode(), me) {
             return Err(unusable(format!(
-                "{risk} can replace what lies in {}",
+                "{risk} can replace files in {}",
                 above.display()
             )));
         }
@@ -75,11 +77,11 @@ pub(crate) fn prepare(folder: &Path) -> Result<PathBuf, Error> {
     Ok(real)
 }
 
-/// Who but this user and root can put another folder in the place of ours: in a sticky folder, only its owner. Users and
-/// groups are numbers, first the user.
+/// Who, other than this user and root, could replace our folder: in a sticky folder, only the
+/// folder's owner. Users and groups are numbers, the user first.
 fn risk_above(owner: (u32, u32), mode: u32, me: (u32, u32)) -> Option<String> {
     let writable = |bits: u32| mode & bits != 0 && mode & STICKY == 0;
-    // By convention the group of a user's own has his number.
+    // By convention, a user's private group has the user's number.
     let own_group = owner.1 == 0 || (owner.1 == me.1 && me.1 == me.0);
     if owner.0 != me.0 && owner.0 != 0 {
         Some(format!("user {}", owner.0))
@@ -92,7 +94,8 @@ fn risk_above(owner: (u32, u32), mode: u32, me: (u32, u32)) -> Option<String> {
     }
 }
 
-/// In a user namespace (a container, a sandbox), folders of users that it does not know have an owner nobody can be.
+/// In a user namespace (a container, a sandbox), folders of unmapped users belong to an id that no
+/// user has.
 fn is_a_user(id: u32) -> bool {
     let Ok(map) = fs::read_to_string("/proc/self/uid_map") else {
         return true;
@@ -113,7 +116,7 @@ fn usable(folder: &Path) -> Result<PathBuf, String> {
         .mode(0o700)
         .create(folder)
         .map_err(text)?;
-    // The link itself, if it is one: who owns it can lead it elsewhere later.
+    // Check the link itself too: its owner can redirect it later.
     for metadata in [fs::symlink_metadata(folder), fs::metadata(folder)] {
         let metadata = metadata.map_err(text)?;
         if !is_trusted(&metadata) {
@@ -129,12 +132,13 @@ fn usable(folder: &Path) -> Result<PathBuf, String> {
     fs::canonicalize(folder).map_err(text)
 }
 
-/// Root can do anything anyway; its folder may hold kernels for all users.
+/// Root can do anything anyway, and root's folder may hold kernels for all users.
 fn is_trusted(metadata: &Metadata) -> bool {
     metadata.uid() == geteuid().as_raw() || metadata.uid() == 0
 }
 
-/// One file of the cache: `<kind>/<key>-<sum of its content>.<extension>`, the key's first two digits a folder.
+/// One file of the cache: `<kind>/<key>-<checksum of its content>.<extension>`, in a folder named
+/// after the key's first two digits.
 #[derive(Debug)]
 pub(crate) struct Entry<'c> {
     cache: &'c Path,
@@ -159,8 +163,8 @@ impl<'c> Entry<'c> {
         }
     }
 
-    /// The file, if there is one whose content is what its name says. Others are removed, unless they cannot be read
-    /// just now: another process may be about to load them.
+    /// The file, if its content matches its name. Files that do not match are removed. Files that
+    /// cannot be read now are kept: another process may be about to load them.
     pub(crate) fn find(&self) -> Option<PathBuf> {
         for file in fs::read_dir(&self.folder).ok()?.filter_map(Result::ok) {
             let name = file.file_name();
@@ -172,7 +176,7 @@ impl<'c> Entry<'c> {
             let path = file.path();
             match contents(&path) {
                 Ok(Some(bytes)) if self.sum(&bytes) == sum => return Some(path),
-                // If it cannot be removed, the new one takes its place.
+                // If it cannot be removed, the new file replaces it.
                 Ok(_) => drop(fs::remove_file(&path)),
                 Err(_) => {}
             }
@@ -180,7 +184,8 @@ impl<'c> Entry<'c> {
         None
     }
 
-    /// The file, made by `fill` if it is not there. Of two processes that make it, each ends with a whole one.
+    /// The file, created by `fill` if it does not exist. If two processes create it at once, both
+    /// get a complete file.
     pub(crate) fn find_or_make(
         &self,
         fill: impl FnOnce(&Path) -> Result<(), Error>,
@@ -202,13 +207,13 @@ impl<'c> Entry<'c> {
         Ok(target)
     }
 
-    /// Leaves a file without content, for what only has to be known.
+    /// Creates an empty file, to record a fact.
     pub(crate) fn mark(&self) -> Result<(), Error> {
         self.find_or_make(|made| Ok(fs_err::write(made, "")?))
             .map(drop)
     }
 
-    /// Of the key as well: the content of one entry under the name of another is wrong.
+    /// Includes the key: the content of one entry under another entry's name is wrong.
     fn sum(&self, bytes: &[u8]) -> String {
         let mut hash = Sha256::new_with_prefix(&self.key);
         hash.update([0]);
@@ -217,7 +222,8 @@ impl<'c> Entry<'c> {
     }
 }
 
-/// What a file holds; none if it is no file, or if another user can have written it.
+/// The content of a file. `None` if it is not a regular file, or if another user could have written
+/// it.
 fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = fs::OpenOptions::new()
@@ -257,7 +263,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     Ok(fs_err::write(path, bytes)?)
 }
 
-/// Has a file of the cache hold `bytes`, whatever it held.
+/// Makes a file of the cache contain `bytes`, whatever it contained before.
 pub(crate) fn keep(cache: &Path, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     if contents(path).is_ok_and(|there| there.as_deref() == Some(bytes)) {
         return Ok(());
@@ -278,7 +284,7 @@ pub(crate) fn publish_file(
 }
 
 fn place(made: &Path, target: &Path) -> Result<(), Error> {
-    // Whatever the umask is.
+    // Independent of the umask.
     fs_err::set_permissions(made, Permissions::from_mode(0o600))?;
     if let Some(folder) = target.parent() {
         usable(folder).map_err(|reason| Error::Cache {
@@ -289,7 +295,7 @@ fn place(made: &Path, target: &Path) -> Result<(), Error> {
     Ok(fs_err::rename(made, target)?)
 }
 
-/// A folder in the cache that goes when dropped.
+/// A folder in the cache that is deleted when dropped.
 pub(crate) fn scratch(cache: &Path) -> Result<tempfile::TempDir, Error> {
     tempfile::Builder::new()
         .prefix("tmp-")
@@ -324,7 +330,7 @@ mod tests {
         let (scratch, folder) = cache();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!(mode(&folder), 0o700);
-        // Others can no longer write in a folder of ours.
+        // Write permission for others is removed from our own folder.
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
         prepare(&folder).unwrap();
         assert_eq!(mode(&folder), 0o700);
@@ -358,10 +364,10 @@ mod tests {
         assert_eq!(risk((1000, 100), 0o775), "group 100");
         assert_eq!(risk((0, 100), 0o775), "group 100");
         assert_eq!(risk((0, 100), 0o1775), "");
-        // Of many users the first group is the same.
+        // Many users can share a first group, so its number means nothing.
         let shared = risk_above((1000, 100), 0o775, (1000, 100));
         assert_eq!(shared.as_deref(), Some("group 100"));
-        // Its owner may take anything out of a folder, a sticky one as well.
+        // The owner of a folder can remove anything in it, even if it is sticky.
         for mode in [0o700, 0o755, 0o1777] {
             assert_eq!(risk((1001, 1001), mode), "user 1001", "{mode:o}");
         }
@@ -380,7 +386,7 @@ mod tests {
         assert!(reason(&link).contains("belongs to user 65534"));
         chown(&theirs, Some(NOBODY), None).unwrap();
         assert!(reason(&theirs).contains("belongs to user 65534"));
-        // Nor is one of ours taken in such a folder.
+        // A folder of ours inside such a folder is refused too.
         let ours = theirs.join("cache");
         assert!(reason(&ours).contains("user 65534 can replace"));
         chown(&theirs, Some(0), Some(NOBODY)).unwrap();
@@ -426,7 +432,7 @@ mod tests {
             &|| fs::write(&a, "on").unwrap(),
             &|| assert_eq!(fs::copy(&b, &a).unwrap(), 3),
             &|| {
-                // Another's content under its own sum, but our key.
+                // Another entry's content under its own checksum, but our key.
                 let name = b.file_name().unwrap().to_str().unwrap();
                 fs::copy(&b, a.with_file_name(name.replace("22-", "11-"))).unwrap();
                 fs::remove_file(&a).unwrap();
@@ -443,7 +449,7 @@ mod tests {
             assert_eq!(fs::read_to_string(&a).unwrap(), "one");
             assert_eq!(made.get(), 3 + i);
         }
-        // What cannot be read just now may be as good as before: it is not removed.
+        // A file that cannot be read now may still be good, so it is not removed.
         fs::remove_file(&a).unwrap();
         drop(UnixListener::bind(&a).unwrap()); // cannot be opened
         let entry = Entry::new(&folder, "kernel", "aa11", "so");

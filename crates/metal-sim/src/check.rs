@@ -1,5 +1,5 @@
-//! Checks what running a kernel on the host cannot show: what is not Metal, and
-//! address spaces.
+//! Checks that running a kernel on the host cannot make: whether it is valid Metal, and whether its
+//! address spaces are right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,20 +15,20 @@ use crate::parse::Source;
 use crate::{Error, cache, language, lower};
 
 impl Compiler {
-    /// Examines kernels as Metal: what the specification excludes, and what the
-    /// compiler refuses with Metal's address spaces as spaces of their own: a
-    /// `device`, `constant` or `threadgroup` that is missing or wrong.
+    /// Checks kernels as Metal: reports what the specification excludes, and what the compiler
+    /// refuses when Metal's address spaces are distinct types (a missing or wrong `device`,
+    /// `constant` or `threadgroup`).
     ///
     /// # Errors
-    /// Where the library cannot be read or lacks a name.
+    /// If the library cannot be read or lacks a name.
     pub fn check(&self, path: &Path, names: &[String]) -> Result<Vec<Finding>, Error> {
         self.check_telling(path, names, &|_| {})
     }
 
-    /// The same; `tell` hears how many of the kernels are done.
+    /// Like [`Compiler::check`]; calls `tell` with the number of kernels checked so far.
     ///
     /// # Errors
-    /// As [`Compiler::check`].
+    /// As for [`Compiler::check`].
     pub fn check_telling(
         &self,
         path: &Path,
@@ -64,8 +64,7 @@ impl Compiler {
         Ok(found?.into_iter().flatten().collect())
     }
 
-    /// Examines kernels of one source together, and each on its own if
-    /// something is found.
+    /// Checks kernels of one source together, and then each on its own if anything is found.
     fn check_group(
         &self,
         checker: &Compiler,
@@ -75,7 +74,7 @@ impl Compiler {
         let Some((first, entry)) = kernels.first() else {
             return Ok(Vec::new());
         };
-        // What is not Metal in the source as a whole.
+        // First the source as a whole.
         match language::accept(&self.toolchain, library, entry.source) {
             Ok(()) => {}
             Err(Error::Refused(found)) => {
@@ -116,32 +115,30 @@ impl Compiler {
     }
 }
 
-/// Kernels that are examined together: reading a source takes longer than one
-/// more instantiation of it.
+/// Number of kernels checked together: parsing a source takes longer than one more instantiation of
+/// it.
 const TOGETHER: usize = 16;
 
-/// Something that a check found in a kernel.
+/// An error that a check found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Host name of the kernel; empty if it is of the source as a whole.
+    /// Host name of the kernel; empty if the error concerns the whole source.
     pub kernel: String,
-    /// Source file, as the library's maker named it.
+    /// Source file, with the name recorded in the library.
     pub file: String,
-    /// Line of that file.
     pub line: u32,
-    /// Column of the preprocessed line.
+    /// Column in the preprocessed line.
     pub column: u32,
-    /// What is wrong.
     pub message: String,
-    /// Section of the Metal Shading Language Specification, version 4, that
-    /// says so; empty if it is an error of C++ as well.
+    /// Section of the Metal Shading Language Specification, version 4, that forbids it; empty if it
+    /// is an error in C++ too.
     pub section: String,
-    /// The text of the line; empty where it is not known.
+    /// The text of the line; empty if unknown.
     pub excerpt: String,
 }
 
 impl Finding {
-    /// Something at a byte of a preprocessed text.
+    /// A finding at a byte of a preprocessed text.
     pub(crate) fn at(text: &str, at: usize, section: &str, message: String) -> Self {
         let (file, line, column) = locate(text, at);
         let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
@@ -163,7 +160,7 @@ impl Finding {
     }
 }
 
-/// As a compiler shows an error.
+/// In the format of a compiler error.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Finding {
@@ -182,25 +179,23 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings in stock MLX that are the checker's own limits: C++ has no
-/// assignment between two objects of one class in different address spaces,
-/// Metal has.
+/// Findings in stock MLX that are limits of this checker: C++ cannot assign an object to one of the
+/// same class in another address space; Metal can.
 const BASELINE: &str = include_str!("../msl/check-baseline.txt");
 
-/// Findings, sorted by whether the baseline knows them.
+/// Findings, compared with the baseline.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Errors to be mended.
+    /// Findings that are not in the baseline.
     pub new: Vec<Finding>,
-    /// Findings that the baseline has.
+    /// Number of findings that are in the baseline.
     pub known: usize,
-    /// Lines of the baseline that nothing matched.
+    /// Lines of the baseline that no finding matches.
     pub stale: Vec<String>,
 }
 
 impl Verdict {
-    /// Compares findings with the baseline. Places are told apart by file and
-    /// message, not by line.
+    /// Compares findings with the baseline, by file and message; lines are ignored.
     pub fn of(findings: Vec<Finding>) -> Self {
         let baseline: BTreeSet<&str> = BASELINE
             .lines()
@@ -226,7 +221,7 @@ impl Verdict {
 }
 
 impl Finding {
-    /// `file: message`, with the file below MLX's kernels.
+    /// `file: message`, with the file relative to MLX's kernels.
     fn signature(&self) -> String {
         let file = self
             .file

@@ -1,4 +1,4 @@
-//! From a name in a library to a shared object, once for each content.
+//! Compiles a name in a library to a shared object, once for each content.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,10 @@ use crate::parse::Source;
 use crate::toolchain::{Contraction, Toolchain, Variant};
 use crate::{Error, language, lower, shim};
 
-/// How kernels are to be compiled.
+/// Options for compiling kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// What becomes of a product and a sum.
     pub contraction: Contraction,
-    /// To run or to measure.
     pub variant: Variant,
 }
 
@@ -28,33 +26,31 @@ pub struct Compiler {
     options: Options,
 }
 
-/// How kernels are compiled: this file. A kernel compiled another way is another kernel.
+/// This file, which decides how kernels are compiled. If it changes, kernels are compiled again.
 const RECIPE: &str = include_str!("compile.rs");
 
 impl Compiler {
-    /// A compiler with fixed options.
     pub fn new(toolchain: Toolchain, options: Options) -> Self {
         Compiler { toolchain, options }
     }
 
-    /// The shared object of kernel `name` of the library at `path`, compiled
-    /// now or found in the cache.
+    /// The shared object of kernel `name` of the library at `path`, compiled now or from the cache.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] where the library's table lacks the name;
-    /// [`Error::Compile`] with the compiler's diagnostics.
+    /// [`Error::NoKernel`] if the library's table lacks the name; [`Error::Compile`] with the
+    /// compiler's diagnostics.
     pub fn kernel(&self, path: &Path, name: &str) -> Result<PathBuf, Error> {
         self.kernel_of(&Library::read(path)?, path, name)
     }
 
-    /// Compiles several kernels of one library on all cores. Failures come
-    /// with the name that they belong to.
+    /// Compiles several kernels of one library on all cores. Returns failures with the kernels'
+    /// names.
     ///
     /// # Errors
-    /// Where the library itself cannot be read.
+    /// If the library itself cannot be read.
     pub fn warm(&self, path: &Path, names: &[String]) -> Result<Vec<(String, Error)>, Error> {
         let library = Library::read(path)?;
-        // One process's kernels share the precompiled shim: make it first.
+        // The kernels share the precompiled shim, so build it first.
         self.precompiled_shim()?;
         Ok(names
             .par_iter()
@@ -138,7 +134,7 @@ impl Compiler {
         let mut compile = self.arguments(&shim);
         compile.extend(["-include-pch".into(), prelude.into(), source.into()]);
         let link = |arguments: &mut Vec<OsString>| {
-            // A kernel uses nothing of the C++ library, and a linker reads it for longer than it links.
+            // A kernel uses nothing from the C++ library, and reading it takes longer than linking.
             arguments.extend(["-shared", "-nostdlib++", "-lm", "-o"].map(OsString::from));
             arguments.push(made.into());
         };
@@ -146,11 +142,10 @@ impl Compiler {
             link(&mut compile);
             return self.toolchain.compile(name, &compile);
         }
-        // clang would fuse `llvm.fmuladd` only where the machine has an
-        // instruction for the type, and no machine of ours has one for
-        // half and bfloat: so decide it in the intermediate code. The
-        // optimiser may split one while it vectorises, and split the same
-        // expression differently in two kernels: so decide before it runs.
+        // clang fuses `llvm.fmuladd` only if the machine has an instruction for the type, and none
+        // of our machines has one for half and bfloat. So the choice is made in the intermediate
+        // code. It is made before the optimiser runs, because vectorisation may split one fmuladd,
+        // and split the same expression differently in two kernels.
         let code = scratch.path().join("kernel.ll");
         compile.extend(
             ["-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm", "-o"].map(OsString::from),
@@ -164,7 +159,7 @@ impl Compiler {
         self.toolchain.compile(name, &finish)
     }
 
-    /// Flags of a kernel's intermediate code: those of its source but the language's.
+    /// Flags for a kernel's intermediate code: those for its source, except language options.
     fn code_flags(&self) -> Vec<OsString> {
         self.flags()
             .iter()

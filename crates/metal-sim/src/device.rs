@@ -5,7 +5,7 @@ use std::process::Command;
 
 use mlx_terms::Architecture;
 
-/// Order in which `simd_sum` adds the lanes; Apple does not document it.
+/// The order in which `simd_sum` adds the lanes. Apple does not document it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reduction {
     /// Lanes 16 apart first, then 8, 4, 2, 1.
@@ -13,23 +13,21 @@ pub enum Reduction {
     Butterfly,
     /// Neighbours first.
     Neighbours,
-    /// Lane after lane.
+    /// One lane after another.
     Sequential,
 }
 
-/// A device to simulate. What is not set has the runtime's default.
+/// A device to simulate. Settings that are not set have the runtime's defaults.
 ///
-/// The device belongs to a process and is fixed at its first use: the settings
-/// reach it as the environment of a process to be started
-/// ([`Device::apply`]), or by name and value
-/// ([`Device::settings`], for `metal_sim_configure`).
+/// The device belongs to a process and is fixed at its first use. Settings reach it through the
+/// environment of a new process ([`Device::apply`]), or by name and value ([`Device::settings`],
+/// for `metal_sim_configure`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Device {
     settings: Vec<(&'static str, String)>,
 }
 
 impl Device {
-    /// The default device.
     pub fn new() -> Self {
         Self::default()
     }
@@ -40,13 +38,12 @@ impl Device {
         self
     }
 
-    /// The GPU.
     #[must_use]
     pub fn architecture(self, architecture: Architecture) -> Self {
         self.set("MTL_SIM_ARCH", architecture)
     }
 
-    /// The operating system that `__builtin_available` sees.
+    /// The version of the operating system that `__builtin_available` reports.
     #[must_use]
     pub fn macos(self, major: u32, minor: u32) -> Self {
         self.set("MTL_SIM_OS", format!("{major}.{minor}"))
@@ -58,19 +55,18 @@ impl Device {
         self.set("MTL_SIM_MEMORY", bytes)
     }
 
-    /// Most threads of one threadgroup, 32 to 1024.
+    /// The maximum number of threads in a threadgroup, 32 to 1024.
     #[must_use]
     pub fn max_threads(self, threads: u32) -> Self {
         self.set("MTL_SIM_MAX_THREADS", threads)
     }
 
-    /// Threadgroups run at once on the host.
+    /// The number of threadgroups that run at once on the host.
     #[must_use]
     pub fn host_threads(self, threads: u32) -> Self {
         self.set("MTL_SIM_THREADS", threads)
     }
 
-    /// Order of `simd_sum`.
     #[must_use]
     pub fn reduction(self, reduction: Reduction) -> Self {
         let name = match reduction {
@@ -81,7 +77,7 @@ impl Device {
         self.set("MTL_SIM_SIMD_SUM", name)
     }
 
-    /// What becomes of a product and a sum of one expression.
+    /// How a product and a sum in one expression are rounded.
     #[must_use]
     pub fn contraction(self, contraction: crate::Contraction) -> Self {
         let name = match contraction {
@@ -91,45 +87,44 @@ impl Device {
         self.set("MTL_SIM_CONTRACT", name)
     }
 
-    /// A file that gets one JSON line for each dispatch ([`crate::trace`]).
+    /// A file that receives one JSON line for each dispatch ([`crate::trace`]).
     #[must_use]
     pub fn trace(self, file: impl Into<PathBuf>) -> Self {
         self.set("MTL_SIM_TRACE", file.into().display())
     }
 
-    /// Whether kernels run. If not, dispatches are bound, counted and traced, and outputs hold
-    /// nothing: to see what a large problem would dispatch.
+    /// Whether kernels run. If not, dispatches are bound, counted and traced, but outputs are not
+    /// written. Use it to see what a large problem would dispatch.
     #[must_use]
     pub fn run(self, on: bool) -> Self {
         self.set("MTL_SIM_RUN", u8::from(on))
     }
 
-    /// Memory faults where an access leaves its buffer or follows its release.
+    /// Faults when an access leaves its buffer or uses a released buffer.
     #[must_use]
     pub fn guard(self, on: bool) -> Self {
         self.set("MTL_SIM_GUARD", u8::from(on))
     }
 
-    /// Whether an output that a kernel leaves unwritten is an error.
+    /// Whether an output that a kernel does not write is an error.
     #[must_use]
     pub fn unwritten(self, on: bool) -> Self {
         self.set("MTL_SIM_UNWRITTEN", u8::from(on))
     }
 
-    /// Runs dispatches that nothing orders, and threadgroups, in a random order.
+    /// Runs unordered dispatches, and threadgroups, in random order.
     #[must_use]
     pub fn shuffle(self, seed: u64) -> Self {
         self.set("MTL_SIM_SHUFFLE", seed)
     }
 
-    /// Counts the bytes that each argument is read and written by, and checks
-    /// every access. Slower.
+    /// Counts the bytes read and written through each argument, and checks every access. Slower.
     #[must_use]
     pub fn meter(self, on: bool) -> Self {
         self.set("MTL_SIM_METER", u8::from(on))
     }
 
-    /// Has kernels look for faults of their accesses, or for what depends on values that nobody wrote
+    /// Makes kernels detect invalid accesses, or results that depend on uninitialized values
     /// (`MTL_SIM_CHECK`). Much slower.
     #[must_use]
     pub fn check(self, what: crate::Variant) -> Self {
@@ -148,7 +143,7 @@ impl Device {
             .map(|(name, value)| (*name, value.as_str()))
     }
 
-    /// Puts the settings into the environment of a process to be started.
+    /// Adds the settings to the environment of a process to be started.
     pub fn apply<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.envs(self.settings())
     }

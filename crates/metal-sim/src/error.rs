@@ -3,79 +3,63 @@ use std::path::PathBuf;
 
 use crate::check::Finding;
 
-/// What can go wrong between Metal source and a loaded kernel.
+/// Errors between Metal source and a loaded kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Source that is not what the lowering understands.
+    /// Source that the lowering does not support.
     #[error("{place}: {message}")]
     Syntax {
         /// File and line.
         place: String,
-        /// What is wrong there.
         message: String,
     },
-    /// A declaration that the simulator cannot give Metal's meaning.
+    /// A declaration to which the simulator cannot give Metal's meaning.
     #[error("{file}: {message}")]
-    Unsupported {
-        /// Source file.
-        file: String,
-        /// What it is and why.
-        message: String,
-    },
+    Unsupported { file: String, message: String },
     /// Text that the Metal specification excludes.
     #[error("{}", listed(.0))]
     Refused(Vec<Finding>),
-    /// The name is not in the library.
-    #[error("no kernel named {name} in {library}: its table has {count} names")]
+    /// The library has no kernel of this name.
+    #[error(
+        "no kernel named {name} in {library}, which has {count} names; `metal-simc names` lists them"
+    )]
     NoKernel {
-        /// Host name that was asked for.
         name: String,
-        /// The library's file.
         library: PathBuf,
-        /// Names that it has.
+        /// Number of names in the library.
         count: usize,
     },
-    /// Not a library of ours.
+    /// The file is not a library of the simulator.
     #[error(
-        "{path} is not a metal-sim library ({found}); expected a file that metal-simc's \
-         `metal` or `library` command wrote"
+        "{path} is not a metal-sim library ({found}); expected a file written by metal-simc's \
+         `metal` or `library` command"
     )]
     NotALibrary {
-        /// The file.
         path: PathBuf,
-        /// What is there instead.
+        /// A description of the file's content.
         found: String,
     },
-    /// No compiler that can build kernels.
+    /// No suitable compiler was found.
     #[error(
-        "no clang of version 16 or later for kernels; looked for {tried}. Install clang-19 or \
-         name one in MTL_SIM_CXX"
+        "no clang 16 or later was found to compile kernels; tried {tried}. Install clang-19, or \
+         set MTL_SIM_CXX to a compiler"
     )]
-    NoCompiler {
-        /// Program names that were tried.
-        tried: String,
-    },
-    /// The folder for compiled kernels cannot be used.
+    NoCompiler { tried: String },
+    /// The cache folder cannot be used.
     #[error(
-        "kernels cannot be kept in {folder}: {reason}. Set MTL_SIM_CACHE to a folder that you own and that no other \
+        "cannot keep kernels in {folder}: {reason}. Set MTL_SIM_CACHE to a folder that you own and that no other \
          user can write"
     )]
-    Cache {
-        /// The folder.
-        folder: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The compiler refused something.
+    Cache { folder: PathBuf, reason: String },
+    /// The compiler refused a text.
     #[error("{what}\n{diagnostics}")]
     Compile {
-        /// What was compiled.
         what: String,
-        /// The compiler's own words.
+        /// The compiler's diagnostics.
         diagnostics: String,
     },
-    /// An option that `metal` or `xcrun` does not take here.
+    /// An option that `metal` or `xcrun` does not support here.
     #[error("{0}")]
     Usage(String),
     /// A file or a program could not be used.
@@ -83,11 +67,11 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-/// The findings as a compiler shows its errors, each with its line: text that
-/// a program made is in no file that could be opened.
+/// Lists findings like compiler errors, each with its line of source, because text made at run time
+/// is in no file that a reader could open.
 fn listed(findings: &[Finding]) -> String {
     let mut text = "this is not Metal: Apple's compiler would refuse it \
-                    (MTL_SIM_LANGUAGE=unchecked leaves out most of these checks)"
+                    (MTL_SIM_LANGUAGE=unchecked skips most of these checks)"
         .to_owned();
     for finding in findings {
         text.push_str(&format!("\n{finding}"));

@@ -2,18 +2,18 @@
 
 use crate::lexer::{Kind, Tokens};
 
-/// What a declaration is, as far as lowering cares.
+/// The kind of a declaration, as far as lowering needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ItemKind {
     /// A preprocessor line, an access label, a stray semicolon.
     Other,
-    /// `namespace x {` or `extern "C" {`; its items follow from its body.
+    /// `namespace x {` or `extern "C" {`; the items of its body follow.
     Scope,
     /// A class with a body.
     Class,
     /// A function with a body.
     Function,
-    /// Anything that ends with a semicolon.
+    /// Anything else that ends with a semicolon.
     Declaration,
     /// `template` without a list: an explicit instantiation.
     Instantiation,
@@ -24,15 +24,14 @@ pub(crate) enum ItemKind {
 pub(crate) struct Item {
     pub(crate) kind: ItemKind,
     pub(crate) start: usize,
-    /// First token after the template lists.
+    /// The first token after the template lists.
     pub(crate) after_templates: usize,
     /// The `{` of the body, or `end`.
     pub(crate) body: usize,
     pub(crate) end: usize,
 }
 
-/// Top-level declarations, those of namespaces included; a scope comes before
-/// its contents.
+/// Top-level declarations, including those in namespaces; a scope precedes its contents.
 pub(crate) fn items(t: &Tokens<'_>) -> Vec<Item> {
     let mut items = Vec::new();
     collect(t, 0, t.tokens.len(), &mut items);

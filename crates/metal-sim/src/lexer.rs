@@ -1,11 +1,11 @@
 //! Tokens of preprocessed Metal Shading Language, with their places in the text.
 //!
-//! Lowering edits the text in place, so white space is not kept as tokens:
-//! what is not edited stays as it was, line numbers included.
+//! Lowering edits the text in place, so white space is not tokenized: text that is not edited stays
+//! as it was, including line numbers.
 
 use crate::Error;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An identifier or keyword.
@@ -14,8 +14,7 @@ pub(crate) enum Kind {
     Number,
     /// A string or character literal.
     Literal,
-    /// An operator or bracket. `>` is always one character, so that template
-    /// lists close.
+    /// An operator or bracket. `>` is always a separate token, so that template lists close.
     Punct,
     /// A line that starts with `#`.
     Directive,
@@ -39,7 +38,7 @@ pub(crate) struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// Splits `text`; an error where a bracket, comment or literal stays open.
+    /// Splits `text`. An error if a bracket, comment or literal is not closed.
     pub(crate) fn new(text: &'a str) -> Result<Self, Error> {
         let split = c_tokens::split(text);
         if let Some(c_tokens::Unclosed { at, what }) = split.unclosed {
@@ -47,7 +46,7 @@ impl<'a> Tokens<'a> {
         }
         let mut tokens: Vec<Token> = Vec::with_capacity(split.tokens.len());
         let mut open: Vec<usize> = Vec::new();
-        // A directive is one token, from its `#` to the line end.
+        // A directive is one token, from its `#` to the end of the line.
         let mut in_directive = false;
         for token in split.tokens {
             if token.directive {
@@ -126,7 +125,7 @@ impl<'a> Tokens<'a> {
         self.at(index) == "[" && self.at(index + 1) == "["
     }
 
-    /// The token after the bracket that `index` opens, or the next token.
+    /// The token after the closing bracket if `index` is an opening one, else the next token.
     pub(crate) fn skip(&self, index: usize) -> usize {
         match self.at(index) {
             "(" | "[" | "{" => self.tokens[index].close + 1,
@@ -134,8 +133,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The token after the `>` that closes the `<` at `index`, if one does
-    /// before `;` or `{`.
+    /// The token after the `>` that closes the `<` at `index`, if that comes before `;` or `{`.
     pub(crate) fn skip_angles(&self, index: usize) -> Option<usize> {
         let (mut depth, mut at) = (0usize, index);
         loop {
@@ -168,7 +166,7 @@ impl<'a> Tokens<'a> {
         joined
     }
 
-    /// The bytes of tokens `from..to`, from the first's start to the last's end.
+    /// The bytes of tokens `from..to`, from the start of the first to the end of the last.
     pub(crate) fn bytes(&self, from: usize, to: usize) -> std::ops::Range<usize> {
         self.tokens[from].start..self.tokens[to - 1].end
     }
@@ -181,8 +179,8 @@ fn unclosed(text: &str, at: usize, what: &str) -> Error {
     }
 }
 
-/// File and line of a byte of preprocessed text, from the nearest line marker
-/// (`# 12 "file"`) above it.
+/// File and line of a byte of preprocessed text, according to the nearest line marker (`# 12
+/// "file"`) above it.
 pub(crate) fn place(text: &str, at: usize) -> String {
     match locate(text, at) {
         (Some(file), line, _) => format!("{file}:{line}"),
@@ -190,8 +188,8 @@ pub(crate) fn place(text: &str, at: usize) -> String {
     }
 }
 
-/// File, line and column of a byte of preprocessed text; no file where no line
-/// marker is above it.
+/// File, line and column of a byte of preprocessed text. The file is `None` if there is no line
+/// marker above it.
 pub(crate) fn locate(text: &str, at: usize) -> (Option<String>, usize, usize) {
     let column = at - text[..at].rfind('\n').map_or(0, |end| end + 1) + 1;
     let mut lines = text[..at].split('\n').rev();
@@ -205,7 +203,7 @@ pub(crate) fn locate(text: &str, at: usize) -> (Option<String>, usize, usize) {
     }
 }
 
-/// Line and file that a line marker gives to the line after it.
+/// Line and file that a line marker specifies for the next line.
 pub(crate) fn line_marker(line: &str) -> Option<(usize, &str)> {
     let rest = line
         .strip_prefix("# ")

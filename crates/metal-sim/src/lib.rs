@@ -1,11 +1,10 @@
-//! The kernel side of the simulated Metal device: a compiler from Metal Shading
-//! Language to host code, one kernel at a time.
+//! The kernel side of the simulated Metal device: a compiler from Metal Shading Language to host
+//! code, one kernel at a time.
 //!
-//! [`metal`] does what Apple's `metal` command does at build time: it
-//! preprocesses sources and links them into a [`Library`]. [`Compiler`] is the
-//! counterpart of Apple's compiler service: it turns a name of a library into a
-//! shared object that the device runtime loads (`abi/kernel_abi.h`), and keeps
-//! it by content.
+//! [`metal`] does what Apple's `metal` command does at build time: it preprocesses sources and
+//! links them into a [`Library`]. [`Compiler`] is the counterpart of Apple's compiler service: for
+//! a name in a library it builds a shared object that the device runtime loads
+//! (`abi/kernel_abi.h`), and caches it by content.
 
 mod cache;
 mod check;

@@ -1,6 +1,6 @@
-//! The container of a library: what `.air` and `.metallib` files hold here.
+//! The library container: the content of `.air` and `.metallib` files here.
 //!
-//! Plain text, index first, so that a reader need not load the sources:
+//! Plain text. The index comes first, so a reader need not load the sources:
 //!
 //! ```text
 //! mtlsim-metallib 1
@@ -10,9 +10,8 @@
 //! <the sources, one after another>
 //! ```
 //!
-//! A source is preprocessed Metal without its explicit instantiations; an
-//! expression such as `affine_qmv<float, 64, 4>` names the function that a
-//! host name stands for. Nothing in it is a path that must exist elsewhere.
+//! A source is preprocessed Metal without its explicit instantiations. An expression such as
+//! `affine_qmv<float, 64, 4>` names the function of a host name. A library refers to no other file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,19 +21,17 @@ use crate::parse::{Source, UNSUPPORTED};
 
 const MAGIC: &str = "mtlsim-metallib 1";
 
-/// A kernel's place in a library.
+/// The table entry of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Index into [`Library::sources`].
     pub source: usize,
     /// The function, with its template arguments.
     pub expression: String,
 }
 
-/// A preprocessed source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceText {
-    /// The file's name, for messages.
+    /// The file name, for messages.
     pub file: String,
     /// Self-contained Metal Shading Language.
     pub text: String,
@@ -48,10 +45,10 @@ pub struct Library {
 }
 
 impl Library {
-    /// A library of one preprocessed source.
+    /// Makes a library of one preprocessed source.
     ///
     /// # Errors
-    /// [`Error::Syntax`] where the source is not well formed.
+    /// [`Error::Syntax`] if the source is not well formed.
     pub fn from_source(file: &str, preprocessed: &str) -> Result<Self, Error> {
         let source = Source::parse(preprocessed)?;
         let mut library = Library::default();
@@ -73,7 +70,7 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds everything of `other`; of a name that both have, the first stays.
+    /// Adds everything in `other`. If both have a name, the first is kept.
     pub fn merge(&mut self, other: Library) {
         let offset = self.sources.len();
         self.sources.extend(other.sources);
@@ -90,13 +87,12 @@ impl Library {
         self.names.keys().map(String::as_str)
     }
 
-    /// The entry of a host name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.names.get(name)
     }
 
-    /// One name of each kernel function: its instantiation for `float` where
-    /// there is one. Sources for hardware that is not simulated are left out.
+    /// One name for each kernel function: its instantiation for `float` if there is one. Sources
+    /// for unsupported hardware are skipped.
     pub fn representatives(&self) -> Vec<&str> {
         (0..self.sources.len())
             .filter(|&source| !self.sources[source].text.contains(UNSUPPORTED))
@@ -105,7 +101,7 @@ impl Library {
             .collect()
     }
 
-    /// The same of one source, with their expressions.
+    /// Like `representatives`, for one source, with their expressions.
     pub(crate) fn representatives_of(&self, source: usize) -> Vec<(&str, &str)> {
         let mut chosen: BTreeMap<&str, (&str, &str, u32)> = BTreeMap::new();
         for (name, entry) in self
@@ -137,12 +133,10 @@ impl Library {
             .collect()
     }
 
-    /// The sources, in the order of their numbers.
     pub fn sources(&self) -> &[SourceText] {
         &self.sources
     }
 
-    /// The container's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = format!(
             "{MAGIC}\nnames {} sources {}\n",
@@ -168,7 +162,7 @@ impl Library {
     /// Reads a whole library.
     ///
     /// # Errors
-    /// [`Error::NotALibrary`] where the file is something else or cut short.
+    /// [`Error::NotALibrary`] if the file is something else or truncated.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let bytes = fs_err::read(path)?;
         Self::from_bytes(&bytes).map_err(|found| Error::NotALibrary {
@@ -179,7 +173,7 @@ impl Library {
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         if bytes.starts_with(b"MTLB") {
-            return Err("a metallib of Apple's compiler".to_owned());
+            return Err("a metallib from Apple's compiler".to_owned());
         }
         let text = std::str::from_utf8(bytes).map_err(|_| "binary data".to_owned())?;
         let mut rest = text;

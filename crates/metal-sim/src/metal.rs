@@ -1,7 +1,7 @@
 //! The `metal` command that MLX's CMake files call through `xcrun`.
 //!
-//! Only the options that those calls use mean something; diagnostics,
-//! optimisation and deployment options are read over.
+//! Only the options used by those calls have an effect. Options for diagnostics, optimisation and
+//! deployment are ignored.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,24 +17,23 @@ use crate::parse::Source;
 use crate::toolchain::Toolchain;
 use crate::{Error, Version, language};
 
-/// What one call is to do.
+/// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Call {
     preprocess: bool,
     compile: bool,
-    /// Options of the preprocessor, passed on.
+    /// Options passed to the preprocessor.
     preprocessor: Vec<OsString>,
     inputs: Vec<String>,
     output: Option<PathBuf>,
-    /// The language that `-std` names.
+    /// The language version from `-std`.
     version: Option<Version>,
 }
 
-/// Runs `metal` with its arguments; what goes to standard output and error
-/// goes to `out` and `err`.
+/// Runs `metal` with its arguments. Writes its standard output and error to `out` and `err`.
 ///
 /// # Errors
-/// [`Error::Usage`] for an option that is not known; whatever compiling gives.
+/// [`Error::Usage`] for an unknown option; errors of the compiler.
 pub fn metal(
     toolchain: &Toolchain,
     arguments: &[String],
@@ -75,7 +74,7 @@ fn parse(arguments: &[String]) -> Result<Call, Error> {
                 Some("metal") => {}
                 other => {
                     return Err(Error::Usage(format!(
-                        "metal: -x {}: only Metal sources can be compiled",
+                        "metal: -x {} is not supported; expected -x metal",
                         other.unwrap_or_default()
                     )));
                 }
@@ -94,7 +93,7 @@ fn parse(arguments: &[String]) -> Result<Call, Error> {
                 call.preprocessor.push(argument.into());
             }
             _ if argument.starts_with("-std=") => {
-                // `metal3.2`, and `macos-metal2.4` of before.
+                // `metal3.2`, and the older form `macos-metal2.4`.
                 let version = argument.rsplit("metal").next().unwrap_or_default();
                 call.version = Some(version.parse()?);
             }
@@ -103,14 +102,16 @@ fn parse(arguments: &[String]) -> Result<Call, Error> {
                 .any(|option| argument.starts_with(option)) => {}
             _ if argument.starts_with('-') => {
                 return Err(Error::Usage(format!(
-                    "metal: option {argument} is not known to metal-sim"
+                    "metal: metal-sim does not support option {argument}"
                 )));
             }
             _ => call.inputs.push(argument.clone()),
         }
     }
     if call.inputs.is_empty() {
-        return Err(Error::Usage("metal: no input files".to_owned()));
+        return Err(Error::Usage(
+            "metal: no input files; expected a .metal file, or .air files to link".to_owned(),
+        ));
     }
     Ok(call)
 }
@@ -151,7 +152,7 @@ fn expand(
 fn compile(toolchain: &Toolchain, call: &Call, err: &mut dyn Write) -> Result<(), Error> {
     let [input] = call.inputs.as_slice() else {
         return Err(Error::Usage(format!(
-            "metal -c: one input expected, {} given",
+            "metal -c: expected one input, got {}",
             call.inputs.len()
         )));
     };
@@ -174,8 +175,8 @@ fn compile(toolchain: &Toolchain, call: &Call, err: &mut dyn Write) -> Result<()
     write(&output, &library)
 }
 
-/// Names the files of line markers from the include folder (`-I`) that has them, so that neither a library nor its
-/// compiled kernels depend on where the sources lie.
+/// Replaces file names in line markers by paths relative to their include folder (`-I`), so that
+/// neither a library nor its compiled kernels depend on where the sources are.
 fn without_folders(text: &str, options: &[OsString]) -> String {
     let follows = std::iter::once(None).chain(options.iter().map(Some));
     let prefixes: Vec<String> = follows
@@ -202,8 +203,8 @@ fn without_folders(text: &str, options: &[OsString]) -> String {
     shorter
 }
 
-/// Links `.air` files. MLX's CMake names them in an order that depends on the
-/// build; the library does not.
+/// Links `.air` files. The result does not depend on their order, which in MLX's CMake depends on
+/// the build.
 fn link(call: &Call) -> Result<(), Error> {
     let mut inputs: Vec<&String> = call.inputs.iter().collect();
     inputs.sort();
@@ -228,23 +229,23 @@ fn write(path: &Path, library: &Library) -> Result<(), Error> {
 /// Runs `metallib`, which only links.
 ///
 /// # Errors
-/// As [`metal`].
+/// As for [`metal`].
 pub fn metallib(arguments: &[String]) -> Result<(), Error> {
     link(&parse(arguments)?)
 }
 
-/// Makes a library of every `.metal` file of an MLX tree, as its build does,
-/// and returns its path in the cache. The same sources give the same file.
+/// Builds a library of every `.metal` file of an MLX tree, like MLX's build, and returns its path
+/// in the cache. The same sources give the same file.
 ///
 /// # Errors
-/// Where the tree has no kernels, or a source cannot be preprocessed.
+/// If the tree has no kernels, or a source cannot be preprocessed.
 pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Error> {
     let kernels = tree.join("mlx/backend/metal/kernels");
     let mut sources = Vec::new();
     find_sources(&kernels, &mut sources)?;
     if sources.is_empty() {
         return Err(Error::Usage(format!(
-            "no .metal files below {}",
+            "no .metal files in {}; expected an MLX source tree",
             kernels.display()
         )));
     }
@@ -277,18 +278,19 @@ pub fn library_of_tree(toolchain: &Toolchain, tree: &Path) -> Result<PathBuf, Er
         .find_or_make(|made| Ok(fs_err::write(made, bytes)?))
 }
 
-/// The kernel functions, templates or not, that a header of an MLX tree defines, with what it includes: what a kernel
-/// compiled at run time from this header's text can instantiate. `header` is relative to the folder of kernels.
+/// The kernel functions, templates or not, that a header of an MLX tree and its includes define:
+/// what a kernel compiled at run time from this header can instantiate. `header` is relative to the
+/// kernels folder.
 ///
 /// # Errors
-/// Where the header cannot be preprocessed or parsed.
+/// If the header cannot be preprocessed or parsed.
 pub fn kernel_functions(
     toolchain: &Toolchain,
     tree: &Path,
     header: &str,
 ) -> Result<BTreeSet<String>, Error> {
     let kernels = tree.join("mlx/backend/metal/kernels");
-    // As in make_compiled_preamble.sh.
+    // The options of make_compiled_preamble.sh.
     let arguments = [
         OsString::from(format!("-I{}", tree.display())),
         format!("-I{}", kernels.join("jit").display()).into(),
@@ -321,20 +323,19 @@ fn find_sources(folder: &Path, sources: &mut Vec<PathBuf>) -> Result<(), Error> 
     Ok(())
 }
 
-/// Compiles source text that a program made at run time into a library in the
-/// cache and returns its path. The same text gives the same file.
+/// Compiles source text made at run time into a library in the cache and returns its path. The same
+/// text gives the same file.
 ///
 /// # Errors
-/// [`Error::Compile`], [`Error::Syntax`] and [`Error::Refused`], with the
-/// text's own line numbers.
+/// [`Error::Compile`], [`Error::Syntax`] and [`Error::Refused`], with line numbers of the text.
 pub fn library_from_text(toolchain: &Toolchain, source: &str) -> Result<PathBuf, Error> {
     library_of_version(toolchain, source, Version::simulated())
 }
 
-/// The same for a version of the language.
+/// Like [`library_from_text`], for a given version of the language.
 ///
 /// # Errors
-/// As [`library_from_text`].
+/// As for [`library_from_text`].
 pub fn library_of_version(
     toolchain: &Toolchain,
     source: &str,
@@ -421,7 +422,8 @@ mod tests {
         assert!(parsed("k.metal -o").unwrap_err().to_string().contains("-o"));
     }
 
-    /// `-o /dev/null` only asks whether it compiles; here through a link, so that a fault costs no machine its device.
+    /// `-o /dev/null` only asks whether a source compiles. The test goes through a link, so that a
+    /// bug cannot replace the machine's device.
     #[test]
     fn a_device_is_written_into() {
         use std::os::unix::fs::{FileTypeExt, symlink};

@@ -1,5 +1,5 @@
-//! What a Metal source declares: kernels, their parameters, explicit
-//! instantiations, function constants.
+//! Finds the declarations of a Metal source: kernels, their parameters, explicit instantiations,
+//! function constants.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,41 +10,37 @@ use crate::items::{Item, ItemKind, items};
 use crate::lexer::{Tokens, place};
 use crate::lower::ADDRESS_SPACES;
 
-/// Stands in sources that need hardware that is not simulated.
+/// Marks sources for unsupported hardware.
 pub(crate) const UNSUPPORTED: &str = "#pragma mtlsim unsupported ";
 
-/// A kernel's definition.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel<'a> {
     pub(crate) name: String,
-    /// The token that is its name.
     pub(crate) name_token: usize,
     pub(crate) item: Item,
-    /// Given by a `host_name` attribute on the definition itself.
+    /// From a `host_name` attribute on the definition itself.
     pub(crate) host_name: Option<String>,
     /// The attribute's expression, in terms of the template parameters.
     pub(crate) max_threads: Option<String>,
     pub(crate) parameters: Vec<Parameter<'a>>,
 }
 
-/// One parameter of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter<'a> {
     pub(crate) name: String,
-    /// The token that is its name.
     pub(crate) token: usize,
     pub(crate) role: Role,
     /// The attribute of a built-in value.
     pub(crate) attribute: Option<&'static str>,
-    /// The address space that its declaration names.
+    /// The address space in its declaration.
     pub(crate) space: Option<&'a str>,
-    /// The attribute that gives its index.
+    /// The attribute that specifies its index.
     pub(crate) placed_by: Option<&'static str>,
-    /// The `function_constant` that switches it on.
+    /// The `function_constant` that enables it.
     pub(crate) enabled_by: Option<String>,
 }
 
-/// Where a parameter's value comes from.
+/// The source of a parameter's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Bound at a buffer index.
@@ -53,13 +49,13 @@ pub(crate) enum Role {
         constant: bool,
         read_only: bool,
     },
-    /// Threadgroup memory whose length the host sets.
+    /// Threadgroup memory with a length set by the host.
     Threadgroup { index: u32 },
-    /// A position or count, by the attribute's name.
+    /// A position or count, by the name of its attribute.
     Builtin(&'static str),
 }
 
-/// A value that the host sets when it makes the pipeline.
+/// A value that the host sets when it creates the pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FunctionConstant {
     pub(crate) name: String,
@@ -74,7 +70,7 @@ pub(crate) struct FunctionConstant {
     pub(crate) end: usize,
 }
 
-/// A variable of program scope whose value follows from function constants.
+/// A variable of program scope whose value depends on function constants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DerivedConstant {
     pub(crate) name: String,
@@ -90,16 +86,15 @@ pub(crate) struct DerivedConstant {
     pub(crate) end: usize,
 }
 
-/// A name of the library's table and the function that it stands for.
+/// A name in the library's table, and the function that it refers to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instantiation {
     pub(crate) host_name: String,
     pub(crate) expression: String,
-    /// Where it begins.
     pub(crate) token: usize,
 }
 
-/// Attributes of kernel parameters and the shim's names for them.
+/// Attributes of kernel parameters, and the shim's names for them.
 pub(crate) const BUILTINS: [(&str, &str); 17] = [
     ("thread_position_in_grid", "kThreadPositionInGrid"),
     (
@@ -135,12 +130,11 @@ pub(crate) const BUILTINS: [(&str, &str); 17] = [
     ("quadgroups_per_threadgroup", "kQuadgroupsPerThreadgroup"),
 ];
 
-/// A source's declarations, found once.
+/// A source with its declarations.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) tokens: Tokens<'a>,
-    /// Top-level declarations, those of namespaces included; a scope comes
-    /// before its contents.
+    /// Top-level declarations, including those in namespaces; a scope precedes its contents.
     pub(crate) items: Vec<Item>,
 }
 
@@ -151,7 +145,7 @@ impl<'a> Source<'a> {
         Ok(Source { tokens, items })
     }
 
-    /// Kernels that this source defines, in order.
+    /// Kernels defined in this source, in order.
     pub(crate) fn kernels(&self) -> Result<Vec<Kernel<'a>>, Error> {
         let mut kernels = Vec::new();
         for item in &self.items {
@@ -164,8 +158,7 @@ impl<'a> Source<'a> {
         Ok(kernels)
     }
 
-    /// Names that the library gets from this source: explicit instantiations
-    /// and kernels that are no templates.
+    /// Names for the library's table: explicit instantiations, and kernels that are not templates.
     pub(crate) fn host_names(&self) -> Result<Vec<Instantiation>, Error> {
         let mut names = Vec::new();
         for item in &self.items {
@@ -258,8 +251,8 @@ impl<'a> Source<'a> {
         derived
     }
 
-    /// Tokens inside the parentheses of attribute `name` of the list at
-    /// `index`; an empty range where it has none.
+    /// Tokens inside the parentheses of attribute `name` in the list at `index`; an empty range if
+    /// it has none.
     fn attribute(&self, index: usize, name: &str) -> Option<Range<usize>> {
         let t = &self.tokens;
         let end = t.tokens[index].close;
@@ -323,7 +316,7 @@ impl<'a> Source<'a> {
         }))
     }
 
-    /// Adjacent string literals, joined.
+    /// Joins adjacent string literals.
     fn string(&self, tokens: Range<usize>) -> String {
         tokens
             .map(|i| self.tokens.at(i).trim_matches('"'))
@@ -342,13 +335,13 @@ impl<'a> Source<'a> {
         let expression = if t.at(at) == "decltype" && t.at(at + 1) == "(" {
             t.join(at + 2, t.tokens[at + 1].close)
         } else {
-            // `void name<list>(parameters)`; without a list the parameters
-            // decide the template arguments.
+            // `void name<list>(parameters)`; without a list, the parameters determine the template
+            // arguments.
             let name = at + 1;
             if t.at(name + 1) == "<" {
                 let end = t
                     .skip_angles(name + 1)
-                    .ok_or_else(|| self.error(name, "a template list without its end"))?;
+                    .ok_or_else(|| self.error(name, "a template list that is not closed"))?;
                 t.join(name, end)
             } else {
                 self.signature(name, item.end)
@@ -435,7 +428,7 @@ impl<'a> Source<'a> {
         let number = |range: Range<usize>| {
             t.join(range.start, range.end)
                 .parse::<u32>()
-                .map_err(|_| self.error(part.start, "an index that is no number"))
+                .map_err(|_| self.error(part.start, "an index that is not a number"))
         };
         let enabled_by = self
             .attribute_in(attributes, part.end, "function_constant")
@@ -460,7 +453,7 @@ impl<'a> Source<'a> {
                 None => first_free(buffers),
             };
             if index >= 31 {
-                return Err(self.error(part.start, "a buffer index above 30"));
+                return Err(self.error(part.start, "a buffer index above 30, the maximum"));
             }
             let star = (part.start..declarator).rposition(|i| matches!(t.at(i), "*" | "&"));
             let before = star.map_or(declarator, |offset| part.start + offset);
@@ -481,7 +474,7 @@ impl<'a> Source<'a> {
             } else {
                 self.error(
                     part.start,
-                    &format!("parameter {name}: an attribute that the simulator does not know"),
+                    &format!("parameter {name}: the simulator does not support its attribute"),
                 )
             });
         };
@@ -502,7 +495,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Something at a token that the specification's `section` excludes.
+    /// An error at a token that section `section` of the specification excludes.
     pub(crate) fn refused(&self, token: usize, section: &str, message: String) -> Error {
         let at = self.tokens.tokens[token].start;
         Error::Refused(vec![Finding::at(self.tokens.text, at, section, message)])
@@ -517,7 +510,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The first index that is not used, which then is.
+/// The first unused index, which is then marked as used.
 fn first_free(used: &mut Vec<u32>) -> u32 {
     let free = (0..).find(|n| !used.contains(n)).unwrap_or_default();
     used.push(free);

@@ -1,5 +1,4 @@
-//! The MSL shim, carried inside the library so that a compiler service needs
-//! no files beside it.
+//! The MSL shim, embedded in the library so that the compiler needs no other files.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +10,7 @@ macro_rules! files {
     ($($path:literal),* $(,)?) => { &[$(($path, include_str!(concat!("../", $path)))),*] };
 }
 
-/// Headers that every kernel is compiled with.
+/// Headers included in every kernel.
 const SHIM: &[(&str, &str)] = files![
     "abi/kernel_abi.h",
     "abi/lane_abi.h",
@@ -31,8 +30,8 @@ const SHIM: &[(&str, &str)] = files![
     "msl/mtlsim/undefined.h",
 ];
 
-/// Names of the system headers that Metal sources include. They are empty
-/// when a source is preprocessed: what they declare is in the shim.
+/// Names of the system headers that Metal sources include. They are empty during preprocessing: the
+/// shim declares their contents.
 const EMPTY: [&str; 21] = [
     "metal_array",
     "metal_assert",
@@ -57,13 +56,13 @@ const EMPTY: [&str; 21] = [
     "metal_uniform",
 ];
 
-/// Headers of hardware that is not simulated; they mark the source.
+/// Headers for unsupported hardware. They mark the sources that include them.
 const UNSUPPORTED: [&str; 2] = [
     "metal_tensor",
     "MetalPerformancePrimitives/MetalPerformancePrimitives.h",
 ];
 
-/// A name for the shim's content.
+/// A hash of the shim's content.
 pub(crate) fn digest() -> String {
     let mut hash = Sha256::new();
     for (path, text) in SHIM {
@@ -77,7 +76,8 @@ pub(crate) fn digest() -> String {
     cache::short_hex(hash)
 }
 
-/// The shim's folder in the cache: `abi`, `msl/mtlsim` and `stubs`. What is missing or wrong there is written.
+/// The shim's folder in the cache: `abi`, `msl/mtlsim` and `stubs`. Missing or wrong files are
+/// written.
 pub(crate) fn folder(cache: &Path) -> Result<PathBuf, Error> {
     let folder = cache.join(format!("shim-{}", digest()));
     for (path, text) in SHIM {

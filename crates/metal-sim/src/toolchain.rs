@@ -1,4 +1,4 @@
-//! The compiler behind the simulated device.
+//! The compiler of the simulated device.
 
 use std::collections::HashMap;
 use std::env;
@@ -11,30 +11,30 @@ use std::time::UNIX_EPOCH;
 
 use crate::{Error, Version, cache, shim};
 
-/// How the two operations of `llvm.fmuladd` are carried out. Apple's front end
-/// emits it for each product and sum of one expression and leaves the choice
-/// to the back end, which nobody outside can see: what holds under both
-/// readings does not depend on it.
+/// How `llvm.fmuladd` is computed. Apple's front end emits it for each product and sum of one
+/// expression and leaves the choice to the back end, which is not documented. A result that holds
+/// for both variants does not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Contraction {
-    /// One rounding, for `half` and `bfloat` as well.
+    /// One rounding, for `half` and `bfloat` too.
     #[default]
     Fused,
     /// Two roundings.
     Split,
 }
 
-/// What a kernel is compiled for.
+/// The instrumentation of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Variant {
-    /// To run.
+    /// Not instrumented.
     #[default]
     Plain,
-    /// To count the bytes that it loads and stores, and to check each access.
+    /// Counts bytes loaded and stored, and checks each access.
     Metered,
-    /// The same, and to find races, misaligned accesses, arrays out of bounds and reads of inactive lanes.
+    /// Like `Metered`; also detects races, misaligned accesses, array indexes out of bounds and
+    /// reads of inactive lanes.
     Checked,
-    /// To find what depends on values that nobody wrote.
+    /// Detects results that depend on uninitialized values.
     Tracked,
 }
 
@@ -53,21 +53,21 @@ impl Variant {
     ];
 }
 
-/// A clang that can build kernels, and the cache that it builds into.
+/// A clang that can build kernels, with the cache for its output.
 #[derive(Debug, Clone)]
 pub struct Toolchain {
     compiler: PathBuf,
-    /// The compiler's file, size and time: another one makes other kernels.
+    /// The compiler's file, size and time: another compiler produces other kernels.
     identity: String,
     cache: PathBuf,
     shim: OnceLock<PathBuf>,
-    /// Files of the cache whose content this process has compared with their sums, by key.
+    /// Files of the cache whose checksums this process has verified, by key.
     compared: Arc<Mutex<HashMap<String, PathBuf>>>,
     extra_flags: Vec<String>,
 }
 
 impl Toolchain {
-    /// The compilers that [`Toolchain::find`] looks for, the best first.
+    /// The compilers that [`Toolchain::find`] tries, best first.
     pub const COMPILERS: [&str; 6] = [
         "clang++-19",
         "clang++-20",
@@ -77,12 +77,13 @@ impl Toolchain {
         "clang++",
     ];
 
-    /// Finds a compiler: `MTL_SIM_CXX`, else the best clang on the path.
-    /// `MTL_SIM_CXXFLAGS` adds flags to every kernel (sanitizers, debugging).
-    /// `cache` becomes a folder that only its owner can write.
+    /// Finds a compiler: `MTL_SIM_CXX`, else the best clang on the path. `MTL_SIM_CXXFLAGS` adds
+    /// flags for every kernel (sanitizers, debugging). `cache` becomes a folder that only its owner
+    /// can write.
     ///
     /// # Errors
-    /// [`Error::NoCompiler`] where there is none, [`Error::Cache`] where another user could write what is kept.
+    /// [`Error::NoCompiler`] if there is none; [`Error::Cache`] if another user could write to the
+    /// cache.
     pub fn find(cache: PathBuf) -> Result<Self, Error> {
         let cache = cache::prepare(&cache)?;
         let wanted = env::var("MTL_SIM_CXX").ok().filter(|name| !name.is_empty());
@@ -123,7 +124,7 @@ impl Toolchain {
         })
     }
 
-    /// The same with the headers of a folder in the place of the shim, for tests of the shim. Its cache must be one of
+    /// Uses the headers of a folder instead of the shim, for tests of the shim. Needs a cache of
     /// its own.
     #[doc(hidden)]
     #[must_use]
@@ -133,7 +134,7 @@ impl Toolchain {
         self
     }
 
-    /// The folder of the shim's headers, which are compared with the shim once.
+    /// The folder of the shim's headers, verified once per process.
     pub(crate) fn shim(&self) -> Result<PathBuf, Error> {
         if let Some(folder) = self.shim.get() {
             return Ok(folder.clone());
@@ -142,7 +143,7 @@ impl Toolchain {
         Ok(self.shim.get_or_init(|| folder).clone())
     }
 
-    /// The file of `key`, which `find` compares, or makes, once. Whoever asks meanwhile waits.
+    /// The file of `key`, verified or created once by `find`. Concurrent callers wait.
     pub(crate) fn once(
         &self,
         key: String,
@@ -157,19 +158,17 @@ impl Toolchain {
         Ok(path)
     }
 
-    /// The same with more flags for every kernel, such as those of a sanitizer.
+    /// Adds flags for every kernel, such as those of a sanitizer.
     #[must_use]
     pub fn with_flags<S: Into<String>>(mut self, flags: impl IntoIterator<Item = S>) -> Self {
         self.extra_flags.extend(flags.into_iter().map(Into::into));
         self
     }
 
-    /// The compiler's program.
     pub fn compiler(&self) -> &Path {
         &self.compiler
     }
 
-    /// The folder that compiled kernels are kept in.
     pub fn cache(&self) -> &Path {
         &self.cache
     }
@@ -178,7 +177,7 @@ impl Toolchain {
         &self.identity
     }
 
-    /// Flags of every kernel, of its precompiled shim as well.
+    /// Flags for every kernel and for its precompiled shim.
     pub(crate) fn kernel_flags(&self, contraction: Contraction, variant: Variant) -> Vec<String> {
         let mut flags: Vec<&str> = vec![
             "-std=c++20",
@@ -190,14 +189,14 @@ impl Toolchain {
             "-fno-rtti",
             "-fno-math-errno",
             "-Wno-c++11-narrowing",
-            // clang 19's gives wrong sums of six rows at 6 bits (qmv_streamed, K
-            // of 544); a lane's code has little to gain from it.
+            // clang 19's vectorizer gives wrong sums for six rows at 6 bits (qmv_streamed, K of
+            // 544), and the code of a single lane gains little from it.
             "-fno-slp-vectorize",
-            // A loop without an end stays one, for the watchdog to find.
+            // Keep infinite loops, so that the watchdog finds them.
             "-fno-finite-loops",
             "-fsanitize=integer-divide-by-zero",
             "-fno-sanitize-recover=integer-divide-by-zero",
-            // Half and bfloat expressions round where Apple's do.
+            // Round half and bfloat expressions at the same points as Apple's compiler.
             "-Xclang",
             "-ffloat16-excess-precision=none",
             "-Xclang",
@@ -208,8 +207,8 @@ impl Toolchain {
             },
         ];
         if cfg!(target_arch = "x86_64") {
-            // Hardware conversion of half and a fused multiply-add, no more:
-            // results must not depend on the machine.
+            // Enable hardware conversion of half and fused multiply-add, and nothing else: results
+            // must not depend on the machine.
             flags.push("-march=x86-64-v3");
         }
         match variant {
@@ -229,8 +228,8 @@ impl Toolchain {
         flags
     }
 
-    /// Preprocesses Metal source. Standard input is `source` where that is
-    /// given, else `arguments` name the input.
+    /// Preprocesses Metal source: `source` as standard input if given, else the input named by
+    /// `arguments`.
     ///
     /// # Errors
     /// [`Error::Compile`] with the compiler's diagnostics.
@@ -259,7 +258,7 @@ impl Toolchain {
             command.arg("-");
         }
         let output = run(command, source.map(str::as_bytes))?;
-        // Headers of the shim are no headers of the project (-H).
+        // Headers of the shim are not part of the project, so leave them out of the list (-H).
         let stubs = stubs.to_string_lossy();
         let diagnostics: String = output
             .stderr
@@ -279,9 +278,8 @@ impl Toolchain {
         })
     }
 
-    /// What the compiler prints about a text, its diagnostics, and its exit
-    /// status, none where a signal ended it. Errors in the text are not this
-    /// function's.
+    /// The compiler's output for a text, its diagnostics, and its exit status (`None` if a signal
+    /// ended it). Errors in the text are not errors of this function.
     pub(crate) fn examine<S: AsRef<OsStr>>(
         &self,
         arguments: &[S],
@@ -292,7 +290,7 @@ impl Toolchain {
         Ok((output.stdout, output.stderr, output.code))
     }
 
-    /// Runs the compiler on something.
+    /// Runs the compiler.
     pub(crate) fn compile<S: AsRef<OsStr>>(
         &self,
         what: &str,
@@ -311,8 +309,8 @@ impl Toolchain {
     }
 }
 
-/// Instrumentation of the metered variant: each access calls the meter
-/// (msl/mtlsim/meter.h), block copies included; none is merged with another.
+/// Instrumentation of the metered variant: each access, block copies included, calls the meter
+/// (msl/mtlsim/meter.h). Accesses are never merged.
 const METER_FLAGS: [&str; 15] = [
     "-DMTLSIM_METER",
     "-fsanitize=kernel-address",
@@ -331,7 +329,8 @@ const METER_FLAGS: [&str; 15] = [
     "-fno-vectorize",
 ];
 
-/// What the checked variant has besides: atomics tell of themselves, and what C++ leaves undefined is looked for.
+/// Added for the checked variant: atomics report themselves, and undefined behaviour in C++ is
+/// detected.
 const CHECK_FLAGS: [&str; 6] = [
     "-DMTLSIM_CHECKED",
     "-mllvm",
@@ -341,8 +340,8 @@ const CHECK_FLAGS: [&str; 6] = [
     "-fsanitize-trap=local-bounds",
 ];
 
-/// Instrumentation of the tracked variant (msl/mtlsim/track.h). An optimiser would make some number of what nobody
-/// wrote.
+/// Instrumentation of the tracked variant (msl/mtlsim/track.h). Not optimised: an optimiser would
+/// replace uninitialized values by arbitrary ones.
 const TRACK_FLAGS: [&str; 5] = [
     "-O0",
     "-DMTLSIM_TRACKED",
@@ -351,7 +350,7 @@ const TRACK_FLAGS: [&str; 5] = [
     "-fno-vectorize",
 ];
 
-/// Preprocessed source and what the compiler said about it.
+/// Preprocessed source and the compiler's diagnostics.
 #[derive(Debug)]
 pub(crate) struct Preprocessed {
     pub(crate) text: String,
@@ -380,7 +379,7 @@ fn run(mut command: Command, input: Option<&[u8]>) -> Result<Output, Error> {
     let mut child = command.spawn().map_err(named)?;
     let output = std::thread::scope(|scope| {
         if let (Some(input), Some(mut pipe)) = (input, child.stdin.take()) {
-            // A compiler that stops early closes its end; its status tells.
+            // If the compiler stops early it closes the pipe; its exit status reports why.
             scope.spawn(move || pipe.write_all(input).ok());
         }
         child.wait_with_output()

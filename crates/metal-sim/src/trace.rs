@@ -1,21 +1,21 @@
-//! Reads the device's record of dispatches: one JSON object a line.
+//! Reads the device's record of dispatches: one JSON object per line.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// One dispatch that has run.
+/// One dispatch that ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dispatch {
     /// Number of the dispatch in its process, from 1.
     pub dispatch: u64,
-    /// The command queue's number.
+    /// Number of the command queue.
     pub queue: u64,
-    /// The command buffer's number.
+    /// Number of the command buffer.
     pub command_buffer: u64,
     /// The kernel's host name in its library.
     pub kernel: String,
-    /// The name that the program gave to its specialisation.
+    /// The program's name for the specialised function.
     pub function: String,
     /// Threadgroups per grid.
     pub grid: [u64; 3],
@@ -23,11 +23,11 @@ pub struct Dispatch {
     pub group: [u64; 3],
     /// Threads per grid.
     pub threads: [u64; 3],
-    /// What was bound, in the order of the kernel's parameters.
+    /// Bound arguments, in the order of the kernel's parameters.
     pub arguments: Vec<Argument>,
     /// Lengths of dynamic threadgroup memory, in bytes.
     pub threadgroup_memory: Vec<u64>,
-    /// What went wrong, where something did.
+    /// The error, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -35,39 +35,38 @@ pub struct Dispatch {
 /// An argument of a dispatch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Argument {
-    /// Buffer index.
     pub index: u32,
     /// The parameter's name in the kernel's source.
     pub name: String,
-    /// The buffer's number, where a buffer is bound.
+    /// Number of the buffer, if a buffer is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<u64>,
     /// Byte offset into that buffer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// Bytes from there to the buffer's end.
+    /// Bytes from there to the end of the buffer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u64>,
     /// The bytes of `setBytes`, in hex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<String>,
-    /// Bytes that the kernel loaded through it (metered device).
+    /// Bytes that the kernel loaded through this argument (metered device).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<u64>,
-    /// Bytes that the kernel stored through it (metered device).
+    /// Bytes that the kernel stored through this argument (metered device).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<u64>,
 }
 
 impl Dispatch {
-    /// The argument called `name` in the kernel's source.
+    /// The argument with this parameter name.
     pub fn argument(&self, name: &str) -> Option<&Argument> {
         self.arguments.iter().find(|argument| argument.name == name)
     }
 }
 
 impl Argument {
-    /// A value given by `setBytes`, as a little-endian 32-bit integer.
+    /// A `setBytes` value as a little-endian 32-bit integer.
     pub fn as_i32(&self) -> Option<i32> {
         let hex = self.bytes.as_ref().filter(|hex| hex.len() == 8)?;
         u32::from_str_radix(hex, 16)
@@ -76,7 +75,7 @@ impl Argument {
     }
 }
 
-/// A line of a trace that is no dispatch.
+/// A line of a trace that is not a dispatch.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} of the trace: {source}; expected one dispatch as a JSON object")]
 pub struct TraceError {
@@ -84,10 +83,10 @@ pub struct TraceError {
     source: serde_json::Error,
 }
 
-/// Reads a whole trace. Empty lines are read over.
+/// Reads a whole trace. Skips empty lines.
 ///
 /// # Errors
-/// The first line that is no dispatch.
+/// The first line that is not a dispatch.
 pub fn read(text: &str) -> Result<Vec<Dispatch>, TraceError> {
     text.lines()
         .enumerate()
@@ -101,7 +100,7 @@ pub fn read(text: &str) -> Result<Vec<Dispatch>, TraceError> {
         .collect()
 }
 
-/// How often each kernel ran, by host name.
+/// Number of runs of each kernel, by host name.
 pub fn counts(dispatches: &[Dispatch]) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     for dispatch in dispatches {

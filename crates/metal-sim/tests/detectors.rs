@@ -111,12 +111,12 @@ fn atomic_operations_are_accesses() {
         ),
         (
             "CONST_WRITE",
-            "store through an argument that is const (buffer index 4, byte 8)",
+            "store through a const argument (buffer index 4, byte 8)",
             "atomic_store_explicit((device atomic<uint>*)r + 2, 1u, memory_order_relaxed)",
         ),
         (
             "OUT_OF_RANGE",
-            "outside of every threadgroup array, 4 bytes",
+            "outside every threadgroup array, 4 bytes",
             "atomic_fetch_or_explicit((threadgroup atomic<uint>*)d + 64, 1u, memory_order_relaxed)",
         ),
     ] {
@@ -193,7 +193,7 @@ fn arrays_out_of_bounds() {
     let body =
         "threadgroup float a[48], b[16]; a[l % 48] = 1; b[l % 16] = 2; threadgroup float* p = a;
         threadgroup_barrier(mem_flags::mem_threadgroup); FAULT; y[i] = 0;";
-    let past = "access outside of every threadgroup array";
+    let past = "access outside every threadgroup array";
     for fault in [
         "if (l == 0) p[48] = 1",
         "if (l == 0) p[-1] = 1",
@@ -234,12 +234,12 @@ fn values_of_lanes_that_take_no_part() {
         "simd_shuffle_down(x[i], 1)",
         "quad_shuffle_xor(x[i], 1)",
     ] {
-        let words = "which has returned or is not there";
+        let words = "which has returned or does not exist";
         found(Variant::Checked, "INACTIVE", words, body, fault, right);
     }
     // Tracked kernels let it pass as long as nobody uses the value.
     let fault = "simd_shuffle_down(x[i], 1)";
-    let words = "what nobody wrote is stored at byte";
+    let words = "an uninitialized value is stored at byte";
     found(Variant::Tracked, "UNINITIALISED", words, body, fault, right);
     let unused = body.replace("FAULT", fault).replace("y[i] = v", "y[i] = 0");
     let clean = run(Variant::Tracked, &unused);

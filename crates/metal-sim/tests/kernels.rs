@@ -258,7 +258,7 @@ fn arguments_by_attribute_in_order_and_as_arrays() {
     assert_eq!(out.get::<i64>(3), [7, 10, 99, 42, 9]);
 }
 
-/// Not once, when the object is loaded.
+/// Not only once, when the object is loaded.
 #[test]
 fn what_follows_from_function_constants_follows_each_time() {
     let source = "constant int a [[function_constant(0)]]; constant int twice = a * 2; static constant int more = twice + a;
@@ -670,8 +670,8 @@ fn divergent_collectives_are_faults_that_name_both_places() {
     }
 }
 
-/// As MLX's `gemv_t` has them: lanes beyond the last column stay away from the barriers of a loop, and some then wait
-/// at the next one.
+/// Like MLX's `gemv_t`: lanes beyond the last column do not reach the barriers of a loop, and some
+/// then wait at the next one.
 #[test]
 fn lanes_may_stay_away_from_a_barrier_that_orders_nothing() {
     for how in ["workers 1", "reverse"] {

@@ -1,6 +1,5 @@
-//! Faults planted one at a time, in the engine, in the shim, in the table of
-//! names, in a stock kernel and in a dispatch: each must be caught.
-//! crates/metal-sim/docs/planted-faults.md lists them.
+//! Plants faults one at a time in the engine, in the shim, in the table of names, in a stock kernel
+//! and in a dispatch. Each must be caught. crates/metal-sim/docs/planted-faults.md lists them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -141,7 +140,7 @@ fn faults_in_the_engine() {
     }
 }
 
-/// Asks for what the shim must get right, of 70 threads in threadgroups of 64.
+/// Checks the shim with 70 threads in threadgroups of 64.
 const PROBE: &str =
     "[[kernel]] void k(device const float* x, device float* y, device atomic_uint* n,
         uint i [[thread_position_in_grid]], uint l [[thread_position_in_threadgroup]],

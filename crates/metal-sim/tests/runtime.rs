@@ -34,7 +34,7 @@ fn runtime_tests_pass() {
     ctest("runtime", &["CMAKE_BUILD_TYPE=RelWithDebInfo".to_owned()]);
 }
 
-/// The same, with every access of the runtime and of the engine checked.
+/// Also checks every access of the runtime and of the engine.
 #[test]
 #[ignore = "takes a minute: builds the runtime twice more"]
 fn runtime_tests_pass_under_the_sanitizers() {

@@ -35,7 +35,7 @@ const DIVERGES: &str = "#include <metal_stdlib>
         y[i] = simd_max(s);
     }";
 
-/// The same with a barrier that orders nothing, which lanes may skip.
+/// With a barrier that orders nothing, which lanes may skip.
 fn stays_away() -> String {
     DIVERGES.replace("mem_threadgroup", "mem_none")
 }

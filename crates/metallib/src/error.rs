@@ -124,7 +124,7 @@ pub enum Error {
     },
 }
 
-/// What is wrong with a tag group.
+/// The error in a tag group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupProblem {

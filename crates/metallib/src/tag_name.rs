@@ -1,4 +1,4 @@
-//! What a tag is called, in files and in errors.
+//! The names of tags, in files and in errors.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What the reader finds in well-formed containers, and its errors for others.
+//! Tests the reader on well-formed containers, and its errors on others.
 
 mod writer;
 
@@ -240,7 +240,7 @@ fn every_truncation_is_refused_with_both_sizes() {
             "{error}"
         );
     }
-    // The same with a header that matches: only typed errors, each with a position.
+    // Also with a header that matches: only typed errors, each with a position.
     for length in 88..file.len() {
         let mut cut = file[..length].to_vec();
         cut[16..24].copy_from_slice(&(length as u64).to_le_bytes());

@@ -13,18 +13,18 @@ pub enum Error {
     #[error(transparent)]
     Mlx(#[from] mlx_overlay::Error),
 
-    /// A text that is not a policy.
+    /// A text is not a policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
 
-    /// A text that is not a product.
+    /// A text is not a product.
     #[error(
-        "a product is [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]] or [NAME=]OUTPUTSxVALUES:MODE, as in 17408x5120:4:64 or head=248320x2560:mxfp4; found \"{found}\": {reason}"
+        "a product is [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]] or [NAME=]OUTPUTSxVALUES:MODE, such as  17408x5120:4:64 or head=248320x2560:mxfp4; found \"{found}\": {reason}"
     )]
     Product {
         /// The given text.
         found: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 
@@ -32,7 +32,7 @@ pub enum Error {
     #[error("{}: {error}", path.display())]
     File {
         path: PathBuf,
-        /// The system's error; not a `source`, because the text has it.
+        /// The system's error. Not a `source`, because the message includes it.
         error: std::io::Error,
     },
 
@@ -40,13 +40,13 @@ pub enum Error {
     #[error("{}: {reason}", path.display())]
     Content {
         path: PathBuf,
-        /// What was expected and what was found.
+        /// The expected and the actual content.
         reason: String,
     },
 
-    /// Two arms that would measure the same thing.
+    /// Two arms would measure the same thing.
     #[error(
-        "{product}, M = {rows}: `{first}` and `{second}` take the same kernel, {kernel}; comparing them would measure noise"
+        "{product}, M = {rows}: `{first}` and `{second}` take the same kernel, {kernel}: comparing them would measure noise"
     )]
     SameKernel {
         /// The product.
@@ -61,7 +61,7 @@ pub enum Error {
         kernel: String,
     },
 
-    /// A kernel other than the one that was planned or examined.
+    /// The kernel is not the one that was planned or examined.
     #[error("{what}: expected the kernel {expected}, found {found}")]
     Kernel {
         /// The product and its setting.
@@ -87,7 +87,7 @@ pub enum Error {
         strangers: Vec<String>,
     },
 
-    /// A calibration made elsewhere.
+    /// The calibration was made elsewhere.
     #[error("the calibration is for {expected}, but this is {found}: calibrate again here")]
     ForeignCalibration {
         /// The machine and the library with which it was made.
@@ -104,12 +104,12 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
 
-    /// The process that measures another build.
+    /// The process that measures another build failed.
     #[error("the other build, {}: {reason}", program.display())]
     Worker {
         /// The program.
         program: PathBuf,
-        /// What went wrong.
+        /// The problem.
         reason: String,
     },
 }

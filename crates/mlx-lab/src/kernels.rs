@@ -1,4 +1,4 @@
-//! Kernels by name: those that ran, and those that a whole product would take.
+//! Kernels by name: those that ran, and those that a whole product would use.
 
 use dispatch_plan::{Architecture, Decision, Plan, Problem, function_of};
 use mlx_overlay::{
@@ -9,7 +9,7 @@ use mlx_overlay::{
 use crate::product::Product;
 use crate::{Error, Result};
 
-/// Runs `work`, which evaluates one product last, and returns the name of that product's kernel; empty if the library
+/// Runs `work`, whose last evaluation is one product, and returns the name of that product's kernel; empty if the library
 /// does not report it.
 pub(crate) fn of_product<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, String)> {
     if !has_policies() {
@@ -68,7 +68,7 @@ pub(crate) fn dtype(dtype: Dtype) -> dispatch_plan::Dtype {
     }
 }
 
-/// What a product does on a stream of this device, as the dispatch decides it; `None` if the library has no policies,
+/// How the dispatch computes a product on a stream of this device; `None` if the library has no policies,
 /// or if the GPU's architecture is not described.
 pub(crate) fn plan(
     product: &Product,
@@ -116,8 +116,8 @@ pub(crate) fn plan(
     Ok(Some(Plan::of(&problem, decision)))
 }
 
-/// How many outputs to compute: at least `outputs`, and the fewest that take the same kernels as the whole product;
-/// else all.
+/// How many outputs to compute: at least `outputs`, and the fewest that use the same kernels as the whole product;
+/// otherwise all.
 pub(crate) fn fewest_outputs(
     product: &Product,
     few: Option<usize>,
@@ -126,7 +126,7 @@ pub(crate) fn fewest_outputs(
     let Some(few) = few else {
         return Ok(product.n);
     };
-    // Limits in MLX and here are powers of two: just above one, other kernels start.
+    // The limits in MLX and here are powers of two; just above one, other kernels are used.
     let candidates = std::iter::successors(Some(few), |few| few.checked_mul(2));
     for few in candidates.flat_map(|few| [few, few.saturating_add(8)]) {
         let n = reduced(product, few);
@@ -143,8 +143,8 @@ pub(crate) fn fewest_outputs(
     Ok(product.n)
 }
 
-/// A small number of outputs that is a multiple of 8 exactly if the number of all outputs is: one-row kernels differ
-/// between the two.
+/// A small number of outputs that is a multiple of 8 if and only if the number of all outputs is: one-row kernels
+/// differ between the two cases.
 fn reduced(product: &Product, outputs: usize) -> usize {
     let few = outputs.next_multiple_of(8);
     let few = few + product.n % 8;

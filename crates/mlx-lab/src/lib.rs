@@ -1,5 +1,5 @@
-//! Measures what a program gains from the patched MLX and whether anything changed: for people at a terminal (the
-//! binary `mlx-lab`), and for servers that decide automatically.
+//! Measures what a program gains from the patched MLX, and checks whether any bits changed. For people at a terminal
+//! (the binary `mlx-lab`), and for servers that decide automatically.
 //!
 //! - [`probe`]: does a row of a block have the same bits as alone, and under which policy?
 //! - [`bench`](mod@bench): how long do products of several rows take, kernel by kernel?
@@ -21,7 +21,7 @@
 //! let policy = report.recommended().map_or(Ok(RowPolicy::DEFAULT), str::parse)?;
 //! let stream = setting::stream(policy)?;
 //! # let _ = stream;
-//! // Later: did the verify pass take the kernels that were probed?
+//! // Later: did the verify pass use the kernels that were probed?
 //! # if report.recommended().is_some() && mlx_overlay::has_policies() {
 //! let (_, kernels) = mlx_overlay::record_kernels(|| {
 //!     // .. a verify pass of 4 rows on `stream` ..

@@ -1,4 +1,4 @@
-//! The machine, as far as results depend on it.
+//! The properties of the machine that results depend on.
 
 use std::process::Command;
 
@@ -10,11 +10,11 @@ use crate::Result;
 /// A machine, its system, and the MLX that ran on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The device's name, from its maker or the simulator.
+    /// The device's name, as its vendor or the simulator gives it.
     pub device: String,
     /// Its architecture, for example `applegpu_g15d`.
     pub architecture: String,
-    /// Whether the device is simulated. If so, times mean nothing for a GPU.
+    /// Whether the device is simulated. If so, its times say nothing about a GPU.
     pub simulated: bool,
     /// The back-end: `metal`, `sim` or `cpu`.
     pub backend: String,
@@ -24,7 +24,7 @@ pub struct Machine {
     pub mlx: String,
     /// Git tree id of its source.
     pub tree: String,
-    /// Whether it is built without the overlay.
+    /// Whether it was built without the overlay.
     pub pristine: bool,
     /// Whether kernels are compiled at run time.
     pub jit: bool,

@@ -1,4 +1,4 @@
-//! `mlx-lab`: see the library for its commands. This file only parses and dispatches.
+//! `mlx-lab`: see the library for its commands. This file parses arguments and calls the commands.
 
 mod commands;
 

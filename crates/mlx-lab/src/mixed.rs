@@ -1,5 +1,5 @@
-//! One speculative stream under an exact policy and a batch under the default one, in one process: what does the stream
-//! cost the batch?
+//! Measures what a speculative stream under an exact policy costs a batch under the default policy in the same
+//! process.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,7 +19,7 @@ use crate::setting::{self, Counters};
 use crate::values::{self, Noise};
 use crate::{Error, Result};
 
-/// What to run.
+/// The setup.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Rows of the batch, one per sequence.
@@ -65,7 +65,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the batch took the same kernels equally often and computed the same bits, with and without the
+    /// Whether the batch used the same kernels equally often and computed the same bits, with and without the
     /// neighbour.
     pub fn is_free(&self) -> bool {
         self.alone.kernels == self.beside.kernels && self.alone.outputs == self.beside.outputs
@@ -93,7 +93,8 @@ impl Products {
     pub fn of(model: &Model) -> Result<Self> {
         if model.layers.is_empty() {
             return Err(Error::Invalid(
-                "the model has no quantized products; policies of dense ones: `probe`".to_owned(),
+                "the model has no quantized products; `probe` shows the policies of dense ones"
+                    .to_owned(),
             ));
         }
         Ok(Self {
@@ -148,7 +149,7 @@ impl Products {
     }
 }
 
-/// Runs the batch alone, then step by step in turn with the neighbour's verify passes.
+/// Runs the batch alone, then alternating with the neighbour's verify passes.
 ///
 /// # Errors
 /// MLX's; [`mlx_overlay::Error::NoPolicies`]; [`Error::Invalid`] for an empty batch.
@@ -218,7 +219,7 @@ struct Pass<'a> {
     matrices: &'a [QuantizedMatrix],
     order: &'a [usize],
     stream: &'a Stream,
-    /// The input for matrices with so many values per row; one number in it depends on the previous output.
+    /// The input for matrices with this many values per row; one number in it depends on the previous output.
     inputs: HashMap<usize, Array>,
     rows: usize,
     last: Option<Array>,
@@ -251,7 +252,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Goes through all products once; `look` gets the graph before it is evaluated. Returns the bits of each row's
+    /// Goes through all products once; `look` gets the graph before the evaluation. Returns the bits of each row's
     /// last output.
     fn step(&mut self, look: impl FnOnce(&Array) -> Result<()>) -> Result<Vec<u32>> {
         self.stream.scope(|| {
@@ -269,7 +270,7 @@ impl<'a> Pass<'a> {
                 return Ok(Vec::new());
             };
             look(&end)?;
-            // Without the graph that made it, which would grow with each step.
+            // Without its graph, which would grow with each step.
             let end = values::settled(&end)?;
             let bits = values::bits(&end)?;
             self.last = Some(end);
@@ -287,7 +288,7 @@ fn count(total: &mut Vec<(String, u64)>, counts: Vec<(String, u64)>) {
     }
 }
 
-/// The outcome for people.
+/// The outcome as text.
 pub fn render(report: &Report) -> String {
     let kernels = |counts: &[(String, u64)]| {
         let texts = counts.iter().map(|(name, count)| format!("{name} {count}"));

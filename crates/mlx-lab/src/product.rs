@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// The longest extent of MLX's arrays.
 const MOST: usize = i32::MAX as usize;
 
-/// More weights fit into no memory.
+/// No memory has room for more weights.
 const MOST_WEIGHTS: u64 = 1 << 38;
 
 /// The matrix of a quantized product: `n` outputs and `k` values per row.
@@ -76,7 +76,7 @@ impl Product {
     fn complaint(&self) -> Option<String> {
         let group = self.quantization.group_size() as usize;
         if self.n == 0 || self.k == 0 {
-            Some("neither outputs nor values may be 0".to_owned())
+            Some("outputs and values must not be 0".to_owned())
         } else if self.n.max(self.k) > MOST || self.n as u64 * self.k as u64 > MOST_WEIGHTS {
             Some(format!(
                 "at most {MOST} outputs and values, and 2^38 weights"
@@ -103,7 +103,7 @@ pub fn format(quantization: Quantization) -> String {
 /// The inverse of [`format()`]; the default group size is 64.
 ///
 /// # Errors
-/// What is wrong, as a sentence.
+/// The problem, as text.
 pub fn parse_format(text: &str) -> std::result::Result<Quantization, String> {
     match text {
         "mxfp4" => return Ok(Quantization::Mxfp4),
@@ -141,7 +141,7 @@ impl FromStr for Product {
         let (shape, format) = rest.split_once(':').unwrap_or((rest, "4"));
         let (n, k) = shape
             .split_once('x')
-            .ok_or_else(|| fail("no x between outputs and values".to_owned()))?;
+            .ok_or_else(|| fail("expected an x between outputs and values".to_owned()))?;
         let count = |text: &str| {
             text.parse()
                 .map_err(|_| fail(format!("\"{text}\" is not a number")))

@@ -3,8 +3,8 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The format of a report or a certificate. Another number is an error when a file is read. Format 1, which was not
-/// written down, had policies without blocks.
+/// The format of a report or a certificate. Reading a file of another format is an error. Format 1 had no field for it,
+/// and policies without blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout<const NUMBER: u32 = 2>;
 

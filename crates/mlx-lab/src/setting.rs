@@ -1,4 +1,4 @@
-//! Policies and the streams that carry them, also for libraries without policies.
+//! Policies and the streams that have them, also for libraries without policies.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,20 +30,20 @@ pub fn stream(policy: RowPolicy) -> Result<Stream> {
     Ok(Stream::with_policy(policy)?)
 }
 
-/// While it exists, products of a format with so many values and at most so many outputs take a path, if their policy
-/// permits it. It replaces the process's routing table, which is empty afterwards: MLX does not return its current
-/// table.
+/// While this exists, products of a format with `k` values and at most `n` outputs use a path, if their policy
+/// permits it. It replaces the process's routing table, which is empty afterwards, because MLX does not return its
+/// current table.
 pub(crate) struct Routed {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// One at a time, because there is one table.
+/// One at a time, because there is only one table.
 static TABLE: Mutex<()> = Mutex::new(());
 
 impl Routed {
     pub(crate) fn new(product: &Product, path: RoutePath) -> Result<Self> {
         let _alone = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-        // These fit: MLX's extents are 32-bit integers, and bits and group sizes are small.
+        // The casts are safe: MLX's extents are 32-bit integers, and bits and group sizes are small.
         let [n, k] = [product.n, product.k].map(|e| i32::try_from(e).unwrap_or(i32::MAX));
         let quantization = product.quantization;
         set_routes(&[Route {
@@ -66,7 +66,7 @@ impl Drop for Routed {
     }
 }
 
-/// Quantized products by path, since some moment.
+/// Counts of quantized products by path, since some moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters(Vec<(String, u64)>);
 

@@ -171,7 +171,7 @@ fn probe_tells_the_policies_apart() -> Outcome {
     let report: probe::Report = json("applegpu_g15d", &SMALL, 0)?;
     assert!(report.machine.simulated);
     assert_eq!(report.recommended(), Some("exact"));
-    // Reading once per row comes last.
+    // `narrow`, which reads the weights once per row, comes last.
     assert_eq!(report.exact, ["exact", "wide", "narrow"]);
     for cell in &report.layers[0].cells {
         let differs = cell.differing > 0;
@@ -217,7 +217,7 @@ fn probe_tells_the_policies_apart() -> Outcome {
     certificate.check(4, kernels("wide"))?;
     assert!(certificate.check(1, [&report.layers[0].alone]).is_err());
 
-    // Under `wide` one row takes a tile of two, which no block of four does.
+    // Under `wide`, one row uses a tile of two, which no block of four does.
     let only = ["--rows", "4", "--policy", "wide"];
     let arguments = [&SMALL[..3], &["--seeds", "1"], &only].concat();
     let report: probe::Report = json("applegpu_g15d", &arguments, 0)?;
@@ -231,12 +231,12 @@ fn probe_tells_the_policies_apart() -> Outcome {
     let output = lab("applegpu_g15d", &arguments);
     let said = String::from_utf8(output.stdout)?;
     let line = format!(
-        "mlp=1024x512:4:64: one row takes qmv_wide under `wide`, where {} of 64 outputs have other bits than under `default`",
+        "mlp=1024x512:4:64: one row takes qmv_wide under `wide`, and {} of 64 outputs have other bits than under `default`",
         alone.differing
     );
     assert!(said.lines().any(|found| found == line), "{said}");
 
-    // A generation that never takes the wide kernel: everything is exact, and one pass still reads the least.
+    // A generation that never uses the wide kernel: everything is exact, and one pass still reads the least.
     let report: probe::Report = json("applegpu_g13s", &SMALL, 0)?;
     assert_eq!(report.exact, ["exact", "wide", "default", "narrow"]);
     Ok(())
@@ -257,7 +257,7 @@ fn probe_answers_for_one_policy() -> Outcome {
     Ok(())
 }
 
-/// From 4096 outputs on, a g17s takes another nvfp4 kernel for one row, and above 2048 other streamed kernels, so 32
+/// From 4096 outputs on, a g17s uses another nvfp4 kernel for one row, and above 2048 other streamed kernels, so 32
 /// outputs would not be enough.
 fn probe_examines_the_kernel_of_all_outputs() -> Outcome {
     for (product, kernel, outputs) in [
@@ -299,7 +299,7 @@ fn probe_reads_a_model_folder() -> Outcome {
     for layer in expected {
         assert!(layers.contains(&layer), "{layer:?} of {layers:?}");
     }
-    // A dense gate, attention and the operations between: only the default policy changes their bits.
+    // A dense gate, attention and the operations in between: only the default policy changes their bits.
     assert_eq!(report.exact, ["exact", "wide", "narrow"]);
     let operations: Vec<(String, &[String])> = report
         .operations
@@ -320,7 +320,7 @@ fn probe_reads_a_model_folder() -> Outcome {
         operations,
         expected.map(|(name, exact)| (name.to_owned(), exact))
     );
-    // 32 outputs of the router would take another kernel than all 64.
+    // 32 outputs of the router would use another kernel than all 64.
     let kernel = |n| {
         let problem = dispatch_plan::Dense {
             architecture: "applegpu_g15d".parse().unwrap(),
@@ -357,7 +357,7 @@ fn probe_reads_a_model_folder() -> Outcome {
         );
     }
 
-    // Only the default policy: the answer names the product, and how many more there are.
+    // Only the default policy: the answer names the product, and the number of others like it.
     let arguments = two_rows(
         ["--model", path(model.path())],
         &["--context", "40", "--policy", "default"],
@@ -488,11 +488,11 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
         &["--rows", "1,4", "--no-dense", "--product", "b=128x512:4:64"],
     );
     expect(&output, 0)?;
-    // What was shortened, and where the files are.
+    // The reductions, and the paths of the files.
     let said = String::from_utf8(output.stdout)?;
     for line in [
         "only 16 outputs of each product were computed".to_owned(),
-        "b=128x512:4:64 is the same as 16x512:4:64 then: measured once".to_owned(),
+        "b=128x512:4:64 is then the same as 16x512:4:64: measured once".to_owned(),
         format!("tables: {}", out.path().join("bench.md").display()),
         format!("everything: {}", out.path().join("bench.json").display()),
         format!("plots: {}", out.path().join("16x512-4-64.svg").display()),
@@ -511,8 +511,8 @@ fn bench_claims_nothing_about_a_gpu() -> Outcome {
             .filter(|c| (c.batch, c.rows) == (batch, rows));
         of.map(|cell| cell.arm.as_str()).collect::<Vec<_>>()
     };
-    // One row is a control: every policy except `wide` takes the same kernel. Few rows have the same kernel under
-    // `default` and `wide`.
+    // One row is a control: every policy except `wide` uses the same kernel. For few rows `default` and `wide` use the
+    // same kernel.
     let several = ["default", "narrow", "exact", "exact-alt"];
     assert_eq!(arms(1, 1), ["default", "wide"]);
     assert_eq!(arms(1, 4), several);
@@ -635,8 +635,8 @@ fn calibrate_prefers_nothing_on_a_simulator() -> Outcome {
     Ok(())
 }
 
-/// Times as on a GPU on which the other arrangement is the fastest with the bits of one row; its bits are compared
-/// here.
+/// Times as on a GPU on which the other arrangement is the fastest with the bits of one row. Its bits are really
+/// compared.
 fn a_faster_arrangement_is_written_down() -> Outcome {
     let out = tempfile::tempdir()?;
     let more = ["--rows", "1,4", "--no-dense"];
@@ -678,7 +678,7 @@ fn a_faster_arrangement_is_written_down() -> Outcome {
         .collect();
     assert_eq!(found, [("qmv_wide", [4, 4]), ("qmv_streamed_alt", [4, 4])]);
 
-    // And from the file to the dispatch.
+    // And the dispatch accepts the file.
     let _alone = ROUTES.lock();
     let stream = mlx_lab::setting::stream(RowPolicy::EXACT)?;
     mlx_overlay::set_routes(&calibration.routes()?)?;
@@ -689,7 +689,7 @@ fn a_faster_arrangement_is_written_down() -> Outcome {
     Ok(())
 }
 
-/// For a report from before policies had blocks, the error names the file and the change.
+/// For a report from the time when policies had no blocks, the error names the file and the change.
 fn reports_of_another_layout_are_refused() -> Outcome {
     let out = tempfile::tempdir()?;
     expect(
@@ -721,7 +721,7 @@ fn reports_of_another_layout_are_refused() -> Outcome {
     Ok(())
 }
 
-/// The routing table is the process's.
+/// The routing table belongs to the process.
 static ROUTES: Mutex<()> = Mutex::new(());
 
 /// Every kernel that can win is compared with single rows, in every format.
@@ -737,7 +737,7 @@ fn kernels_of_every_format_can_be_preferred() -> Outcome {
         let other = mlx_lab::calibrate::sound(&product, 3, RoutePath::StreamedAlt, 16)?;
         assert_eq!(other, format != "mxfp8", "{product}");
     }
-    // Which arrangement is the other one depends on the outputs: 16 would take the one for few.
+    // Which arrangement is the other one depends on the outputs; 16 outputs would use the one for few.
     let product: Product = "4096x256:4:64".parse()?;
     for (path, arrangement) in [
         (RoutePath::Streamed, "_nv_3_r_4_s_4_"),
@@ -752,7 +752,7 @@ fn kernels_of_every_format_can_be_preferred() -> Outcome {
     Ok(())
 }
 
-/// From the file to the dispatch of this process.
+/// The dispatch of this process accepts the file.
 fn calibrations_reach_the_dispatch() -> Outcome {
     let _alone = ROUTES.lock();
     let calibration = Calibration {
@@ -826,7 +826,7 @@ fn mixed_costs_the_batch_nothing() -> Outcome {
     assert_eq!(functions(&report.neighbour), ["qmv_streamed_fast"]);
     // 7 products per layer and the head, 2 steps.
     assert_eq!(report.beside.kernels[0].1, 2 * (2 * 7 + 1));
-    // Each step starts with the output of the last one, and all rows are different: so a difference would be visible.
+    // Each step starts with the output of the last one, and all rows are different, so a difference would be visible.
     let outputs = &report.alone.outputs;
     assert_ne!(outputs[0], outputs[1]);
     assert_ne!(outputs[0][0], outputs[0][1]);
@@ -855,9 +855,13 @@ fn wrong_usage_is_told() -> Outcome {
         (
             &["probe", "--product", "17408"][..],
             2,
-            "no x between outputs and values",
+            "expected an x between outputs and values",
         ),
-        (&["probe", "--rows", "1"], 1, "blocks have 2 to 4096 rows"),
+        (
+            &["probe", "--rows", "1"],
+            1,
+            "a block must have 2 to 4096 rows",
+        ),
         (
             &["probe", "--policy", "fast"],
             2,

@@ -202,7 +202,7 @@ fn shards_that_are_missing_are_named() {
         error.contains("index.json: lists 2 files, but 1 of them is missing: model-00002-of-00002"),
         "{error}"
     );
-    // Without an index, the names show how many there are.
+    // Without an index, the names show the number of shards.
     fs::remove_file(folder.path().join("model.safetensors.index.json")).unwrap();
     let error = Model::read(folder.path()).unwrap_err().to_string();
     assert!(error.contains("only 1 of 2 shards are present"), "{error}");
@@ -264,7 +264,10 @@ fn other_files_are_not_the_model() {
         &folder.path().join("model-copy.safetensors"),
     );
     let error = Model::read(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("model-copy.safetensors as well"), "{error}");
+    assert!(
+        error.contains("model-copy.safetensors: remove the file"),
+        "{error}"
+    );
 
     // A file that mlx-lm reads but the index does not list is not read here, and is reported.
     let folder = Spec::new().write_sharded();
@@ -351,12 +354,12 @@ fn promised_layers_must_be_there() {
         error.contains("is in layer 1, but config.json has 1 layers"),
         "{error}"
     );
-    // A layer that predicts further tokens, which mlx-lm leaves out.
+    // A layer that predicts further tokens, which mlx-lm does not load.
     spec.config["num_nextn_predict_layers"] = 1.into();
     let model = spec.read().unwrap();
     assert!(model.skipped.is_empty(), "{:?}", model.skipped);
     assert!(
-        has(&model.others, "left out by mlx-lm"),
+        has(&model.others, "not loaded by mlx-lm"),
         "{:?}",
         model.others
     );
@@ -452,7 +455,7 @@ fn a_layer_without_its_mlp_is_named() {
     }
     spec.matrix("model.layers.1.mlp.gate", 64, 128, 8, 64);
     let skipped = spec.read().unwrap().skipped;
-    assert!(!has(&skipped, "not there"), "{skipped:?}");
+    assert!(!has(&skipped, ": missing"), "{skipped:?}");
 }
 
 #[test]
@@ -490,7 +493,7 @@ fn tensors_decide_what_the_head_is() {
     assert!(
         has(
             &model.others,
-            "lm_head: left out by mlx-lm, as config.json ties"
+            "lm_head: not loaded by mlx-lm, as config.json ties"
         ),
         "{:?}",
         model.others
@@ -505,7 +508,7 @@ fn tensors_decide_what_the_head_is() {
         .as_object_mut()
         .unwrap()
         .remove("tie_word_embeddings");
-    // It depends on the family, which is not known here: both are probed.
+    // The family decides, which is not known here: both are probed.
     assert_eq!(count(&spec), 16);
     for tied in [json!(true), json!(false), Value::Null] {
         let mut spec = Spec::new();
@@ -862,7 +865,7 @@ fn other_mixers_are_named() {
     }
 }
 
-/// No count causes a panic or an endless loop.
+/// No count may cause a panic or an endless loop.
 #[test]
 fn numbers_without_sense_are_no_counts() {
     for field in [
@@ -902,7 +905,7 @@ fn vision_and_guessing_layers_are_left_out() {
     assert!(model.dense.is_empty() && model.skipped.is_empty());
     assert!(has(
         &model.others,
-        "vision_tower.blocks.7.attn.qkv.weight: left out by mlx-lm"
+        "vision_tower.blocks.7.attn.qkv.weight: not loaded by mlx-lm"
     ));
 }
 

@@ -1,5 +1,5 @@
-//! Compares the reader of model folders with mlx-lm: `oracle/folders.py` writes folders and, for each, what mlx-lm
-//! multiplies.
+//! Compares the reader of model folders with mlx-lm: `oracle/folders.py` writes folders and, for each, the products that
+//! mlx-lm computes.
 //!
 //! MLX_LM_PYTHON names a Python that has MLX and mlx-lm (`ci/mlx-lm.sh oracle` makes one). Without it the test is
 //! listed as ignored.
@@ -15,7 +15,7 @@ use mlx_lab::model::{Model, TIES, inventory};
 use mlx_lab::product;
 use serde::Deserialize;
 
-/// What mlx-lm computed for a folder.
+/// The products that mlx-lm computed for a folder.
 #[derive(Deserialize)]
 struct Listing {
     products: BTreeMap<String, Multiplied>,
@@ -62,7 +62,7 @@ fn compare(python: &std::ffi::OsStr) -> Result<(), Failed> {
     assert_eq!(
         TIES.map(str::to_owned).into_iter().collect::<BTreeSet<_>>(),
         ties,
-        "families whose head mlx-lm leaves out if it is tied"
+        "families whose head mlx-lm drops if it is tied"
     );
     assert!(listings.len() > 30, "{} folders", listings.len());
     let wrong: Vec<String> = listings
@@ -111,9 +111,9 @@ fn differences(folder: &Path, listing: &Listing) -> Vec<String> {
             ));
         }
     }
-    // mlx-lm wrote all of it.
+    // mlx-lm wrote every tensor.
     for (name, reason) in &inventory.skipped {
-        if reason.starts_with("not there") {
+        if reason.starts_with("missing, but") {
             wrong.push(format!("{name}: {reason}"));
         }
     }

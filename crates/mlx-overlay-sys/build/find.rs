@@ -1,14 +1,14 @@
-//! Finds the MLX to link, and says what to do if there is none. In a checkout that is a command. Who has this crate from
-//! cargo lacks that command, and takes a bundle.
+//! Finds the MLX to link, or reports what to do if there is none: in a checkout, which command to run; elsewhere, where
+//! to get a bundle.
 
 use std::path::Path;
 
 use mlx_prefix::{Error, Found, Ids, Prefix, Search};
 
-/// Where a prefix is named once, for every build of a project.
+/// The file that sets the prefix for all builds of a project.
 const CONFIG: &str = "`.cargo/config.toml`";
 
-/// The prefix to link.
+/// Returns the prefix to link.
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ fn explain(search: &Search, error: &Error) -> String {
     }
 }
 
-/// The command that makes what is asked for, in a checkout.
+/// The command that builds the requested MLX in a checkout.
 fn command(search: &Search) -> &'static str {
     if search.pristine {
         "cargo xtask build --pristine"
@@ -53,14 +53,14 @@ fn command(search: &Search) -> &'static str {
     }
 }
 
-/// Whether this crate lies in a checkout that can build MLX. Cargo's copy of the repository has all of it but is not for
-/// working in: cargo marks it, and its registry's packages, with `.cargo-ok`.
+/// Whether this crate is in a checkout that can build MLX. Cargo's copy of the repository looks like one but is not for
+/// working in; cargo marks it, like packages of a registry, with `.cargo-ok`.
 fn in_checkout(search: &Search) -> bool {
     let has = |name: &str| search.workspace.join(name).exists();
     has("mlx.toml") && has("xtask") && !has(".cargo-ok")
 }
 
-/// How to make what was found anew.
+/// Says how to rebuild the prefix.
 fn again(search: &Search) -> String {
     if !in_checkout(search) {
         return "bundle again, with `cargo xtask bundle` in a checkout of the same revision (docs/guide/rust.md)"
@@ -71,7 +71,7 @@ fn again(search: &Search) -> String {
         Some(_) if search.pristine => {
             format!("run `{command}`, and name the prefix that it prints")
         }
-        // A build writes this checkout's own prefix, and leaves what is named as it is.
+        // A build writes this checkout's own prefix, and does not touch the named one.
         Some(_) => "`unset MLX_OVERLAY_PREFIX` to link this checkout's own build, or bundle again"
             .to_owned(),
         None => format!("run `{command}`"),

@@ -26,7 +26,7 @@ namespace {
 
 namespace core = mlx::core;
 
-// Bytes of an array, or an exception if that number cannot be represented.
+// The size of an array in bytes. Throws if it cannot be represented.
 std::size_t checked_bytes(const core::Shape& shape, core::Dtype dtype) {
   std::size_t bytes = core::size_of(dtype);
   bool negative = false;
@@ -37,7 +37,7 @@ std::size_t checked_bytes(const core::Shape& shape, core::Dtype dtype) {
     empty |= extent == 0;
     overflow |= __builtin_mul_overflow(bytes, extent, &bytes);
   }
-  // 0 if any extent is 0, whatever the others are and in whatever order.
+  // If any extent is 0, so is the product, whatever the other extents.
   if (empty && !negative) {
     return 0;
   }
@@ -207,7 +207,7 @@ std::unique_ptr<Array> from_file(
   auto array = allocate({shape.begin(), shape.end()}, to_mlx(kind));
   auto* target = array.data<char>();
   for (auto left = array.nbytes(); left > 0;) {
-    // Linux reads at most 2^31 - 4096 bytes at once, macOS refuses more.
+    // Linux reads at most 2^31 - 4096 bytes at once; macOS rejects more.
     auto most = std::min<std::size_t>(left, 1 << 30);
     auto got = ::pread(file, target, most, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) {
@@ -263,7 +263,7 @@ ElementKind kind(const Array& array) {
       return ElementKind::Bool;
     default:
       throw std::invalid_argument(
-          "mlx-overlay: the array's element type does not cross the bridge");
+          "mlx-overlay: the bridge does not support the array's element type");
   }
 }
 

@@ -19,8 +19,8 @@ struct ArrayRef;
 struct Quantized;
 struct WeightFormat;
 
-// An mlx::core::array that is leaked instead of destroyed while the process
-// exits.
+// An mlx::core::array. While the process exits it is leaked instead of
+// destroyed.
 class Array {
  public:
   explicit Array(mlx::core::array value, bool settled = false)
@@ -33,7 +33,7 @@ class Array {
   const mlx::core::array& get() const {
     return value_;
   }
-  // Whether its memory exists and is no longer written.
+  // Whether its memory exists and is never written to again.
   bool settled() const {
     return settled_;
   }

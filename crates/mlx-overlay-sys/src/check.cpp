@@ -22,12 +22,12 @@ namespace core = mlx::core;
 
 constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
 
-// Values a row of a quantized matrix.
+// Values per row of a quantized matrix.
 std::int64_t columns(const core::array& scales, const WeightFormat& format) {
   return std::int64_t{scales.shape(-1)} * format.group_size;
 }
 
-// MLX counts the bits of a row in 32 bits as well.
+// MLX also counts the bits of a row in 32 bits.
 void check_extents(std::int64_t n, std::int64_t k, const WeightFormat& format) {
   check_indexable(1, n, k);
   if (k * format.bits > limit) {
@@ -43,7 +43,7 @@ bool is_float(core::Dtype dtype) {
 
 const core::array& operand(const Array& array) {
   if (array.get().size() == 0) {
-    refuse("an array without elements");
+    refuse("the array has no elements");
   }
   return array.get();
 }
@@ -51,8 +51,8 @@ const core::array& operand(const Array& array) {
 void check_format(const WeightFormat& format) {
   if (!is_format(format)) {
     refuse(
-        "there is no such format: mode " + std::to_string(format.mode) + ", " +
-        std::to_string(format.bits) + " bits in groups of " +
+        "no kernels for the format: mode " + std::to_string(format.mode) +
+        ", " + std::to_string(format.bits) + " bits in groups of " +
         std::to_string(format.group_size));
   }
 }
@@ -62,7 +62,7 @@ void check_unquantized(const core::array& w, const WeightFormat& format) {
   if (w.ndim() < 2 || w.ndim() > 3 || !is_float(w.dtype()) ||
       w.shape(-1) % format.group_size != 0) {
     refuse(
-        "a matrix to be quantized is of floats, its rows a multiple of " +
+        "a matrix to quantize must be floating-point, with rows of a multiple of " +
         std::to_string(format.group_size));
   }
   check_extents(w.shape(-2), w.shape(-1), format);
@@ -78,14 +78,15 @@ void check_parts(
   check_format(format);
   const bool affine = mode_of(format) == core::QuantizationMode::Affine;
   if (parts.size() != (affine ? 3 : 2)) {
-    refuse("a quantized matrix has three parts if affine, else two");
+    refuse("a quantized matrix has three parts if affine, otherwise two");
   }
   const auto& packed = operand(parts[0].array);
   const auto& scales = operand(parts[1].array);
   const auto& last = operand(parts[parts.size() - 1].array);
   if (packed.dtype() != core::uint32 || is_float(scales.dtype()) != affine ||
       is_float(last.dtype()) != affine) {
-    refuse("a quantized matrix is u32, its scales floats if affine, else u8");
+    refuse(
+        "a quantized matrix must be u32, its scales floats if affine, otherwise u8");
   }
   if (packed.ndim() != dimensions || scales.ndim() != dimensions ||
       !std::equal(
@@ -95,7 +96,8 @@ void check_parts(
       scales.shape() != last.shape() ||
       std::int64_t{packed.shape(-1)} * 32 !=
           columns(scales, format) * format.bits) {
-    refuse("a quantized matrix and its scales are of shapes that do not fit");
+    refuse(
+        "a quantized matrix and its scales have shapes that do not fit together");
   }
   check_extents(packed.shape(-2), columns(scales, format), format);
 }
@@ -128,7 +130,7 @@ void check_picked(
   const auto k = columns(parts[1].array.get(), format);
   if (x.ndim() < 2 || x.shape(-1) != k) {
     refuse(
-        "the factors of a gather are matrices with rows of " +
+        "the factors of a gather must be matrices with rows of " +
         std::to_string(k) + " values");
   }
   check_indexable(x.shape(-2), parts[0].array.get().shape(-2), k);
@@ -138,9 +140,9 @@ core::array
 within(const core::array& indices, std::int64_t entries, core::Stream stream) {
   auto dtype = indices.dtype();
   if (!core::issubdtype(dtype, core::integer)) {
-    refuse("indices are integers");
+    refuse("indices must be integers");
   }
-  // A bound that the type cannot hold bounds nothing.
+  // A limit that the type cannot represent is never reached.
   const bool is_signed = core::issubdtype(dtype, core::signedinteger);
   const int bits = 8 * core::size_of(dtype) - (is_signed ? 1 : 0);
   auto fits = [bits](std::int64_t value) {

@@ -1,5 +1,6 @@
 // Checks of arguments that MLX does not make: without them it divides by zero
-// or reads past an array's end. All functions here throw std::invalid_argument.
+// or reads past an array's end. All these functions throw
+// std::invalid_argument.
 
 #pragma once
 
@@ -9,7 +10,7 @@
 
 namespace mlx_overlay {
 
-// The array inside the bridge's; it must have elements.
+// The MLX array, which must have elements.
 const mlx::core::array& operand(const Array& array);
 
 // Checks that MLX has kernels for the format.
@@ -23,28 +24,28 @@ void check_quantized(
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format);
 
-// Checks that x can be multiplied with the transpose of such a matrix.
+// Checks that x can be multiplied by the transpose of such a matrix.
 void check_factor(
     const mlx::core::array& x,
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format);
 
-// Checks that x can be multiplied with the transposes of such matrices, which
-// are stacked and from which a gather picks.
+// Checks that x can be multiplied by the transposes of such matrices, stacked,
+// from which a gather picks.
 void check_picked(
     const mlx::core::array& x,
     rust::Slice<const ArrayRef> parts,
     const WeightFormat& format);
 
-// Bounds indices to `length` entries: those past the end become the last entry,
-// those before the beginning the first. Negative ones count from the end. MLX
-// reads wherever an index points.
+// Clamps indices to `length` entries: past the end to the last entry, before
+// the beginning to the first. Negative ones count from the end. MLX would read
+// wherever an index points.
 mlx::core::array within(
     const mlx::core::array& indices,
     std::int64_t entries,
     mlx::core::Stream stream);
 
-// Checks that a product of these extents can be indexed in 32 bits, as in MLX.
+// Checks that 32-bit integers can index a product of these extents, as in MLX.
 void check_indexable(std::int64_t m, std::int64_t n, std::int64_t k);
 
 } // namespace mlx_overlay

@@ -27,7 +27,7 @@ inline mlx::core::Shape extents(rust::Slice<const std::int32_t> values) {
 // The mode of a checked format.
 mlx::core::QuantizationMode mode_of(const WeightFormat& format);
 
-// The error text for a failed allocation of so many bytes.
+// The error text for a failed allocation of this many bytes.
 std::string no_memory(std::size_t bytes);
 
 // Rejects a size that is larger than MLX's memory limit.

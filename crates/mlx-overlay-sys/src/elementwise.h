@@ -1,4 +1,4 @@
-// Operations element by element; lib.rs documents each function.
+// Element-wise operations; lib.rs documents each function.
 
 #pragma once
 

@@ -22,15 +22,15 @@ bool is_lazy(const core::array& array) {
   return array.status() == core::array::Status::unscheduled;
 }
 
-// What an evaluation would run on one stream.
+// The part of an evaluation that runs on one stream.
 struct Part {
   core::Stream stream;
   std::size_t arrays = 0;
   bool begun = false;
 };
 
-// The parts of an evaluation of the arrays. MLX waits for the stream of the
-// first output alone.
+// The parts of an evaluation of the arrays. MLX itself only waits for the
+// stream of the first output.
 std::vector<Part> parts_of(const std::vector<core::array>& outputs) {
   std::vector<Part> parts;
   std::unordered_set<std::uintptr_t> seen;
@@ -57,8 +57,8 @@ std::vector<Part> parts_of(const std::vector<core::array>& outputs) {
   return parts;
 }
 
-// The streams on which a failed evaluation began something. Others may never
-// have run anything, and MLX would make them a thread to wait for.
+// The streams on which a failed evaluation started something. Other streams may
+// never have run anything, and waiting would make MLX create a thread for them.
 std::vector<core::Stream> begun(
     const std::vector<Part>& before,
     const std::vector<core::array>& outputs) {
@@ -77,7 +77,7 @@ std::vector<core::Stream> begun(
   return streams;
 }
 
-// An event that the stream signals when all work put on it so far is done.
+// An event that the stream signals after all work submitted to it so far.
 core::Event mark(core::Stream stream) {
   core::Event event(stream);
   event.set_value(1);
@@ -88,11 +88,11 @@ core::Event mark(core::Stream stream) {
   return event;
 }
 
-// Waits for the streams, and takes their errors away: they would fail whoever
-// uses the streams next.
+// Waits for the streams and discards their errors, which would otherwise fail
+// the next user of the streams.
 void clear(const std::vector<core::Stream>& streams) noexcept {
   // On the process's main thread MLX throws an earlier error instead of
-  // waiting. Each is thrown once.
+  // waiting. Each error is thrown once.
   constexpr int most_errors = 100;
   for (auto stream : streams) {
     for (int i = 0; i < most_errors; ++i) {
@@ -148,7 +148,7 @@ void land(const Flight& flight) {
       why = failed ? why : error.what();
       failed = true;
     }
-    // An error is thrown once, to whoever waits first; this stays.
+    // MLX throws an error once, to the first thread that waits; this one stays.
     failed |= event.load_error() != nullptr;
   }
   if (!failed) {
@@ -160,17 +160,17 @@ void land(const Flight& flight) {
   }
   clear(streams);
   throw std::runtime_error(
-      why.empty() ? "mlx-overlay: work on this stream failed before" : why);
+      why.empty() ? "mlx-overlay: earlier work on this stream failed" : why);
 }
 
 // A new array over memory that `keep` owns. MLX reuses the memory of an
-// array's inputs only where it owns that memory; this view does not, so nothing
-// writes to it.
+// array's inputs only if it owns that memory. It does not own this view, so
+// nothing writes to it.
 core::array view(
     std::shared_ptr<core::array::Data> keep,
     const core::array& like) {
   auto buffer = keep->buffer();
-  // The deleter frees nothing; it holds on to the owner.
+  // The deleter frees nothing; it keeps the owner alive.
   core::allocator::Data data(
       buffer, [keep = std::move(keep)](core::allocator::Buffer) {});
   core::array out(std::move(data), like.shape(), like.dtype());

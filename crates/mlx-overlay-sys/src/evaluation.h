@@ -1,4 +1,4 @@
-// Evaluations, and what they leave: memory that is not written again.
+// Evaluations, and results in memory that is never written to again.
 
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace mlx_overlay {
 
-// Locked shared while an evaluation is started. Whoever locks it alone knows:
-// every stream with a part of an evaluation also has the event that ends it.
+// Locked shared while an evaluation is started. With an exclusive lock, every
+// stream that has a part of an evaluation also has the event that ends it.
 std::shared_mutex& starts();
 
-// An evaluation that was started: an event for each stream that has part of
-// it. Leaked rather than destroyed when the process is exiting.
+// An evaluation in progress: an event for each stream that has a part of it.
+// It is leaked instead of destroyed while the process exits.
 class Flight {
  public:
   explicit Flight(std::vector<mlx::core::Event> events)

@@ -1,8 +1,8 @@
-//! Links the MLX that `cargo xtask build` made, and bridges the part of its C++ interface that
+//! Links the MLX that `cargo xtask build` built, and bridges the part of its C++ interface that
 //! `mlx-overlay` needs.
 //!
-//! Use the safe crate `mlx-overlay`. This one is for crates that need the same libmlx for C++ of
-//! their own; their build scripts read, through cargo (`links = "mlx"`):
+//! Use the safe crate `mlx-overlay`. This one is for crates with C++ code of their own that need
+//! the same libmlx. Their build scripts read these variables through cargo (`links = "mlx"`):
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -14,67 +14,68 @@
 //! | `DEP_MLX_BASE_TREE` | git tree id of the unpatched source |
 //! | `DEP_MLX_PRISTINE` | `true` if the overlay was not applied |
 //! | `DEP_MLX_BACKEND` | `cpu`, `metal` or `sim` |
-//! | `DEP_MLX_CPU` | `true` if the CPU back-end is in |
+//! | `DEP_MLX_CPU` | `true` if the CPU back-end is included |
 //! | `DEP_MLX_JIT` | `true` if kernels are compiled at run time |
 //! | `DEP_MLX_POLICIES` | `true` if there are kernels for row policies |
-//! | `DEP_MLX_DEFINES` | macros that a consumer has to define |
+//! | `DEP_MLX_DEFINES` | macros that a consumer must define |
 //! | `DEP_MLX_CXX_STD` | C++ standard, as the compiler spells it |
-//! | `DEP_MLX_METALLIB` | compiled kernels, where there are any |
+//! | `DEP_MLX_METALLIB` | compiled kernels, if there are any |
 //!
 //! # Environment of the build script
 //!
-//! - `MLX_OVERLAY_PREFIX`: the prefix to link, by its whole path; without it, `target/mlx/current` of
-//!   the workspace.
+//! - `MLX_OVERLAY_PREFIX`: the absolute path of the prefix to link. Default: `target/mlx/current`
+//!   of the workspace.
 //! - `MLX_OVERLAY_PRISTINE=1`: link upstream's MLX without the overlay. `MLX_OVERLAY_PREFIX` must
 //!   name it.
-//! - `DOCS_RS`: build documentation only; nothing is looked for or linked.
-//! - `MACOSX_DEPLOYMENT_TARGET`: the oldest macOS to compile the bridge for; without it, the one
+//! - `DOCS_RS`: build only documentation; nothing is searched for or linked.
+//! - `MACOSX_DEPLOYMENT_TARGET`: the oldest macOS for which to compile the bridge. Default: the one
 //!   that MLX was built for.
 //!
-//! # Where the kernels are found
+//! # How the kernels are found
 //!
-//! When a program first uses MLX, the bridge looks for the compiled kernels (`mlx.metallib`): in the
-//! file that the environment variable `MLX_OVERLAY_METALLIB` names, else beside the program, else in
-//! `Resources` beside it, else in the prefix that the program was linked with, else where MLX was
-//! built. An error names every place that was tried.
+//! When a program first uses MLX, the bridge looks for the compiled kernels (`mlx.metallib`), in this
+//! order: the file that the environment variable `MLX_OVERLAY_METALLIB` names, next to the program,
+//! in `Resources` next to it, in the prefix that the program was linked with, in the folder where MLX
+//! was built. An error lists every place that was tried.
 //!
-//! A prefix is linked only if it was built from the tree that `mlx.lock` names, and if all that its
-//! stamp lists is there.
+//! A prefix is linked only if it was built from the tree that `mlx.lock` names, and if everything
+//! that its stamp lists exists.
 //!
 //! # What the bridge promises
 //!
-//! Every function that may enter MLX returns `Result`: a C++ exception of any type arrives as an
-//! error with its text, and a call made while the thread or the process is being torn down arrives
-//! as [`THREAD_ENDING`] or [`PROCESS_ENDING`] instead of touching MLX's destroyed variables, one in a
-//! child of `fork` as [`PROCESS_FORKED`] (`src/lifetime.h`). What MLX would not survive is checked
-//! (`src/check.h`): empty arrays, parts that do not fit together; indices are bounded. Lazy arrays
-//! stay on their thread, for [`Array`] is not `Send`. An evaluation succeeds only if the work on
-//! every stream that had part in it did (`src/evaluation.h`).
+//! Every function that may enter MLX returns `Result`. A C++ exception of any type becomes an
+//! error with its text. A call during the end of the thread or the process fails with
+//! [`THREAD_ENDING`] or [`PROCESS_ENDING`] instead of touching MLX's destroyed variables, and a call
+//! in a child of `fork` fails with [`PROCESS_FORKED`] (`src/lifetime.h`). Arguments that would crash
+//! MLX are rejected (`src/check.h`): empty arrays, parts that do not fit together; indices are
+//! clamped. Lazy arrays stay on their thread, because [`Array`] is not `Send`. An evaluation succeeds
+//! only if the work on all its streams succeeded (`src/evaluation.h`).
 //!
-//! Two functions are `unsafe`: [`settle`], for only its caller knows whether an earlier evaluation failed, and
+//! Two functions are `unsafe`: [`settle`], because only its caller knows whether an earlier evaluation failed, and
 //! [`from_file`], which takes a raw descriptor.
-//! What the bridge does *not* promise, and `mlx-overlay` does: errors of types, and that what is
-//! computed after a failed evaluation has the values that it should.
+//! The bridge does *not* promise typed errors, or right values in what is computed after a failed
+//! evaluation; `mlx-overlay` does.
 
 #![warn(missing_docs)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Text of the error of a call made after MLX's variables of this thread were destroyed.
-pub const THREAD_ENDING: &str = "mlx-overlay: this thread is ending, and MLX's part of it is gone";
+/// The error text of a call after MLX's variables of this thread were destroyed.
+pub const THREAD_ENDING: &str =
+    "mlx-overlay: this thread is ending, and MLX's variables in it have been destroyed";
 
-/// Text of the error of a call made after the process began to exit.
-pub const PROCESS_ENDING: &str = "mlx-overlay: the process is exiting, and MLX is closed";
+/// The error text of a call after the process began to exit.
+pub const PROCESS_ENDING: &str = "mlx-overlay: the process is exiting, and MLX has been closed";
 
-/// Text of the error of a call in a child that a process made by `fork` after it had used MLX.
+/// The error text of a call in a child of `fork`, if its parent had used MLX before.
 pub const PROCESS_FORKED: &str =
-    "mlx-overlay: this process was forked from one that had used MLX, whose threads it lacks";
+    "mlx-overlay: this process was forked from one that had used MLX, so it lacks MLX's threads";
 
-/// How the text of an error for want of memory begins; the number of bytes follows.
+/// The start of the error text for a lack of memory; the number of bytes follows.
 pub const OUT_OF_MEMORY: &str = "mlx-overlay: no memory; bytes: ";
 
-/// What was linked, as the stamp of its prefix says. Empty where documentation is built without
-/// MLX.
+/// The properties of the linked MLX, from the stamp of its prefix. Empty if documentation is built
+/// without MLX.
 pub mod built {
     const fn fact(value: Option<&'static str>) -> &'static str {
         match value {
@@ -93,7 +94,7 @@ pub mod built {
     pub const PRISTINE: &str = fact(option_env!("MLX_OVERLAY_BUILT_PRISTINE"));
     /// `cpu`, `metal` or `sim`.
     pub const BACKEND: &str = fact(option_env!("MLX_OVERLAY_BUILT_BACKEND"));
-    /// `true` if the CPU back-end is in.
+    /// `true` if the CPU back-end is included.
     pub const CPU: &str = fact(option_env!("MLX_OVERLAY_BUILT_CPU"));
     /// `true` if Metal kernels are compiled at run time.
     pub const JIT: &str = fact(option_env!("MLX_OVERLAY_BUILT_JIT"));
@@ -117,7 +118,7 @@ fn out_of_memory() -> &'static str {
     OUT_OF_MEMORY
 }
 
-/// Whether MLX has kernels for weights of that format.
+/// Whether MLX has kernels for weights of this format.
 fn is_format(format: &WeightFormat) -> bool {
     let mode = mlx_terms::Mode::from_number(format.mode);
     let unsigned = |value: i32| u32::try_from(value).ok();
@@ -129,9 +130,9 @@ fn is_format(format: &WeightFormat) -> bool {
     })
 }
 
-/// A hook for policies: a closure that answers for one operation, called by any thread that evaluates.
+/// A policy hook: a closure that decides for one operation. Any thread that evaluates may call it.
 ///
-/// It lives behind a `Box` that MLX owns from [`set_policy_hook`] on, and is dropped only when no call of it runs.
+/// MLX owns its `Box` after [`set_policy_hook`], and drops it only when no call of it is running.
 pub struct PolicyHook {
     answer: Box<Answer>,
 }
@@ -140,7 +141,7 @@ pub struct PolicyHook {
 pub type Answer = dyn Fn(&RowProblem) -> Result<RowPolicy, String> + Send + Sync;
 
 impl PolicyHook {
-    /// A hook that answers so. The kind -1 declines; an error is one of the evaluation that asked.
+    /// A hook with this closure. It declines with the kind -1; an error fails the evaluation that called it.
     #[must_use]
     pub fn new(answer: Box<Answer>) -> Box<Self> {
         Box::new(Self { answer })
@@ -148,8 +149,8 @@ impl PolicyHook {
 
     /// A panic becomes an error, since it must not unwind through C++.
     fn decide(&self, problem: &RowProblem) -> Result<RowPolicy, String> {
-        // What the closure shares with others is behind `&`: it is `Sync`, and after a panic no less so than a
-        // `Mutex` or an atomic that another thread sees.
+        // The closure is `Sync` and is called through `&`, so a panic leaves its state no worse than that of a `Mutex`
+        // or an atomic that another thread sees.
         let answer = AssertUnwindSafe(|| (self.answer)(problem));
         catch_unwind(answer).unwrap_or_else(|panic| {
             let text = panic
@@ -164,28 +165,28 @@ impl PolicyHook {
     }
 }
 
-/// Drops a hook that MLX does not call any more. As in `decide`, no panic leaves.
+/// Drops a hook that MLX no longer calls. No panic may unwind from here, as in `decide`.
 fn retire(hook: Box<PolicyHook>) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(hook)));
 }
 
 pub use bridge::*;
 
-// The macro's own output has no SAFETY comments; each declaration below says what its C++ side
+// The macro's output has no SAFETY comments; each declaration below documents what its C++ side
 // checks. Clippy does not see the sections on safety that the macro passes on.
 #[allow(clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc)]
 #[cxx::bridge(namespace = "mlx_overlay")]
 mod bridge {
-    /// Where work runs.
+    /// A device on which work runs.
     #[derive(Debug)]
     enum DeviceKind {
-        /// The host's processor.
+        /// The CPU.
         Cpu,
-        /// The GPU that MLX's Metal back-end sees.
+        /// The GPU of MLX's Metal back-end.
         Gpu,
     }
 
-    /// Types of elements that cross the bridge.
+    /// The element types that the bridge supports.
     #[derive(Debug)]
     enum ElementKind {
         /// `float`
@@ -214,7 +215,7 @@ mod bridge {
         Bool,
     }
 
-    /// What a comparison asks of two elements.
+    /// A comparison of two elements.
     #[derive(Debug)]
     enum Comparison {
         /// `==`
@@ -234,35 +235,35 @@ mod bridge {
     /// A rotary position embedding.
     #[derive(Clone, Copy, Debug)]
     struct Rotation {
-        /// Leading part of the last dimension that is rotated.
+        /// How much of the last dimension is rotated, from its start.
         dims: i32,
-        /// Whether pairs lie side by side, rather than in the two halves.
+        /// Whether the two elements of a pair are adjacent, instead of in the two halves.
         traditional: bool,
         /// Base of the frequencies, if none are given.
         base: f32,
-        /// What positions are multiplied by.
+        /// Factor for positions.
         scale: f32,
     }
 
-    /// What MLX's allocator holds, in bytes.
+    /// The memory of MLX's allocator, in bytes.
     #[derive(Clone, Copy, Debug)]
     struct MemoryUse {
-        /// In arrays.
+        /// Used by arrays.
         active: usize,
-        /// The most that was in arrays.
+        /// The highest `active` so far.
         peak: usize,
         /// Kept for later arrays.
         cached: usize,
-        /// From where on MLX waits for memory to be released.
+        /// The limit above which MLX waits for memory to be released.
         limit: usize,
     }
 
     /// How a matrix is quantized.
     #[derive(Clone, Copy, Debug)]
     struct WeightFormat {
-        /// What the values mean: a number of `mlx_terms::Mode`, which are MLX's.
+        /// The mode: a number of `mlx_terms::Mode`, equal to MLX's.
         mode: i32,
-        /// Bits a weight.
+        /// Bits per weight.
         bits: i32,
         /// Weights that share a scale.
         group_size: i32,
@@ -271,25 +272,25 @@ mod bridge {
     /// An MLX stream: an index that is unique for the life of the process, and its device.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct RawStream {
-        /// Where its work runs.
+        /// The device that does its work.
         device: DeviceKind,
         /// MLX's index.
         index: i32,
     }
 
-    /// A borrowed array, so that a slice of them can cross.
+    /// A borrowed array, so that slices of arrays can cross the bridge.
     struct ArrayRef<'a> {
         /// The array.
         array: &'a Array,
     }
 
-    /// What a quantization gives.
+    /// The result of a quantization.
     struct Quantized {
         /// Packed integers, u32.
         packed: UniquePtr<Array>,
-        /// One scale a group.
+        /// One scale per group.
         scales: UniquePtr<Array>,
-        /// One bias a group; null where the mode has none.
+        /// One bias per group; null if the mode has none.
         biases: UniquePtr<Array>,
     }
 
@@ -297,9 +298,9 @@ mod bridge {
     struct ProductShape {
         /// Rows of x.
         m: i32,
-        /// Outputs a row.
+        /// Outputs per row.
         n: i32,
-        /// Values a row.
+        /// Values per row.
         k: i32,
         /// How the matrix is quantized.
         format: WeightFormat,
@@ -325,25 +326,25 @@ mod bridge {
         mode: i32,
         /// The type of the rows, by its number.
         dtype: i32,
-        /// Bits a weight.
+        /// Bits per weight.
         bits: i32,
         /// Weights that share a scale.
         group_size: i32,
         /// 1: the weights are (n, k).
         transpose: i32,
-        /// Rows that meet the same weights; positions.
+        /// Rows that use the same weights; positions.
         m: i32,
-        /// Outputs a row.
+        /// Outputs per row.
         n: i32,
-        /// Values a row.
+        /// Values per row.
         k: i32,
         /// Products, each with m rows; sequences.
         batch: i32,
-        /// Matrices among which a gather picks; else 1.
+        /// Matrices from which a gather picks; 1 otherwise.
         experts: i32,
         /// 1: the right-hand indices of a gather are sorted.
         right_sorted: i32,
-        /// 1: nvfp4 with a scale for all weights.
+        /// 1: nvfp4 with a global scale.
         global_scale: i32,
         /// Heads of the queries, or of the values.
         heads: i32,
@@ -359,13 +360,13 @@ mod bridge {
     struct ProductPlan {
         /// The policy in force.
         policy: RowPolicy,
-        /// What computes the product, by its number.
+        /// The path, by its number: the kernels that compute the product.
         path: i32,
-        /// Whether it is the path's kernel for K that needs no tail.
+        /// Whether the path's kernel for a K without a tail is used.
         fast: bool,
-        /// The most rows of x that a threadgroup serves; 0 where MLX's matrix kernels decide.
+        /// The most rows of x per threadgroup; 0 if MLX's matrix kernels decide.
         tile: i32,
-        /// Outputs of a row that one simdgroup of a streamed kernel computes.
+        /// Outputs of a row per simdgroup of a streamed kernel.
         outputs: i32,
         /// Simdgroups of a streamed kernel that share x; 0: two, each with its own.
         sharing: i32,
@@ -377,7 +378,7 @@ mod bridge {
     struct ProductRoute {
         /// The quantization mode, by its number; -1: any.
         mode: i32,
-        /// Bits a weight; 0: any.
+        /// Bits per weight; 0: any.
         bits: i32,
         /// Weights that share a scale; 0: any number.
         group_size: i32,
@@ -385,9 +386,9 @@ mod bridge {
         n_min: i32,
         /// Most outputs.
         n_max: i32,
-        /// Fewest values a row.
+        /// Fewest values per row.
         k_min: i32,
-        /// Most values a row.
+        /// Most values per row.
         k_max: i32,
         /// Fewest rows.
         m_min: i32,
@@ -403,11 +404,11 @@ mod bridge {
         primitive: String,
         /// Extents of its first output.
         shape: Vec<i32>,
-        /// The stream that it is on.
+        /// The operation's stream.
         stream: RawStream,
-        /// What is wrong.
+        /// The problem.
         why: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     }
 
@@ -429,23 +430,22 @@ mod bridge {
         /// An `mlx::core::array`. Neither `Send` nor `Sync`.
         type Array;
 
-        /// Version of the library that is running.
+        /// Version of the loaded library.
         fn version() -> Result<String>;
         /// Whether MLX has its Metal back-end.
         fn metal_is_available() -> Result<bool>;
-        /// Whether there is such a device, and MLX has a back-end for it.
+        /// Whether the machine has such a device, and MLX a back-end for it.
         fn device_is_available(device: DeviceKind) -> Result<bool>;
-        /// A property of a device (`device_name`, `architecture`), empty where MLX has none of that
-        /// name.
+        /// A property of a device (`device_name`, `architecture`); empty if MLX does not have it.
         fn device_property(device: DeviceKind, key: &str) -> Result<String>;
 
         /// The calling thread's default stream of a device; made on first use.
         fn default_stream(device: DeviceKind) -> Result<RawStream>;
         /// Makes a stream for the calling thread.
         fn new_stream(device: DeviceKind) -> Result<RawStream>;
-        /// Makes a stream the calling thread's default of its device.
+        /// Makes a stream the calling thread's default stream of its device.
         fn set_default_stream(stream: RawStream) -> Result<()>;
-        /// Waits for all work that the calling thread has put on the stream.
+        /// Waits for all work that the calling thread has submitted to the stream.
         fn synchronize(stream: RawStream) -> Result<()>;
 
         /// Copies bytes into a new array. Their number must fit shape and kind.
@@ -454,50 +454,49 @@ mod bridge {
         ///
         /// # Safety
         ///
-        /// The descriptor is open, and stays so meanwhile.
+        /// The descriptor must be open, and stay open during the call.
         unsafe fn from_file(
             file: i32,
             offset: u64,
             shape: &[i32],
             kind: ElementKind,
         ) -> Result<UniquePtr<Array>>;
-        /// Extents of the array's dimensions.
+        /// The extents of the array's dimensions.
         fn shape(array: &Array) -> Result<Vec<i32>>;
-        /// Type of the array's elements.
+        /// The type of the array's elements.
         fn kind(array: &Array) -> Result<ElementKind>;
     }
 
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/evaluation.h");
 
-        /// An evaluation that was started. Not `Send`.
+        /// An evaluation in progress. Not `Send`.
         type Flight;
 
-        /// Which of the inputs of an operation its result is computed from: MLX leaves out those that make no
-        /// difference.
+        /// Which of an operation's inputs its result depends on: MLX drops inputs that have no effect.
         fn uses(result: &Array, inputs: &[ArrayRef]) -> Result<Vec<bool>>;
-        /// Whether they are one node of MLX's graph.
+        /// Whether both are the same node of MLX's graph.
         fn is_same(a: &Array, b: &Array) -> Result<bool>;
-        /// Starts the evaluation of arrays, and adds the streams that have part in it before anything runs. An error
-        /// leaves nothing of it running; it may be one of earlier work on these streams, which MLX then forgets.
+        /// Starts the evaluation of arrays, and appends its streams to `streams` before anything runs. After an error
+        /// nothing of it is running. The error may belong to earlier work on these streams; MLX then forgets it.
         fn start(arrays: &[ArrayRef], streams: &mut Vec<RawStream>) -> Result<UniquePtr<Flight>>;
-        /// Whether it is over, well or badly.
+        /// Whether it has ended, successfully or not.
         fn is_over(flight: &Flight) -> Result<bool>;
-        /// Waits until it is over. An error, however often this is called, if any work failed on one of its streams.
+        /// Waits until it has ended. Every call returns an error if any work on one of its streams failed.
         fn finish(flight: &Flight) -> Result<()>;
         /// Evaluates the arrays and waits for them.
         fn eval(arrays: &[ArrayRef]) -> Result<()>;
-        /// Evaluates an array, and gives a row-contiguous one with a descriptor of its own, over
-        /// memory that MLX will not write to again. Nothing of it changes from then on.
+        /// Evaluates an array. Returns a row-contiguous one with its own descriptor, over memory that MLX
+        /// will not write to again. From then on it never changes.
         ///
         /// # Safety
         ///
-        /// No evaluation that the array took part in, or one of those that it is computed from,
-        /// failed before. MLX marks arrays as evaluated when their kernels are queued, so after a
-        /// failure their memory may hold anything.
+        /// No earlier evaluation of the array, or of an array that it depends on, may have failed. MLX
+        /// marks arrays as evaluated when their kernels are queued, so after a failure their memory is
+        /// undefined.
         unsafe fn settle(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// A new descriptor over the memory of an array that `settle` or this returned. It changes
-        /// nothing of that array: a type that may cross threads can be built on it.
+        /// A new descriptor over the memory of an array that `settle` or this function returned. It does
+        /// not change that array, so a type that crosses threads can be built on it.
         fn share(settled: &Array) -> Result<UniquePtr<Array>>;
         /// The memory of an array that `settle` returned, row-major.
         fn bytes(settled: &Array) -> Result<&[u8]>;
@@ -506,7 +505,7 @@ mod bridge {
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/shape.h");
 
-        /// An array of this shape whose elements all are the one of `value`.
+        /// An array of this shape whose elements all equal that of `value`.
         fn full(shape: &[i32], value: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// The array with its elements converted.
         fn as_type(array: &Array, kind: ElementKind, stream: RawStream)
@@ -521,14 +520,14 @@ mod bridge {
             axes: &[i32],
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// The elements from `start` to before `stop`. MLX clamps what is out of range.
+        /// The elements from `start` up to `stop`, which is excluded. MLX clamps positions out of range.
         fn slice(
             array: &Array,
             start: &[i32],
             stop: &[i32],
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// The array with the elements from `start` to before `stop` replaced.
+        /// The array with the elements from `start` up to `stop` replaced; `stop` is excluded.
         fn slice_update(
             array: &Array,
             update: &Array,
@@ -539,14 +538,14 @@ mod bridge {
         /// The entries of the first dimension at these indices.
         fn take_rows(array: &Array, indices: &[u32], stream: RawStream)
         -> Result<UniquePtr<Array>>;
-        /// The entries of a dimension at these indices, which are bounded first: past the end, the last one.
+        /// The entries of a dimension at these indices, which are clamped first.
         fn take(
             array: &Array,
             indices: &Array,
             axis: i32,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// The arrays behind one another along a dimension.
+        /// The arrays, joined along a dimension.
         fn concatenate(
             arrays: &[ArrayRef],
             axis: i32,
@@ -557,20 +556,20 @@ mod bridge {
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/elementwise.h");
 
-        /// Sum, element by element.
+        /// Element-wise sum.
         fn add(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Product, element by element.
+        /// Element-wise product.
         fn multiply(a: &Array, b: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// Logistic function of each element.
         fn sigmoid(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Whether each pair of elements compares so: bool.
+        /// Compares each pair of elements; returns bool.
         fn compare(
             a: &Array,
             b: &Array,
             how: Comparison,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Elements of `a` where the condition holds, else of `b`.
+        /// Elements of `a` where the condition is true, those of `b` elsewhere.
         fn select(
             condition: &Array,
             a: &Array,
@@ -582,21 +581,21 @@ mod bridge {
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/order.h");
 
-        /// Where the largest element lies along the last dimension.
+        /// The index of the largest element along the last dimension.
         fn argmax(array: &Array, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// Softmax along a dimension, summed in float32.
         fn softmax(array: &Array, axis: i32, stream: RawStream) -> Result<UniquePtr<Array>>;
         /// The elements in ascending order along a dimension.
         fn sort(array: &Array, axis: i32, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Indices along a dimension with that of the `kth` smallest element in its place, none of a larger one before
-        /// it and none of a smaller one behind.
+        /// Indices that partition a dimension: at `kth` that of the `kth` smallest element, before it those of elements
+        /// that are not larger, after it those of elements that are not smaller.
         fn argpartition(
             array: &Array,
             kth: i32,
             axis: i32,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Sums of the elements up to each one along a dimension.
+        /// Cumulative sums along a dimension.
         fn cumsum(array: &Array, axis: i32, stream: RawStream) -> Result<UniquePtr<Array>>;
     }
 
@@ -614,23 +613,23 @@ mod bridge {
             beta: f32,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Quantization of a matrix, or of several behind one another, along the rows.
+        /// Quantizes the rows of a matrix, or of several stacked matrices.
         fn quantize(w: &Array, format: &WeightFormat, stream: RawStream) -> Result<Quantized>;
-        /// Inverse of `quantize`, of packed values, scales and, for affine, biases.
+        /// Inverse of `quantize`, from packed values, scales and, if affine, biases.
         fn dequantize(
             parts: &[ArrayRef],
             format: &WeightFormat,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// `x` times the transpose of a quantized matrix, of the same parts.
+        /// `x` times the transpose of a quantized matrix, given by the same parts.
         fn quantized_matmul(
             x: &Array,
             parts: &[ArrayRef],
             format: &WeightFormat,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Products of matrices of `a` and `b` that indices pick, which are bounded first. Without `lhs` each matrix of
-        /// `a` is taken once.
+        /// Products of matrices of `a` and `b` that are picked by indices, which are clamped first. Without `lhs`, each
+        /// matrix of `a` is used once.
         fn gather_matmul(
             a: &Array,
             b: &Array,
@@ -661,7 +660,7 @@ mod bridge {
             eps: f32,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Normalization by mean and deviation along the last dimension. `weight` and `bias` have one array or none.
+        /// Normalization by mean and deviation along the last dimension. `weight` and `bias` have at most one array.
         fn layer_norm(
             x: &Array,
             weight: &[ArrayRef],
@@ -669,8 +668,8 @@ mod bridge {
             eps: f32,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Rotary position embedding of `[batch, .., positions, dims]`. `frequencies` has one array or none, and `offset`
-        /// one element or one a sequence.
+        /// Rotary position embedding of `[batch, .., positions, dims]`. `frequencies` has at most one array, and `offset`
+        /// one element or one per sequence.
         fn rope(
             x: &Array,
             rotation: &Rotation,
@@ -678,7 +677,7 @@ mod bridge {
             offset: &Array,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// Scaled dot-product attention of `[batch, heads, positions, dims]`. `mask` and `sinks` have one array or none.
+        /// Scaled dot-product attention of `[batch, heads, positions, dims]`. `mask` and `sinks` have at most one array.
         fn attention(
             parts: &[ArrayRef],
             scale: f32,
@@ -692,9 +691,9 @@ mod bridge {
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/random.h");
 
-        /// So many keys from one.
+        /// Makes several keys from one.
         fn random_split(key: &Array, count: i32, stream: RawStream) -> Result<UniquePtr<Array>>;
-        /// Numbers from `low` to below `high`.
+        /// Numbers from `low` (included) to `high` (excluded).
         fn random_uniform(
             shape: &[i32],
             low: f32,
@@ -703,7 +702,7 @@ mod bridge {
             key: &Array,
             stream: RawStream,
         ) -> Result<UniquePtr<Array>>;
-        /// An index along the last dimension, with the probabilities of the elements' softmax.
+        /// An index along the last dimension, drawn with the probabilities of the elements' softmax.
         fn random_categorical(
             logits: &Array,
             key: &Array,
@@ -714,52 +713,52 @@ mod bridge {
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/memory.h");
 
-        /// What MLX's allocator holds.
+        /// The memory of MLX's allocator.
         fn memory_use() -> Result<MemoryUse>;
-        /// Counts the peak anew.
+        /// Resets the peak.
         fn reset_peak_memory() -> Result<()>;
-        /// From where on MLX waits for memory to be released; the former limit.
+        /// Sets the limit above which MLX waits for memory to be released; returns the previous one.
         fn set_memory_limit(bytes: usize) -> Result<usize>;
-        /// What MLX keeps for later arrays at most; the former limit.
+        /// Sets how much memory MLX keeps for later arrays; returns the previous limit.
         fn set_cache_limit(bytes: usize) -> Result<usize>;
-        /// Releases what is kept for later arrays.
+        /// Releases the memory that is kept for later arrays.
         fn clear_cache() -> Result<()>;
     }
 
     unsafe extern "C++" {
         include!("mlx-overlay-sys/src/policy.h");
 
-        /// Whether the linked MLX has the overlay's policies: pristine MLX has not. Where it has none, the functions of
-        /// policies fail.
+        /// Whether the linked MLX has the overlay's policies; pristine MLX does not. If it has none, the policy
+        /// functions fail.
         fn has_policies() -> bool;
-        /// Whether it has kernels for them. Where it has none, the functions of plans, routes, counters and recordings
-        /// fail, too.
+        /// Whether it has kernels for them. If not, the functions for plans, routes, counters and recordings fail
+        /// too.
         fn has_row_kernels() -> bool;
-        /// Makes a GPU stream for the calling thread with a policy that stays.
+        /// Makes a GPU stream for the calling thread with a permanent policy.
         fn new_policy_stream(policy: RowPolicy) -> Result<RawStream>;
         /// Gives a stream its policy, once and before its first work.
         fn set_stream_policy(index: i32, policy: RowPolicy) -> Result<()>;
-        /// The policy of the stream of that index; the kind -1 if it was given none.
+        /// The policy of the stream with this index; the kind -1 if it has none.
         fn stream_policy(index: i32) -> Result<RowPolicy>;
         /// The process's policy, from `MLX_ROW_POLICY`.
         fn process_policy() -> Result<RowPolicy>;
-        /// Registers a hook in place of the last one, which is dropped once no call of it runs.
+        /// Registers a hook. The previous one is dropped once no call of it is running.
         fn set_policy_hook(hook: Box<PolicyHook>) -> Result<()>;
-        /// Takes the hook away, whoever registered it.
+        /// Removes the hook, no matter which code registered it.
         fn remove_policy_hook() -> Result<()>;
-        /// Whether the calling thread is inside of a hook.
+        /// Whether the calling thread is inside a hook.
         fn in_policy_hook() -> bool;
-        /// What a product would do on this device and stream.
+        /// How a product would be computed on this device and stream.
         fn plan_product(product: &ProductShape, stream: RawStream) -> Result<ProductPlan>;
         /// Replaces the routing table.
         fn set_routes(routes: &[ProductRoute]) -> Result<()>;
         /// Whether the GPU has matrix units that MLX uses.
         fn has_matrix_units() -> Result<bool>;
-        /// How many products took each path, by its number: two a path, the second for its fast kernel.
+        /// How many products took each path, by its number: two counts per path, the second for its fast kernel.
         fn path_counts() -> Result<Vec<u64>>;
         /// Sets the counters to zero.
         fn reset_path_counts() -> Result<()>;
-        /// Begins to record the names of the kernels that this thread asks its device for.
+        /// Begins to record the names of the kernels that this thread requests from its device.
         fn record_kernels() -> Result<()>;
         /// Ends the recording; each name ends with a newline.
         fn recorded_kernels() -> Result<String>;

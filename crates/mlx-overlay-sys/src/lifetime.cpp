@@ -37,8 +37,8 @@ namespace {
 
 namespace core = mlx::core;
 
-// Counts the calls that are inside MLX, and lets none in once it is closed. A
-// read-write lock would do, but busy threads keep its writer waiting.
+// Counts the calls that are inside MLX, and lets none in once it is closed. Not
+// a read-write lock: busy threads would starve its writer.
 class Gate {
  public:
   bool enter() noexcept {
@@ -46,7 +46,7 @@ class Gate {
       return false;
     }
     ++calls_;
-    // Either this sees that the gate was closed, or close() sees this call.
+    // Either this call sees that the gate is closed, or close() sees this call.
     if (closed_) {
       leave();
       return false;
@@ -79,8 +79,8 @@ Gate& gate() {
   return *instance;
 }
 
-// Whether this is a child that a process made by fork() after it had used MLX.
-// Of its threads only one is there: whoever waits for another waits for ever.
+// Whether this is a child of fork() whose parent had used MLX. The child has
+// only one thread; waiting for another would never end.
 std::atomic<bool> forked = false;
 
 bool on_main_thread() {
@@ -91,16 +91,16 @@ bool on_main_thread() {
 #endif
 }
 
-// MLX takes the first thread that it sees for the main one, knows it by its id,
-// and never destroys what it keeps for that. The system gives the ids of
-// threads that ended to others, which MLX would take for that one. So it sees
-// one first that never ends.
+// MLX takes the first thread that it sees for the main one, identifies it by
+// its id, and never destroys the thread's state. The system reuses the ids of
+// ended threads, so MLX could later take another thread for the main one.
+// Therefore a thread that never ends is the first that MLX sees.
 void choose_main_thread() {
   if (on_main_thread()) {
     core::is_main_thread();
     return;
   }
-  // Shared: the waiter may be gone before it has been told.
+  // Shared, because the waiter may be gone before set_value() returns.
   auto seen = std::make_shared<std::promise<void>>();
   std::thread([seen] {
     sigset_t all;
@@ -115,11 +115,11 @@ void choose_main_thread() {
   seen->get_future().wait();
 }
 
-// Makes the allocator and the devices; a GPU's loads the kernels.
+// Creates the allocator and the devices; the GPU's loads the kernels.
 void make_devices() {
   auto places = choose_metallib();
   try {
-    core::get_memory_limit(); // makes the allocator
+    core::get_memory_limit(); // creates the allocator
     for (auto type : {core::Device::cpu, core::Device::gpu}) {
       if (core::is_available(type)) {
         core::device_info(type);
@@ -135,18 +135,19 @@ void make_devices() {
 }
 
 // Exit handlers and static destructors run in the reverse order of their
-// registration. So what MLX destroys at exit is made first, and closing the
-// gate comes before its destruction.
+// registration. So MLX's static variables are created first, and the gate is
+// closed before they are destroyed.
 void prepare_process() {
   static std::once_flag once;
   std::call_once(once, [] {
     if (std::strcmp(core::version(), MLX_OVERLAY_VERSION) != 0) {
       throw std::runtime_error(
-          std::string("mlx-overlay: linked MLX says it is ") + core::version() +
-          ", the prefix says " MLX_OVERLAY_VERSION
+          std::string("mlx-overlay: the linked MLX has version ") +
+          core::version() +
+          ", but its prefix has " MLX_OVERLAY_VERSION
           ": run `cargo xtask build` again");
     }
-    // First: what follows makes threads, which a child of fork() lacks.
+    // First, because the rest starts threads, which a child of fork() lacks.
     if (::pthread_atfork(nullptr, nullptr, [] { forked = true; }) != 0) {
       throw std::runtime_error("mlx-overlay: pthread_atfork failed");
     }
@@ -164,12 +165,12 @@ void prepare_process() {
   });
 }
 
-// Default CPU streams of threads that ended. MLX gives each CPU stream that has
-// run something a thread of the system, for good, so the next thread takes one
-// of these.
+// Default CPU streams of ended threads. MLX creates a permanent
+// operating-system thread for each CPU stream that has run something, so the
+// next thread reuses one of these.
 class FreeStreams {
  public:
-  // Makes a stream the calling thread's default one, if there is one.
+  // Makes one of them the calling thread's default stream, if there is one.
   void take() {
     std::lock_guard lock(mutex_);
     if (!streams_.empty()) {
@@ -180,9 +181,9 @@ class FreeStreams {
     }
   }
 
-  // Gives back the calling thread's own, once its work is done. One with a
-  // policy keeps it for good, and is not handed on. MLX would make one that was
-  // not used a thread to wait for.
+  // Returns the calling thread's own stream, once its work is done. A stream
+  // with a policy keeps it for good, so it is not reused. For a stream that was
+  // not used, waiting would make MLX create a thread.
   void give_back(core::Stream stream, bool used) noexcept {
     try {
       if (has_policies() && stream_policy(stream.index).kind >= 0) {
@@ -193,12 +194,12 @@ class FreeStreams {
           core::synchronize(stream);
         }
       } catch (const std::exception&) {
-        // An error that nobody waited for.
+        // An error that nothing waited for.
       }
       std::lock_guard lock(mutex_);
       streams_.push_back(stream);
     } catch (...) {
-      // The stream is lost, and nothing else.
+      // Only the stream is lost.
     }
   }
 
@@ -213,11 +214,11 @@ FreeStreams& free_streams() {
   return *instance;
 }
 
-// Read after this thread's variables with destructors are gone: this one has
-// none.
+// Read after this thread's variables with destructors are destroyed; this one
+// has no destructor.
 thread_local bool thread_ended = false;
 thread_local bool thread_prepared = false;
-// The thread's own stream, and whether something was put on it.
+// The thread's own stream, and whether work was submitted to it.
 thread_local int own_stream = -1;
 thread_local bool own_stream_used = false;
 
@@ -237,15 +238,15 @@ struct ThreadEnd {
   std::optional<core::Stream> own;
 };
 
-// The same for a thread: what MLX keeps in it is made first, so that ThreadEnd,
-// made last, is destroyed first.
+// The same for a thread: MLX's variables of the thread are created first, so
+// that ThreadEnd, created last, is destroyed first.
 void prepare_thread() {
   if (thread_prepared) {
     return;
   }
-  core::detail::in_tracing(); // makes the stack of traces
+  core::detail::in_tracing(); // creates the stack of traces
   const core::Device cpu = core::Device::cpu;
-  // One that other code chose for this thread is not ours to hand on.
+  // A stream that other code chose for this thread is not ours to reuse.
   const bool ours = core::is_available(cpu) && !core::peek_default_stream(cpu);
   if (ours) {
     free_streams().take();
@@ -253,7 +254,7 @@ void prepare_thread() {
   std::optional<core::Stream> own;
   for (auto type : {core::Device::cpu, core::Device::gpu}) {
     if (core::is_available(type)) {
-      // Makes the default streams and the encoders.
+      // Creates the default streams and the encoders.
       auto stream = core::default_stream(type);
       if (ours && type == core::Device::cpu) {
         own = stream;
@@ -286,7 +287,7 @@ Entry::Entry() {
     prepare_process();
     prepare_thread();
   } catch (...) {
-    gate().leave(); // there is no destructor after a constructor that throws
+    gate().leave(); // a constructor that throws is not followed by a destructor
     throw;
   }
 }

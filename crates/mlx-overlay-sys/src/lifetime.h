@@ -1,10 +1,10 @@
 // When MLX may be entered.
 //
-// MLX keeps variables with destructors: some for the process, some for each
-// thread. Rust code can still run after they are gone: a `Drop` in a
-// `thread_local!`, or a detached thread while `main` returns. Every call that
-// Rust makes passes here, and is refused once what it would touch is gone. So
-// is every call in a child of fork(), which lacks MLX's threads.
+// MLX has variables with destructors: some per process, some per thread. Rust
+// code can still run after their destruction: a `Drop` in a `thread_local!`, or
+// a detached thread while `main` returns. Every call from Rust passes through
+// here, and fails if the variables it needs have been destroyed. Calls in a
+// child of fork(), which lacks MLX's threads, fail too.
 
 #pragma once
 
@@ -14,16 +14,16 @@
 
 namespace mlx_overlay {
 
-// Notes that something was put on a stream of the calling thread.
+// Records that work was submitted to a stream of the calling thread.
 void note_use(mlx::core::Stream stream);
 
-// One call into MLX. The process does not pass its exit handlers while one is
-// alive.
+// One call into MLX. The process does not get past its exit handlers while a
+// call is running.
 class Entry {
  public:
   // Prepares process and thread on first use.
-  // Throws std::runtime_error when either is being torn down, or the process is
-  // the child of one that used MLX.
+  // Throws std::runtime_error if either is ending, or if the process is a child
+  // of fork() whose parent had used MLX.
   Entry();
   ~Entry();
 
@@ -31,9 +31,9 @@ class Entry {
   Entry& operator=(const Entry&) = delete;
 };
 
-// The release of what MLX owns. Unlike a call it needs nothing of the thread,
-// and cannot fail: after the process began to exit, or in a forked child, the
-// owner leaks it.
+// The release of something that MLX owns. Unlike a call it needs no state of
+// the thread, and cannot fail: while the process exits, or in a child of
+// fork(), the owner leaks it instead.
 class Release {
  public:
   Release() noexcept;
@@ -54,8 +54,8 @@ class Release {
 
 namespace rust::behavior {
 
-// cxx's hook around every function that returns Result. The default one lets
-// what is not a std::exception go, which ends the process.
+// cxx's hook around every function that returns Result. The default hook lets
+// an exception that is not a std::exception escape, which ends the process.
 template <typename Try, typename Fail>
 static void trycatch(Try&& func, Fail&& fail) noexcept {
   try {

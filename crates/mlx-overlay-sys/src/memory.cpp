@@ -15,10 +15,10 @@ namespace {
 
 namespace core = mlx::core;
 
-// In a build for the CPU alone MLX waits here for the streams of all threads
-// and throws their errors, each once. The evaluations that failed still learn
-// of it, by their events, if no evaluation is just being started and MLX waits
-// before it throws. On its main thread it does not wait.
+// In a CPU-only build MLX waits here for the streams of all threads and throws
+// their errors, each once. The failed evaluations still notice through their
+// events, provided that no evaluation is being started meanwhile and that MLX
+// waits before it throws. On its main thread it does not wait.
 template <typename Function>
 auto beside_evaluations(Function function) {
 #ifdef MLX_OVERLAY_METAL
@@ -26,7 +26,7 @@ auto beside_evaluations(Function function) {
 #else
   std::unique_lock lock(starts());
   auto elsewhere = std::async(std::launch::async, [&] {
-    // A stream has one error, and is given nothing more to do.
+    // A stream has at most one error, and gets no new work meanwhile.
     for (auto errors = core::get_streams().size();; --errors) {
       try {
         return function();

@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of the program, or of the dynamic library into which this was
-// linked.
+// The folder of the program, or of the dynamic library that contains this
+// code.
 fs::path own_folder() {
   Dl_info image;
   if (!dladdr(reinterpret_cast<void*>(&choose_metallib), &image)) {
@@ -25,8 +25,8 @@ fs::path own_folder() {
   }
   fs::path file = image.dli_fname;
   std::error_code error;
-  // Linux knows the program only by the name it was called with, for example
-  // "program" if the shell found it on PATH.
+  // On Linux, dladdr() gives the name with which the program was called, for
+  // example "program" if the shell found it on PATH.
   if (!file.is_absolute()) {
     if (auto program = fs::read_symlink("/proc/self/exe", error); !error) {
       file = program;

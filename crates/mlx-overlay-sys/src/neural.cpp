@@ -67,7 +67,7 @@ std::unique_ptr<Array> attention(
     RawStream stream) {
   if (parts.size() != 3) {
     throw std::invalid_argument(
-        "mlx-overlay: attention takes queries, keys and values");
+        "mlx-overlay: attention needs queries, keys and values");
   }
   const auto& q = operand(parts[0].array);
   const auto& k = operand(parts[1].array);
@@ -75,11 +75,11 @@ std::unique_ptr<Array> attention(
   // MLX checks the other extents.
   if (k.ndim() == 4 && v.ndim() == 4 && k.shape(2) != v.shape(2)) {
     throw std::invalid_argument(
-        "mlx-overlay: keys of " + std::to_string(k.shape(2)) +
-        " positions, values of " + std::to_string(v.shape(2)));
+        "mlx-overlay: keys have " + std::to_string(k.shape(2)) +
+        " positions, but values have " + std::to_string(v.shape(2)));
   }
-  // The CPU stores all scores. A GPU may not; its allocator throws if
-  // necessary.
+  // The CPU stores all scores. A GPU may not need to; its allocator throws if
+  // memory is short.
   if (stream.device == DeviceKind::Cpu && q.ndim() == 4 && k.ndim() == 4) {
     check_bytes(
         {q.shape(0), q.shape(1), q.shape(2), k.shape(2)},

@@ -1,5 +1,4 @@
-// Operations of a transformer other than products; lib.rs documents each
-// function.
+// Transformer operations other than products; lib.rs documents each function.
 
 #pragma once
 

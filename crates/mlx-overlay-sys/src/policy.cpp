@@ -58,8 +58,8 @@ RowProblem from_mlx(const mlx_row_problem& p) {
       p.stream};
 }
 
-// The hook for Rust: its context is the closure. A failure of the closure
-// arrives here as an exception; a panic does not.
+// The hook for Rust; its context is the closure. If the closure fails or
+// panics, decide() throws.
 mlx_row_policy ask_rust(mlx_row_problem problem, void* context) {
   auto* hook = static_cast<const PolicyHook*>(context);
   return to_mlx(hook->decide(from_mlx(problem)));
@@ -71,7 +71,7 @@ void release_rust(void* context) {
 
 #else
 
-// Rust calls has_policies() first, so this is never reached.
+// Never reached: Rust calls has_policies() first.
 [[noreturn]] void refuse() {
   throw std::logic_error("mlx-overlay: the linked MLX has no policies");
 }
@@ -89,13 +89,14 @@ std::int32_t float_type(ElementKind kind) {
     case ElementKind::Bf16:
       return MLX_ROW_DTYPE_BFLOAT16;
     default:
-      throw std::invalid_argument("mlx-overlay: x is of f32, f16 or bf16");
+      throw std::invalid_argument(
+          "mlx-overlay: x must have the type f32, f16 or bf16");
   }
 }
 
 #else
 
-// As above, with has_row_kernels().
+// Never reached: Rust calls has_row_kernels() first.
 [[noreturn]] void refuse_dispatch() {
   throw std::logic_error("mlx-overlay: the linked MLX has no row kernels");
 }

@@ -28,9 +28,9 @@ struct Factors {
   std::optional<core::array> biases;
 };
 
-// Casts factors to the type of their product. MLX's own casts of these inputs
-// ignore the given stream and run on the default one; after this cast they have
-// nothing to do.
+// Casts factors to the type of their product. MLX would cast these inputs on
+// the default stream instead of the given one; after this cast it has nothing
+// to do.
 Factors
 cast(const core::array& x, rust::Slice<const ArrayRef> parts, core::Stream s) {
   Factors factors{x, parts[1].array.get(), biases(parts)};
@@ -137,7 +137,7 @@ std::unique_ptr<Array> gather_matmul(
   const auto& left = operand(a);
   const auto& right = operand(b);
   if (left.ndim() < 2 || right.ndim() < 2) {
-    throw std::invalid_argument("mlx-overlay: a gather takes matrices");
+    throw std::invalid_argument("mlx-overlay: a gather needs matrices");
   }
   return wrap(core::gather_mm(
       left,

@@ -33,9 +33,9 @@ std::unique_ptr<Array> reshape(
     rust::Slice<const std::int32_t> shape,
     RawStream stream) {
   const auto& value = operand(array);
-  // MLX would infer an extent of -1, and divides by the others.
+  // MLX would infer an extent of -1, and divide by the others.
   if (std::any_of(shape.begin(), shape.end(), [](int e) { return e < 1; })) {
-    throw std::invalid_argument("mlx-overlay: extents must be 1 or more");
+    throw std::invalid_argument("mlx-overlay: extents must be at least 1");
   }
   return wrap(core::reshape(value, extents(shape), to_mlx(stream)));
 }
@@ -84,12 +84,13 @@ std::unique_ptr<Array> take_rows(
   for (auto index : indices) {
     if (index >= length) {
       throw std::out_of_range(
-          "mlx-overlay: there is no entry " + std::to_string(index) +
-          " among " + std::to_string(length));
+          "mlx-overlay: index " + std::to_string(index) +
+          " is out of range: the number of entries is " +
+          std::to_string(length));
     }
   }
   if (indices.empty()) {
-    throw std::invalid_argument("mlx-overlay: no entry is asked for");
+    throw std::invalid_argument("mlx-overlay: no indices were given");
   }
   const core::array list(
       indices.data(),

@@ -1,4 +1,5 @@
-// Arrays of another shape, or of some elements; lib.rs documents each function.
+// Operations that reshape an array or select elements; lib.rs documents each
+// function.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-//! What the build script says when it finds no MLX to link.
+//! The errors of the build script if it finds no MLX to link.
 
 #![allow(clippy::unwrap_used)] // in helpers too
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 const BASE: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
 const FINAL: &str = "1111111111111111111111111111111111111111";
 
-/// A checkout with a lock, and room for a prefix.
+/// A checkout with a lock and a place for a prefix.
 struct Workspace {
     folder: TempDir,
 }
@@ -33,7 +33,7 @@ impl Workspace {
         workspace
     }
 
-    /// As it is where cargo brought it: in its copy of the repository.
+    /// The same as cargo's copy of the repository.
     fn of_cargo() -> Self {
         let workspace = Self::new();
         workspace.file(".cargo-ok");
@@ -44,7 +44,7 @@ impl Workspace {
         self.folder.path().join(place)
     }
 
-    /// The same with links resolved, as errors and cargo's facts have it.
+    /// The path with links resolved, which errors and cargo's settings use.
     fn real(&self, place: &str) -> PathBuf {
         self.path(place).canonicalize().unwrap()
     }
@@ -64,7 +64,7 @@ impl Workspace {
         }
     }
 
-    /// A search for a prefix by name.
+    /// A search for a prefix that is named.
     fn named(&self, prefix: impl Into<PathBuf>) -> Search {
         Search {
             named: Some(prefix.into()),
@@ -143,7 +143,7 @@ fn nothing_built_names_the_command() {
 
 #[test]
 fn a_dependency_is_sent_to_a_bundle_not_to_a_command_that_it_lacks() {
-    // Cargo's copy of the repository; a package from a registry, beside an xtask of somebody else.
+    // Cargo's copy of the repository, and a package from a registry next to an unrelated xtask.
     let of_cargo = Workspace::of_cargo();
     let package = Workspace::new();
     fs::remove_file(package.path("mlx.toml")).unwrap();
@@ -268,7 +268,7 @@ fn another_tree_is_refused() {
         "{message}"
     );
     assert!(message.contains("run `cargo xtask build`"), "{message}");
-    // A build would go elsewhere.
+    // A build would write to another folder.
     workspace.install("bundle", "2222222222222222222222222222222222222222");
     let message = workspace.refusal(&workspace.named(workspace.path("bundle")));
     has(&message, &["unset MLX_OVERLAY_PREFIX", "bundle again"]);
@@ -337,7 +337,7 @@ fn a_missing_lock_is_named() {
     );
 }
 
-/// A bump does not edit Cargo's files.
+/// A bump does not edit Cargo's files, so the versions could drift apart.
 #[test]
 fn the_version_names_the_pinned_mlx() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/mlx.lock");
@@ -350,6 +350,6 @@ fn the_version_names_the_pinned_mlx() {
     let expected = format!("+mlx-{}", mlx.trim_matches('"'));
     assert!(
         version.ends_with(&expected),
-        "Cargo.toml says {version}, mlx.lock says {mlx}"
+        "Cargo.toml has {version}, mlx.lock has {mlx}"
     );
 }

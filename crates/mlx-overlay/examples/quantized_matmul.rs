@@ -55,7 +55,7 @@ struct Args {
     /// Type of x, affine scales and biases, and product
     #[arg(long, value_enum, default_value_t)]
     dtype: Type,
-    /// Where to compute; the GPU if there is one
+    /// The device [default: the GPU if there is one]
     #[arg(long, value_enum)]
     device: Option<Place>,
     /// Seed of the random numbers
@@ -114,7 +114,7 @@ struct Report {
     mlx_tree: &'static str,
     mlx_pristine: bool,
     mlx_backend: String,
-    /// What decides between the kernels; `None` without the overlay's Metal back-end.
+    /// The policy that chooses the kernels; `None` without the overlay's Metal back-end.
     policy: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use crate::ops::{BYTES, elements, extents};
 use crate::state::{self, State};
 use crate::stream;
 
-/// An array of MLX: a node of a graph that is evaluated when its contents are asked for.
+/// An MLX array: a node of a graph, evaluated when its contents are needed.
 ///
 /// A clone is the same node. Neither `Send` nor `Sync`; see [`Evaluated`] for what is.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ struct Node {
 impl Array {
     /// Copies elements into a new array, in row-major order.
     ///
-    /// An extent may be 0, and a shape without extents is a scalar; operations refuse arrays
+    /// An extent may be 0, and a shape without extents is a scalar. Operations reject arrays
     /// without elements.
     ///
     /// ```
@@ -60,7 +60,7 @@ impl Array {
         Self::copied(bytes, shape, T::DTYPE)
     }
 
-    /// Copies elements into a new array: their bytes, as this machine lays them out, in row-major order.
+    /// Copies elements into a new array, given as bytes in this machine's layout and row-major order.
     ///
     /// ```
     /// # use mlx_overlay::{Array, Dtype};
@@ -74,8 +74,8 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// [`Error::Bytes`] if they do not fill the shape, or if one of a bool is neither 0 nor 1; [`Error::TooLarge`] if
-    /// an extent is 2^31 or more; [`Error::OutOfMemory`].
+    /// [`Error::Bytes`] if the bytes do not fill the shape, or if a byte of a bool is neither 0 nor 1;
+    /// [`Error::TooLarge`] if an extent is 2^31 or more; [`Error::OutOfMemory`].
     pub fn from_bytes(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Result<Self> {
         let expected = elements(shape).and_then(|count| count.checked_mul(dtype.size()));
         if expected != Some(bytes.len()) || !dtype.allows(bytes) {
@@ -150,34 +150,34 @@ impl Array {
         Self::known(sys::from_bytes(bytes, &extents(shape)?, dtype.raw())?)
     }
 
-    /// Extents of its dimensions.
+    /// The extents of the dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.node.shape
     }
 
-    /// Number of its elements.
+    /// The number of elements.
     #[allow(clippy::len_without_is_empty)] // `is_empty` would read as a question about the graph
     pub fn len(&self) -> usize {
         elements(self.shape()).expect("MLX has an array of this shape")
     }
 
-    /// Type of its elements.
+    /// The type of the elements.
     pub fn dtype(&self) -> Dtype {
         self.node.dtype
     }
 
-    /// Evaluates the array and gives its contents in a form that any thread can read.
+    /// Evaluates the array and returns its contents in a form that any thread can read.
     ///
-    /// The contents are not copied unless they lie transposed or with gaps.
+    /// The contents are not copied unless they are transposed or have gaps.
     ///
     /// # Errors
     ///
-    /// As those of [`crate::eval()`].
+    /// Those of [`crate::eval()`].
     pub fn evaluate(&self) -> Result<Evaluated> {
         crate::eval([self])?;
         let raw = self.raw()?;
         let stream = stream::current()?;
-        // SAFETY: the array was evaluated, and no evaluation that it depends on failed: `eval` refuses it then.
+        // SAFETY: the array was evaluated. If an evaluation that it depends on had failed, `eval` would have failed.
         let settled = unsafe { sys::settle(raw, stream) }.map_err(|error| {
             let error = error.into();
             state::fail_those_on(&[stream], &error);
@@ -196,8 +196,8 @@ impl Array {
         Ok(self.evaluate()?.as_slice()?.to_vec())
     }
 
-    /// Takes a result of MLX's into this thread's graph, with the inputs of its operation. MLX answers with one of them
-    /// if nothing changes, and leaves out those that make no difference: an evaluation does not compute these.
+    /// Puts a result of MLX into this thread's graph, with the inputs of its operation. If the operation changes
+    /// nothing, MLX returns one of the inputs. MLX also drops inputs that have no effect; they are not evaluated.
     pub(crate) fn computed(raw: UniquePtr<sys::Array>, from: &[&Self]) -> Result<Self> {
         for &input in from {
             if sys::is_same(&raw, &input.node.raw)? {
@@ -216,7 +216,7 @@ impl Array {
         Self::new(raw, State::lazy(states))
     }
 
-    /// Takes an array whose contents are there into this thread's graph.
+    /// Puts an array with known contents into this thread's graph.
     pub(crate) fn known(raw: UniquePtr<sys::Array>) -> Result<Self> {
         Self::new(raw, State::evaluated())
     }
@@ -250,7 +250,7 @@ impl Array {
 
 /// Evaluates arrays together, and waits for them.
 ///
-/// If it succeeds, everything that was computed on the way stays as well.
+/// If it succeeds, all intermediate results stay as well.
 ///
 /// ```
 /// # use mlx_overlay::{Array, eval, matmul};
@@ -266,15 +266,15 @@ impl Array {
 ///
 /// # Errors
 ///
-/// MLX's, [`Error::OutOfMemory`] among them: what this evaluation was to compute and had not been before is lost then,
-/// and nothing else, but that it may fail work that was started ([`async_eval`]) and not waited for: what it uses, and
-/// what is on the same streams. [`Error::Lost`] if an earlier one failed that the arrays depend on.
+/// MLX's, and [`Error::OutOfMemory`]. Everything that this evaluation had to compute is then lost. It can also fail work
+/// that was started with [`async_eval`] and not waited for: what this evaluation uses, and what is on the same streams.
+/// Nothing else is affected. [`Error::Lost`] if an earlier evaluation that the arrays depend on failed.
 pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     with_states(arrays, state::evaluate)
 }
 
-/// Starts the evaluation of arrays and does not wait for it: the thread goes on, to build the next step for example.
-/// Whatever needs their contents waits, and [`eval()`] does.
+/// Starts the evaluation of arrays without waiting for it, so that the thread can, for example, build the next step.
+/// [`eval()`] and everything else that needs the contents waits.
 ///
 /// ```
 /// # use mlx_overlay::{Array, async_eval, matmul};
@@ -290,9 +290,9 @@ pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
 ///
 /// # Errors
 ///
-/// Those of [`eval()`], if it could not be started. Work that fails later is an error of the first evaluation that
-/// waits for it. On one stream a failure may fail other work, too, that was started there and not waited for: give
-/// streams of their own to requests that are to fail alone.
+/// Those of [`eval()`], if the evaluation could not be started. If it fails later, the first evaluation that waits for
+/// it returns the error. A failure on a stream can also fail other work that was started on that stream and not waited
+/// for: use a separate stream for each request that must fail alone.
 pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     with_states(arrays, state::start)
 }
@@ -307,7 +307,7 @@ fn with_states<'a>(
     run(&references, &states)
 }
 
-/// Arrays as the bridge takes several.
+/// Arrays in the form that the bridge takes.
 pub(crate) fn references<'a>(arrays: &[&'a Array]) -> Result<Vec<ArrayRef<'a>>> {
     let reference = |array: &&'a Array| {
         Ok(ArrayRef {
@@ -331,7 +331,7 @@ pub(crate) fn check_dtype<T: Element>(found: Dtype) -> Result<()> {
 
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not its contents: that would evaluate it.
+        // The contents are not printed: that would evaluate the array.
         write!(f, "Array({}, {:?})", self.dtype(), self.shape())
     }
 }

@@ -4,17 +4,17 @@ use mlx_overlay_sys::{self as sys, DeviceKind};
 
 use crate::{Error, Result};
 
-/// Where work runs.
+/// A device on which work runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Device {
-    /// The host's processor.
+    /// The CPU.
     Cpu,
-    /// The GPU of MLX's Metal back-end: an Apple GPU, or the simulated one if the linked library was built for it.
+    /// The GPU of MLX's Metal back-end: an Apple GPU, or the simulated one if MLX was built for it.
     Gpu,
 }
 
 impl Device {
-    /// Whether the linked library has a back-end for this device and the machine has one.
+    /// Whether the linked library has a back-end for this device and the machine has such a device.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Device {
         })
     }
 
-    /// The device's name, given by its maker.
+    /// The vendor's name for the device.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Device {
         self.property("device_name")
     }
 
-    /// The device's architecture: for an Apple GPU for example `applegpu_g15d`, for a CPU for example `x86_64`.
+    /// The device's architecture, for example `applegpu_g15d` for an Apple GPU or `x86_64` for a CPU.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use mlx_overlay_sys::ElementKind;
 
 use crate::{Error, Result};
 
-/// Each type: its name here, its kind in the bridge, the Rust type, its text, and its description.
+/// For each type: its name here, its kind in the bridge, the Rust type, its text, and its description.
 macro_rules! types {
     ($($name:ident $type:ty, $text:literal, $about:literal;)*) => {
         /// The type of an array's elements.
@@ -70,12 +70,12 @@ types! {
 }
 
 impl Dtype {
-    /// Whether it is one of the floating-point types.
+    /// Whether this is a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::Bf16)
     }
 
-    /// Whether it is one of the integer types; `bool` is not.
+    /// Whether this is an integer type; `bool` is not.
     pub fn is_integer(self) -> bool {
         !self.is_float() && self != Self::Bool
     }
@@ -95,6 +95,6 @@ mod sealed {
 /// Sealed: each type is plain memory without padding, and every bit pattern is a valid value, except for `bool`, whose
 /// bytes are checked.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + 'static {
-    /// The same type as a value.
+    /// The type as a value.
     const DTYPE: Dtype;
 }

@@ -9,14 +9,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An exception from MLX, with its text.
+    /// The text of an exception from MLX.
     #[error("{0}")]
     Mlx(String),
 
     /// The number of elements does not fill the shape.
     #[error("{elements} elements do not fill the shape {shape:?}")]
     Length {
-        /// Number of given elements.
+        /// Number of elements given.
         elements: usize,
         /// The requested extents.
         shape: Vec<usize>,
@@ -24,11 +24,11 @@ pub enum Error {
 
     /// Bytes that are not valid elements of an array.
     #[error(
-        "{bytes} bytes are not the elements of an array of {dtype} and shape {shape:?}: {}",
+        "{bytes} bytes are not valid for an array of type {dtype} and shape {shape:?}: {}",
         why_not(*bytes, shape, *dtype)
     )]
     Bytes {
-        /// Number of given bytes.
+        /// Number of bytes given.
         bytes: usize,
         /// The requested extents.
         shape: Vec<usize>,
@@ -36,7 +36,7 @@ pub enum Error {
         dtype: Dtype,
     },
 
-    /// There is not enough memory: an array is larger than MLX's limit ([`crate::memory::set_limit`]), or the device
+    /// Not enough memory: an array is larger than MLX's limit ([`crate::memory::set_limit`]), or the device
     /// has no room for it. `bytes` is 0 if the number is not known.
     #[error("out of memory{}", wanted(*bytes))]
     OutOfMemory {
@@ -47,7 +47,7 @@ pub enum Error {
     /// An extent, or a product of extents, is larger than MLX's 32-bit integers.
     #[error("the shape {shape:?} is too large: {what} must be below {}", if *what == crate::ops::BYTES { "2^64" } else { "2^31" })]
     TooLarge {
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
         /// The shape in question.
         shape: Vec<usize>,
@@ -93,12 +93,12 @@ pub enum Error {
     Route {
         /// The route's position in the table, from 0.
         number: usize,
-        /// What is wrong with the route's format.
+        /// The fault in the route's format.
         error: FormatError,
     },
 
     /// Biases for a mode without them, or missing biases for a mode with them.
-    #[error("{mode} weights {}", if *expected { "need biases beside their scales" } else { "have no biases" })]
+    #[error("{mode} weights {}", if *expected { "need biases in addition to scales" } else { "take no biases" })]
     Biases {
         /// The quantization mode.
         mode: &'static str,
@@ -107,7 +107,7 @@ pub enum Error {
     },
 
     /// A dimension that the array does not have.
-    #[error("{argument} has {dimensions} dimensions, and none is number {axis}")]
+    #[error("{argument} has no dimension {axis}: it has {dimensions} dimensions")]
     Axis {
         /// The argument's name.
         argument: &'static str,
@@ -122,7 +122,7 @@ pub enum Error {
     File {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 
@@ -134,7 +134,7 @@ pub enum Error {
     },
 
     /// An index past the end of a dimension.
-    #[error("index {index} is past the {length} entries of the first dimension")]
+    #[error("index {index} is out of range: the first dimension has {length} entries")]
     Index {
         /// The index.
         index: u32,
@@ -142,32 +142,32 @@ pub enum Error {
         length: usize,
     },
 
-    /// This build, or this machine, has no such device.
+    /// This build or this machine has no such device.
     #[error("no {device} device: {}", why_none(*.0), device = .0)]
     NoDevice(Device),
 
     /// The linked MLX is pristine, or has only the CPU back-end.
     #[error(
-        "the linked MLX has no kernels for policies: they come with the overlay's Metal back-end (`--backend metal` or `sim`)"
+        "the linked MLX has no kernels for policies: only the overlay's Metal back-end has them (`--backend metal` or `sim`)"
     )]
     NoPolicies,
 
-    /// A policy with an invalid number of rows, or a text that is not a policy.
+    /// A policy with an invalid number of rows, or text that is not a policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
 
-    /// An evaluation inside a policy hook, which must only return a policy.
+    /// A policy hook started an evaluation. It must only return a policy.
     #[error(
-        "a policy hook evaluates: the evaluation that asked it is waiting for its answer; decide from the operation alone, or evaluate before"
+        "a policy hook started an evaluation, while the evaluation that called the hook waits for its answer: decide from the operation alone, or evaluate before"
     )]
     InPolicyHook,
 
-    /// A name that is not known.
+    /// An unknown name.
     #[error(transparent)]
     UnknownName(#[from] UnknownName),
 
-    /// A recording of kernels inside another one.
-    #[error("kernels are being recorded on this thread already: recordings do not nest")]
+    /// A recording of kernels was started inside another one.
+    #[error("this thread is already recording kernels: recordings cannot be nested")]
     Recording,
 
     /// Operations whose rows would not keep their bits; [`crate::Stream::check_operations`] found them.
@@ -178,27 +178,27 @@ pub enum Error {
     Unkept {
         /// The index of the stream that was checked.
         stream: i32,
-        /// The operations, the last that would run first.
+        /// The operations, in reverse order of execution.
         findings: Vec<Finding>,
     },
 
     /// An earlier evaluation that computed this array, or one that it depends on, failed. Build it again.
     #[error(
-        "an evaluation that this array depends on failed: its contents are unknown; build it anew"
+        "an evaluation that this array depends on failed, so its contents are unknown: build it again"
     )]
     Lost,
 
-    /// MLX's variables of this thread are destroyed.
-    #[error("this thread is ending, and MLX's part of it is gone")]
+    /// MLX's variables of this thread have been destroyed.
+    #[error("this thread is ending, and MLX's variables in it have been destroyed")]
     ThreadEnding,
 
     /// The process is exiting.
-    #[error("the process is exiting, and MLX is closed")]
+    #[error("the process is exiting, and MLX has been closed")]
     ProcessEnding,
 
     /// This process was forked from one that had used MLX. It lacks the threads that MLX needs.
     #[error(
-        "this process was forked from one that had used MLX, and cannot use it: start a program instead"
+        "this process was forked from one that had used MLX, so it cannot use MLX: start a new program instead, or fork earlier"
     )]
     ProcessForked,
 }
@@ -215,9 +215,9 @@ pub struct Finding {
     pub device: Device,
     /// The index of the stream on which it would run.
     pub stream: i32,
-    /// What is wrong, with the operation as the subject.
+    /// The problem, as a sentence that starts after the operation's name.
     pub why: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -238,7 +238,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// One line per finding. A model has many layers: findings that differ only in shape share a line.
+/// One line per finding. A model has many layers, so findings that differ only in shape share a line.
 fn listed(findings: &[Finding]) -> String {
     let mut lines: Vec<(&Finding, usize)> = Vec::new();
     for finding in findings {
@@ -269,18 +269,18 @@ fn why_none(device: Device) -> &'static str {
 
 fn why_not(bytes: usize, shape: &[usize], dtype: Dtype) -> String {
     match crate::ops::elements(shape).and_then(|count| count.checked_mul(dtype.size())) {
-        Some(expected) if expected == bytes => "a bool is 0 or 1".to_owned(),
-        Some(expected) => format!("they are {expected} bytes"),
-        None => "they are more than there can be".to_owned(),
+        Some(expected) if expected == bytes => "a bool must be 0 or 1".to_owned(),
+        Some(expected) => format!("expected {expected} bytes"),
+        None => "its size overflows".to_owned(),
     }
 }
 
 fn wanted(bytes: usize) -> String {
     match bytes {
         0 => String::new(),
-        _ => format!(
-            ": {bytes} bytes are larger than MLX's memory limit, or than what the device has left"
-        ),
+        _ => {
+            format!(": {bytes} bytes are more than MLX's memory limit, or than the device has left")
+        }
     }
 }
 

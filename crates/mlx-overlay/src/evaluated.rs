@@ -6,7 +6,7 @@ use mlx_overlay_sys as sys;
 use crate::array::check_dtype;
 use crate::{Array, Dtype, Element, Error, Result};
 
-/// The contents of an evaluated array: no graph, no stream, and memory that is never written again.
+/// The contents of an evaluated array: no graph, no stream, and memory that is never written to again.
 ///
 /// Any thread can read and drop it, or use it in its own graph with [`Evaluated::to_array`].
 pub struct Evaluated {
@@ -62,7 +62,7 @@ impl Evaluated {
                 dtype: self.dtype,
             });
         }
-        // SAFETY: the same bytes are elements of type `T`, aligned as checked, and every bit pattern is a value of `T`
+        // SAFETY: these bytes are elements of type `T`, aligned as checked, and every bit pattern is a value of `T`
         // unless `allows` rejects it.
         Ok(
             unsafe {
@@ -71,7 +71,7 @@ impl Evaluated {
         )
     }
 
-    /// An array of the calling thread's graph with these contents, which are not copied.
+    /// Puts an array with these contents into the calling thread's graph, without copying them.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl fmt::Debug for Evaluated {
     }
 }
 
-// These assertions fix which types may cross threads, so that a change of a field cannot change it silently.
+// These assertions fix which types may cross threads, so that a changed field cannot change that silently.
 const _: () = {
     const fn crosses_threads<T: Send + Sync>() {}
     crosses_threads::<Evaluated>();

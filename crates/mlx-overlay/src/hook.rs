@@ -4,12 +4,12 @@ use mlx_terms::{Format, Primitive};
 use crate::policy::{raw_policy, require_policies};
 use crate::{Dtype, QuantizationMode, Result, RowPolicy};
 
-/// An operation for which a hook decides the policy. A product multiplies x of `[batch, rows, k]` with weights of `n`
-/// rows of `k` values; attention has queries of `[batch, heads, rows, k]`, `keys` keys, and values of `n` numbers.
+/// An operation for which a hook decides the policy. A product multiplies x (`[batch, rows, k]`) by weights of `n`
+/// rows of `k` values. Attention has queries of `[batch, heads, rows, k]`, `keys` keys, and values of `n` numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
-    /// The primitive that computes it.
+    /// MLX's name for the primitive.
     pub primitive: Primitive,
     /// The type of the rows and of the result.
     pub dtype: Dtype,
@@ -17,8 +17,8 @@ pub struct Operation {
     pub format: Option<Format>,
     /// Whether the weights are `[n, k]`, as in a linear layer.
     pub transpose: bool,
-    /// Rows that use the same weights; positions of attention and gated delta. A policy limits this number, except for
-    /// gathers: there it limits the `batch * rows` picks, and [`RowPolicy::PICKS_PER_ROW`] of them count as a row.
+    /// Rows that use the same weights, or positions of attention and gated delta. A policy limits this number. For
+    /// gathers it limits the `batch * rows` picks instead: [`RowPolicy::PICKS_PER_ROW`] picks count as a row.
     pub rows: usize,
     /// Outputs per row.
     pub n: usize,
@@ -26,17 +26,17 @@ pub struct Operation {
     pub k: usize,
     /// Products, each with `rows` rows; sequences of attention and gated delta.
     pub batch: usize,
-    /// Matrices from which a gather picks; else 1.
+    /// Matrices from which a gather picks; 1 otherwise.
     pub experts: usize,
     /// Whether the right-hand indices of a gather are sorted.
     pub right_sorted: bool,
     /// Whether nvfp4 weights have a global scale.
     pub global_scale: bool,
-    /// Heads of the queries, or of the values of gated delta; else 0.
+    /// Heads of the queries, or of the values of gated delta; 0 otherwise.
     pub heads: usize,
-    /// Heads of the keys; else 0.
+    /// Heads of the keys; 0 otherwise.
     pub kv_heads: usize,
-    /// Keys that the last position sees; else 0.
+    /// Keys that the last position sees; 0 otherwise.
     pub keys: usize,
     /// Index of the operation's stream ([`crate::Stream::index`]); `None` if the stream is not known yet.
     pub stream: Option<i32>,
@@ -91,14 +91,14 @@ fn format_of(primitive: Primitive, raw: &sys::RowProblem) -> Option<Format> {
     Format::new(mode, number(raw.bits)?, number(raw.group_size)?).ok()
 }
 
-/// Registers a closure that decides the policy of each operation whose stream has none; it replaces the last hook. It
-/// declines with `None`: then the process's policy ([`crate::process_policy`]) is in force.
+/// Registers a closure that decides the policy of each operation whose stream has none; it replaces the previous hook.
+/// If the closure returns `None`, the process's policy ([`crate::process_policy`]) applies.
 ///
-/// The hook belongs to the process, so a library should leave it to the program. Several threads may call it at the
-/// same time, each while it evaluates or, for attention, while it builds the graph. It must only return a policy: an
-/// evaluation inside it is [`crate::Error::InPolicyHook`], registering or removing a hook is an error too, and it must
-/// not wait for another thread that uses MLX. A panic in it becomes an error of the evaluation that called it. The
-/// former closure is dropped before this returns, when none of its calls is running.
+/// The hook belongs to the process: a library should leave it to the program. Several threads may call it at the same
+/// time, each while it evaluates or, for attention, while it builds the graph. It must only return a policy: an
+/// evaluation inside it fails with [`crate::Error::InPolicyHook`], registering or removing a hook fails too, and it must
+/// not wait for another thread that uses MLX. A panic in it becomes an error of the evaluation that called it. This
+/// function returns when no call of the previous closure is running and that closure has been dropped.
 ///
 /// ```
 /// use mlx_overlay::{RowPolicy, remove_policy_hook, set_policy_hook};
@@ -128,8 +128,8 @@ pub fn set_policy_hook(
     )))?)
 }
 
-/// Removes the hook, whoever registered it. Its closure is dropped before this returns, when none of its calls is
-/// running.
+/// Removes the hook, no matter which code registered it. Returns when none of its calls is running and its closure has
+/// been dropped.
 ///
 /// # Errors
 ///

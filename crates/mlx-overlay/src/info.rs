@@ -15,7 +15,7 @@ pub enum Backend {
     Cuda,
     /// Apple's Metal.
     Metal,
-    /// MLX's Metal back-end on a simulated device, on any Linux: for tests; its speed means nothing.
+    /// MLX's Metal back-end on a simulated device, on any Linux. It is for tests; its speed means nothing.
     Sim,
 }
 
@@ -30,20 +30,20 @@ impl fmt::Display for Backend {
     }
 }
 
-/// What this program was linked with, and what can be used here.
+/// The properties of the linked MLX, and what can be used on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BuildInfo {
-    /// MLX's version, reported by the library.
+    /// MLX's version, as the library reports it.
     pub mlx_version: String,
     /// Git tree id of the source that the library was built from: the lock's final tree, or its
     /// base tree if `pristine`.
     pub tree: &'static str,
     /// Git tree id of the unpatched source.
     pub base_tree: &'static str,
-    /// Whether it is built without the overlay, as a reference.
+    /// Whether it was built without the overlay, as a reference.
     pub pristine: bool,
-    /// The back-end that was built.
+    /// The back-end.
     pub backend: Backend,
     /// Whether the CPU back-end is included.
     pub cpu: bool,
@@ -55,11 +55,11 @@ pub struct BuildInfo {
     pub metal_available: bool,
 }
 
-/// What this program was linked with.
+/// Returns the properties of the linked MLX.
 ///
 /// # Errors
 ///
-/// MLX's, if the query fails, for example because the version of the library differs from that of its prefix.
+/// MLX's, if the query fails, for example because the library's version differs from that of its prefix.
 pub fn build_info() -> Result<BuildInfo> {
     Ok(BuildInfo {
         mlx_version: mlx_version()?,
@@ -79,7 +79,7 @@ pub fn build_info() -> Result<BuildInfo> {
     })
 }
 
-/// MLX's version, reported by the linked library.
+/// MLX's version, as the linked library reports it.
 ///
 /// # Errors
 ///

@@ -16,10 +16,10 @@
 //!
 //! # Types
 //!
-//! An operation on arrays of several types computes in the one to which MLX promotes them. Of two kinds the higher wins:
-//! floats over integers over bool, even where the integer is wider (`i64` and `f16` give `f16`). Of one kind the wider
-//! wins, but `f16` with `bf16` gives `f32`; an unsigned integer with a signed one of no more bits gives the signed
-//! type of twice its bits, and `u64` with a signed one `f32`. Token ids keep their value only in integers.
+//! An operation on arrays of several types computes in the type to which MLX promotes them. Between kinds the higher
+//! wins: floats over integers over bool, even if the integer is wider (`i64` and `f16` give `f16`). Within a kind the
+//! wider wins, except that `f16` with `bf16` gives `f32`. An unsigned integer with a signed one that is not wider gives
+//! the signed type of twice its width; `u64` with a signed one gives `f32`. Token ids are only exact as integers.
 //!
 //! # Laziness
 //!
@@ -32,39 +32,39 @@
 //! MLX keeps streams per thread and does not lock its graph, so an [`Array`] is neither `Send` nor
 //! `Sync`: two threads that evaluate one lazy array corrupt it, and an array whose stream belongs
 //! to another thread cannot be evaluated. An [`Evaluated`] is both. It has no graph and its memory
-//! is never written again; [`Evaluated::to_array`] brings it into the graph of whichever thread
-//! needs it.
+//! is never written to again; [`Evaluated::to_array`] puts it into the graph of any thread.
 //!
 //! - MLX's default device is a process-wide variable without a lock. This crate neither sets nor
 //!   relies on it: every operation names its stream.
-//! - Every thread that uses MLX has default streams of its own. When it ends, its default CPU stream is given to the
-//!   next one, and what it had on the GPU is released. A CPU stream that was made keeps one operating-system thread
-//!   until the process ends: make few.
-//! - If the process's main thread is not the first that uses MLX, one thread more is made, which does nothing: MLX
-//!   takes the first one that it sees for the main one, and confuses it with others once it has ended.
-//! - A child that a process made by `fork` after it had used MLX lacks the threads that MLX works with: every call in it
-//!   is [`Error::ProcessForked`]. Start a program instead (`std::process::Command`), or fork before.
+//! - Every thread that uses MLX has its own default streams. When it ends, its default CPU stream is passed on to the
+//!   next thread, and its GPU resources are released. A CPU stream made with [`Stream::new`] keeps one operating-system
+//!   thread until the process ends, so make few.
+//! - If the process's main thread is not the first to use MLX, this crate starts one more thread, which is idle. MLX
+//!   takes the first thread that it sees for the main thread, and would confuse it with later threads once it has
+//!   ended.
+//! - After `fork` in a process that has used MLX, the child lacks MLX's threads: every call in it fails with
+//!   [`Error::ProcessForked`]. Start a program instead (`std::process::Command`), or fork earlier.
 //! - A call made while MLX's variables are being destroyed (from a `Drop` in a `thread_local!`, or
 //!   from another thread while the process exits) returns [`Error::ThreadEnding`] or
 //!   [`Error::ProcessEnding`]. The process exits only when calls in progress have returned.
 //!
 //! # Policies
 //!
-//! [`RowPolicy`] says which operations keep, for each row, the bits that the row has alone;
-//! [`Stream::with_policy`], [`set_policy_hook`] or the environment says for which work it holds.
+//! A [`RowPolicy`] determines which operations keep, for each row, the bits that the row has alone.
+//! [`Stream::with_policy`], [`set_policy_hook`] or the environment determines which policy an operation has.
 //!
 //! # Errors
 //!
-//! Whatever MLX throws arrives as [`Error::Mlx`] with MLX's text, and want of memory as [`Error::OutOfMemory`]. Shapes,
-//! types and lengths that would take MLX out of bounds are refused before they reach it; so are arrays without elements,
-//! by every function but those that only transpose. What NaN does is said where it is not what arithmetic says.
+//! Exceptions of MLX arrive as [`Error::Mlx`] with MLX's text, and a lack of memory as [`Error::OutOfMemory`]. Shapes,
+//! types and lengths that would make MLX read or write out of bounds are rejected first. So are arrays without elements,
+//! except by functions that only transpose. The effect of NaN is documented if it differs from that in arithmetic.
 //!
-//! Every function can fail with [`Error::ThreadEnding`], [`Error::ProcessEnding`] or [`Error::ProcessForked`]; their
-//! sections on errors do not all repeat it.
+//! Every function can fail with [`Error::ThreadEnding`], [`Error::ProcessEnding`] or [`Error::ProcessForked`], even if
+//! its section on errors does not mention it.
 //!
-//! A failed evaluation loses what it was to compute ([`Error::Lost`]) and what is built on that. Everything that an
-//! earlier evaluation computed stays, whether it was asked for or on the way: a server can keep the caches of its other
-//! requests. Weights that are built from others (quantized, converted) are computed on the way, too: evaluate them
+//! A failed evaluation loses what it had to compute ([`Error::Lost`]) and what is built on that. Everything that an
+//! earlier evaluation computed stays, intermediate results included, so a server keeps the caches of its other
+//! requests. Weights that are computed from others (quantized, converted) are intermediate results too: evaluate them
 //! once before the first request.
 
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! What MLX's allocator holds, for all threads of the process, and its limits.
+//! The memory of MLX's allocator, shared by all threads of the process, and its limits.
 //!
 //! ```
 //! use mlx_overlay::{Array, memory};
@@ -17,21 +17,21 @@ use mlx_overlay_sys as sys;
 
 use crate::Result;
 
-/// Bytes that MLX's allocator holds.
+/// Sizes in bytes of the memory that MLX's allocator has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUse {
-    /// In arrays.
+    /// Used by arrays.
     pub active: usize,
-    /// The most that was in arrays at once, since the process began or [`reset_peak`].
+    /// The highest `active` since the process began or since [`reset_peak`].
     pub peak: usize,
     /// Kept for later arrays.
     pub cached: usize,
-    /// What [`set_limit`] sets.
+    /// The limit that [`set_limit`] sets.
     pub limit: usize,
 }
 
-/// What MLX's allocator holds now.
+/// The memory that MLX's allocator has now.
 ///
 /// ```
 /// # use mlx_overlay::memory;
@@ -60,7 +60,7 @@ pub fn in_use() -> Result<MemoryUse> {
     })
 }
 
-/// Counts the peak from now on.
+/// Resets the peak.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Dtype, memory};
@@ -79,11 +79,11 @@ pub fn reset_peak() -> Result<()> {
     Ok(sys::reset_peak_memory()?)
 }
 
-/// Sets how many bytes MLX should hold, and gives the former number. The device's own is what MLX takes at first.
+/// Sets MLX's memory limit in bytes, and returns the previous one. The default depends on the device.
 ///
-/// It is two things. An array that alone is larger is refused when it is built ([`crate::Error::OutOfMemory`]). When
-/// arrays together are larger, an evaluation waits for others to release memory and clears the cache; if that does not
-/// help, it goes on. It fails only when the device refuses.
+/// The limit has two effects. A single array above it is rejected when it is built ([`crate::Error::OutOfMemory`]). If
+/// all arrays together are above it, an evaluation waits for others to release memory and clears the cache. If that does
+/// not help, it continues, and fails only if the device has no memory left.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Dtype, Error, memory};
@@ -104,7 +104,7 @@ pub fn set_limit(bytes: usize) -> Result<usize> {
     Ok(sys::set_memory_limit(bytes)?)
 }
 
-/// Sets how many bytes MLX keeps for later arrays at most, and gives the former number.
+/// Sets how many bytes MLX keeps for later arrays at most, and returns the previous limit.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Dtype, memory};
@@ -118,12 +118,12 @@ pub fn set_limit(bytes: usize) -> Result<usize> {
 ///
 /// # Errors
 ///
-/// As those of [`clear_cache`].
+/// Those of [`clear_cache`].
 pub fn set_cache_limit(bytes: usize) -> Result<usize> {
     Ok(sys::set_cache_limit(bytes)?)
 }
 
-/// Gives what is kept for later arrays back to the system. In a build for the CPU alone it waits for the work of all
+/// Returns the memory that is kept for later arrays to the system. In a CPU-only build it waits for the work of all
 /// threads.
 ///
 /// ```

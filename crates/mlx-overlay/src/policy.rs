@@ -9,22 +9,22 @@ use crate::{
     RowPolicy, Stream,
 };
 
-/// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them. A CPU build of the
-/// overlay rejects every policy except [`RowPolicy::DEFAULT`], and pristine MLX has none.
+/// Whether the linked MLX has kernels for policies: the overlay's Metal back-end has. A CPU build of the overlay rejects
+/// every policy except [`RowPolicy::DEFAULT`], and pristine MLX has none.
 pub fn has_policies() -> bool {
     sys::has_row_kernels()
 }
 
-/// The policy of operations for which neither their stream nor a hook decides: that of the environment variable
-/// `MLX_ROW_POLICY` when it was first needed, else [`RowPolicy::DEFAULT`].
+/// The process's policy, for operations for which neither their stream nor a hook decides: the value of the environment
+/// variable `MLX_ROW_POLICY` when it was first needed, else [`RowPolicy::DEFAULT`].
 ///
 /// Precedence: the policy of the operation's stream ([`Stream::with_policy`], [`Stream::set_policy`]), the hook
 /// ([`crate::set_policy_hook`]), the process's.
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the variable is not a valid policy, or if
-/// `MLX_QMV_POLICY`, which it replaces, is set.
+/// [`Error::NoPolicies`] if the linked MLX is pristine; MLX's, if the variable is not a valid policy, or if the former
+/// variable `MLX_QMV_POLICY` is set.
 pub fn process_policy() -> Result<RowPolicy> {
     require_policies()?;
     policy(sys::process_policy()?)
@@ -43,8 +43,8 @@ pub(crate) fn raw_policy(policy: RowPolicy) -> sys::RowPolicy {
 impl Stream {
     /// Makes a GPU stream for the calling thread whose operations follow a policy.
     ///
-    /// The policy is permanent. Enter the stream with [`Stream::scope`] to build operations on it. They follow the
-    /// policy whenever they are evaluated, and whatever else the process does.
+    /// The policy is permanent. Build operations on the stream inside [`Stream::scope`]. They follow the policy whenever
+    /// they are evaluated, independently of everything else in the process.
     ///
     /// ```
     /// # use mlx_overlay::{
@@ -83,7 +83,7 @@ impl Stream {
     /// let stream = Stream::new(Device::Gpu)?;
     /// assert_eq!(stream.policy()?, None);
     /// stream.set_policy(RowPolicy::EXACT.with_rows(8)?)?;
-    /// assert!(stream.set_policy(RowPolicy::NARROW).is_err(), "it has one");
+    /// assert!(stream.set_policy(RowPolicy::NARROW).is_err(), "it already has one");
     /// # Ok(())
     /// # }
     /// ```
@@ -110,17 +110,18 @@ impl Stream {
         }
     }
 
-    /// Checks that evaluating these arrays would keep the bits of each row. Nothing is evaluated.
+    /// Checks that evaluating these arrays would give each row the bits that it has alone. Nothing is evaluated.
     ///
     /// It examines every operation that an evaluation would run, and reports
     ///
-    /// - operations that policies cover (products, gathers, attention, gated delta) if they are on another stream or on
-    ///   the CPU, have no policy, have more rows than its block, or did not ask it when they were built;
-    /// - attention that sees an array mask, is written by hand, or has a quantized cache;
+    /// - operations that policies cover (products, gathers, attention, gated delta), if they are on another stream or on
+    ///   the CPU, have no policy, have more rows than its block, or did not read the policy when they were built;
+    /// - attention with an array mask, attention that the program composes itself, and attention with a quantized cache;
     /// - other operations, unless their Metal kernels are known to compute each row independently.
     ///
-    /// The policy is the stream's, else the process's; a hook is not called. A graph does not show everything: the
-    /// order and padding of a cache, a softmax written by hand, and what was evaluated before are not found.
+    /// The policy is that of the stream, else that of the process; a hook is not called. A graph does not show
+    /// everything: the check cannot see the order and padding of a cache, a softmax that the program composes, and what
+    /// was evaluated before.
     ///
     /// ```
     /// # use mlx_overlay::{Array, Error, RowPolicy, Stream, has_policies, matmul};
@@ -171,23 +172,23 @@ fn finding(raw: sys::RowFinding) -> Finding {
     }
 }
 
-/// How a quantized product is computed, as the dispatch itself decides it.
+/// How a quantized product is computed; the dispatch itself uses this plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchPlan {
     /// The policy in force.
     pub policy: RowPolicy,
-    /// The kernels that compute the product.
+    /// The path: the kernels that compute the product.
     pub path: DispatchPath,
-    /// Whether the path's kernel for a K without a tail computes it (`qmv_fast`).
+    /// Whether the kernel for a K without a tail (`qmv_fast`) is used.
     pub fast: bool,
     /// The most rows of x per threadgroup; 0 if MLX's matrix kernels decide.
     pub tile: usize,
-    /// Outputs of a row that one simdgroup of a streamed kernel computes; else 0.
+    /// Outputs of a row per simdgroup in a streamed kernel; 0 otherwise.
     pub outputs: usize,
-    /// Simdgroups of a streamed kernel that share x in threadgroup memory; 0: each has its own.
+    /// Simdgroups of a streamed kernel that share x in threadgroup memory; 0 if each has its own.
     pub sharing: usize,
-    /// Whether every row has the same bits as alone.
+    /// Whether every row has the bits that it has alone.
     pub identical: bool,
 }
 
@@ -235,8 +236,8 @@ impl DispatchPlan {
     }
 }
 
-/// Replaces the process's routing table, which is empty at first. Of the routes that match a product, the first one
-/// that its policy permits is used.
+/// Replaces the process's routing table, which is empty by default. Of the routes that match a product, the first that
+/// its policy permits is used.
 ///
 /// # Errors
 ///
@@ -267,7 +268,7 @@ pub fn set_routes(routes: &[Route]) -> Result<()> {
     Ok(sys::set_routes(&routes)?)
 }
 
-/// Whether the GPU has matrix units that MLX uses (generation 17 from macOS 26.2 on).
+/// Whether the GPU has matrix units that MLX uses (from generation 17 and macOS 26.2 on).
 ///
 /// # Errors
 ///
@@ -277,8 +278,8 @@ pub fn has_matrix_units() -> Result<bool> {
     Ok(sys::has_matrix_units()?)
 }
 
-/// How many quantized products took each path since the process began or since [`reset_dispatch_stats`]; paths with a
-/// count of 0 are left out.
+/// How many quantized products took each path since the process began or since [`reset_dispatch_stats`]. Paths that were
+/// not taken are omitted.
 ///
 /// # Errors
 ///
@@ -298,8 +299,8 @@ pub fn reset_dispatch_stats() -> Result<()> {
     Ok(sys::reset_path_counts()?)
 }
 
-/// Runs `work` and returns, with its result, the names of the kernels that this thread requested from its device
-/// meanwhile: as in the library, in order, whatever they compute.
+/// Runs `work`. Returns its result and the names of the kernels that this thread requested from its device meanwhile,
+/// in order and as they are named in the library.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Quantization, has_policies, quantize, quantized_matmul, record_kernels};
@@ -308,7 +309,7 @@ pub fn reset_dispatch_stats() -> Result<()> {
 /// let w = Array::from_slice(&vec![0.5f32; 8 * 512], &[8, 512])?;
 /// let w = quantize(&w, Quantization::affine(4, 64)?)?;
 /// let x = Array::from_slice(&vec![1.0f32; 512], &[1, 512])?;
-/// quantized_matmul(&x, &w)?.evaluate()?; // quantizes, too
+/// quantized_matmul(&x, &w)?.evaluate()?; // also quantizes
 /// let y = quantized_matmul(&x, &w)?;
 /// let (rows, kernels) = record_kernels(|| y.to_vec::<f32>())?;
 /// assert_eq!(rows?.len(), 8);
@@ -319,8 +320,8 @@ pub fn reset_dispatch_stats() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies, [`Error::Recording`] inside another recording;
-/// `work` is not run then.
+/// [`Error::NoPolicies`] if the linked MLX has no kernels for policies, [`Error::Recording`] inside another recording.
+/// In both cases `work` is not run.
 pub fn record_kernels<T>(work: impl FnOnce() -> T) -> Result<(T, Vec<String>)> {
     require_kernels()?;
     let recording = Recording::begin()?;
@@ -333,7 +334,7 @@ thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends a recording, also if `work` panics.
+/// Ends a recording, even if `work` panics.
 struct Recording;
 
 impl Recording {
@@ -354,7 +355,7 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         RECORDING.set(false);
-        // After `end` nothing more is recorded; without it, the records are dropped.
+        // After `end` nothing more is recorded. Without `end`, the records are dropped.
         let _ = sys::recorded_kernels();
     }
 }

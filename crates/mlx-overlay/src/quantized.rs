@@ -20,9 +20,9 @@ pub enum Quantization {
     /// a row. Made by [`Quantization::affine`].
     #[non_exhaustive]
     Affine {
-        /// Bits a weight: 1, 2, 3, 4, 5, 6 or 8.
+        /// Bits per weight: 1, 2, 3, 4, 5, 6 or 8.
         bits: u32,
-        /// Weights a group: 32, 64 or 128.
+        /// Weights per group: 32, 64 or 128.
         group_size: u32,
     },
     /// 4-bit floats (E2M1) in groups of 32 with a shared exponent (E8M0).
@@ -38,13 +38,13 @@ impl Quantization {
     ///
     /// # Errors
     ///
-    /// [`Error::Quantization`] for bits or groups that MLX has no kernels for.
+    /// [`Error::Quantization`] if MLX has no kernels for these bits or this group size.
     pub fn affine(bits: u32, group_size: u32) -> Result<Self> {
         Format::new(QuantizationMode::Affine, bits, group_size)?;
         Ok(Self::Affine { bits, group_size })
     }
 
-    /// Mode, bits and group size together.
+    /// Mode, bits and group size.
     pub fn format(self) -> Format {
         let format = match self {
             Self::Affine { bits, group_size } => {
@@ -55,7 +55,7 @@ impl Quantization {
         format.expect("`affine` checks, and the other modes are fixed")
     }
 
-    /// Bits a weight.
+    /// Bits per weight.
     pub fn bits(self) -> u32 {
         self.format().bits()
     }
@@ -65,7 +65,7 @@ impl Quantization {
         self.format().group_size()
     }
 
-    /// The mode, which leaves bits and groups open where they can be chosen.
+    /// The mode; only affine has a choice of bits and group sizes.
     pub const fn mode(self) -> QuantizationMode {
         match self {
             Self::Affine { .. } => QuantizationMode::Affine,
@@ -75,7 +75,7 @@ impl Quantization {
         }
     }
 
-    /// Whether groups have a bias besides their scale.
+    /// Whether groups have a bias in addition to their scale.
     pub const fn has_biases(self) -> bool {
         matches!(self, Self::Affine { .. })
     }
@@ -90,12 +90,12 @@ impl Quantization {
     }
 }
 
-/// Names of the dimensions before the columns. Matrices behind one another are indexed one by one.
+/// The names of the dimensions before the columns, for errors.
 type Leading = &'static [&'static str];
 
 const MATRIX: Leading = &["n"];
 
-/// A quantized matrix of `n` rows and `k` columns, along which it is grouped. A clone is the same
+/// A quantized matrix of `n` rows and `k` columns; a group is part of a row. A clone is the same
 /// matrix.
 #[derive(Debug, Clone)]
 pub struct QuantizedMatrix {
@@ -107,11 +107,11 @@ pub struct QuantizedMatrix {
 }
 
 impl QuantizedMatrix {
-    /// Puts together a matrix from its parts, for example after they came from a file.
+    /// Makes a matrix of its parts, for example parts that were read from a file.
     ///
-    /// `packed` is u32 of shape `[n, k * bits / 32]`. Affine: `scales` and `biases` are of one
-    /// floating-point type and of shape `[n, k / group_size]`. The other modes: `scales` are u8 of
-    /// that shape, and there are no biases (`None`).
+    /// `packed` is u32 of shape `[n, k * bits / 32]`. In affine mode, `scales` and `biases` have the
+    /// same floating-point type and the shape `[n, k / group_size]`. In the other modes, `scales` are
+    /// u8 of that shape, and `biases` is `None`.
     ///
     /// ```
     /// # use mlx_overlay::{Array, Quantization, QuantizedMatrix, dequantize};
@@ -129,7 +129,7 @@ impl QuantizedMatrix {
     /// # Errors
     ///
     /// [`Error::Shape`], [`Error::Dtype`], [`Error::Biases`], [`Error::Empty`] or
-    /// [`Error::TooLarge`] if they do not fit together.
+    /// [`Error::TooLarge`] if the parts do not fit together.
     pub fn from_parts(
         packed: Array,
         scales: Array,
@@ -183,7 +183,7 @@ impl QuantizedMatrix {
             return Err(shape_error(
                 "biases",
                 biases,
-                format!("{:?}, as the scales have", scales.shape()),
+                format!("{:?}, the shape of the scales", scales.shape()),
             ));
         }
         require_indexable(others[others.len() - 1], columns, quantization)?;
@@ -196,12 +196,12 @@ impl QuantizedMatrix {
         })
     }
 
-    /// Rows, the `n` of a product.
+    /// The number of rows, `n` of a product.
     pub fn rows(&self) -> usize {
         self.packed.shape()[self.packed.shape().len() - 2]
     }
 
-    /// Columns, the `k` of a product.
+    /// The number of columns, `k` of a product.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -221,17 +221,17 @@ impl QuantizedMatrix {
         &self.scales
     }
 
-    /// The biases, of shape `[n, k / group_size]`, where the mode has them.
+    /// The biases, of shape `[n, k / group_size]`, if the mode has them.
     pub fn biases(&self) -> Option<&Array> {
         self.biases.as_ref()
     }
 
-    /// The rows at these indices, in their order: what an embedding looks up.
+    /// The rows at these indices, in order, as in an embedding lookup.
     ///
     /// # Errors
     ///
-    /// [`Error::Index`] for a row that is not there; those of [`QuantizedMatrix::from_parts`] if no
-    /// row is asked for; MLX's.
+    /// [`Error::Index`] for an index out of range; those of [`QuantizedMatrix::from_parts`] if there
+    /// are no indices; MLX's.
     pub fn take_rows(&self, rows: &[u32]) -> Result<Self> {
         let biases = self.biases.as_ref().map(|b| take_rows(b, rows));
         Self::from_parts(
@@ -242,8 +242,8 @@ impl QuantizedMatrix {
         )
     }
 
-    /// Evaluates the matrix, and gives it in a form that any thread can take into its graph: weights that a server's
-    /// threads share.
+    /// Evaluates the matrix and returns it in a form that any thread can put into its graph, such as weights that a
+    /// server's threads share.
     ///
     /// ```
     /// # use mlx_overlay::{Array, Quantization, quantize, quantized_matmul};
@@ -282,7 +282,7 @@ impl QuantizedMatrix {
     }
 }
 
-/// An evaluated quantized matrix, which any thread can read; see [`QuantizedMatrix::evaluate`].
+/// An evaluated quantized matrix that any thread can read; see [`QuantizedMatrix::evaluate`].
 #[derive(Debug)]
 pub struct EvaluatedMatrix {
     packed: Evaluated,
@@ -292,7 +292,7 @@ pub struct EvaluatedMatrix {
 }
 
 impl EvaluatedMatrix {
-    /// Takes the matrix, without copying it, into the calling thread's graph.
+    /// Puts the matrix into the calling thread's graph, without copying it.
     ///
     /// # Errors
     ///
@@ -316,8 +316,8 @@ impl EvaluatedMatrix {
 /// Quantizes the rows of a matrix `w` of shape `[n, k]`; `k` must be a multiple of the group size.
 /// Affine scales and biases have the type of `w`.
 ///
-/// A NaN is swallowed: a group with one gets any finite scale and values, and nothing tells afterwards. Look for NaN
-/// before, where weights may have some.
+/// A NaN disappears without an error: its group gets some finite scale and values. If weights may contain NaN, check
+/// them first.
 ///
 /// # Errors
 ///
@@ -366,7 +366,7 @@ fn quantize_parts(
     Ok(matrix)
 }
 
-/// The matrix that a quantized one stands for, of shape `[n, k]`: of its scales' type if affine, of
+/// Converts a quantized matrix back to numbers: `[n, k]`, of its scales' type if affine, of
 /// bf16 otherwise.
 ///
 /// # Errors
@@ -381,8 +381,8 @@ pub fn dequantize(w: &QuantizedMatrix) -> Result<Array> {
     Array::computed(raw, &w.parts())
 }
 
-/// The product of `x` (`[.., k]`) and the transpose of a quantized matrix (`[n, k]`): `[.., n]`, of
-/// the type to which those of `x` and the scales are [promoted](crate#types) if affine, of the type of `x` otherwise.
+/// The product of `x` (`[.., k]`) and the transpose of a quantized matrix (`[n, k]`): `[.., n]`. If the matrix is
+/// affine, the types of `x` and the scales are [promoted](crate#types); otherwise the result has the type of `x`.
 ///
 /// # Errors
 ///
@@ -414,7 +414,7 @@ pub fn quantized_matmul(x: &Array, w: &QuantizedMatrix) -> Result<Array> {
     Array::computed(raw, &inputs)
 }
 
-/// MLX computes the bits of a row, and its kernels the index of an element, in 32-bit integers.
+/// MLX counts the bits of a row in 32-bit integers, and its kernels use 32-bit indices of elements.
 fn require_indexable(rows: usize, columns: usize, quantization: Quantization) -> Result<()> {
     let row_bits = columns.checked_mul(quantization.bits() as usize);
     if row_bits.is_some_and(below_2_31) && rows.checked_mul(columns).is_some_and(below_2_31) {

@@ -1,7 +1,7 @@
 //! Random numbers from keys.
 //!
-//! A key is an array of two u32. The same key gives the same numbers, so that a server's samples can be reproduced. Use
-//! a new key each time, made with [`split`].
+//! A key is an array of two u32. The same key gives the same numbers, so a server's samples can be reproduced. Use a new
+//! key each time; [`split`] makes them.
 //!
 //! ```
 //! use mlx_overlay::{Array, random, slice, reshape};
@@ -39,7 +39,7 @@ pub fn key(seed: u64) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`] or [`Error::Shape`] if `key` is not a key; [`Error::Empty`] for no keys, [`Error::TooLarge`];
+/// [`Error::Dtype`] or [`Error::Shape`] if `key` is not a key; [`Error::Empty`] if `count` is 0; [`Error::TooLarge`];
 /// MLX's.
 pub fn split(key: &Array, count: usize) -> Result<Array> {
     require_key(key)?;
@@ -53,8 +53,8 @@ pub fn split(key: &Array, count: usize) -> Result<Array> {
     Array::computed(raw, &[key])
 }
 
-/// Numbers from `low` to `high`, of a floating-point type: below `high`, except that rounding can give `high` itself,
-/// mainly in f16 and bf16. If `low` is above `high`, they are between the two as well; bounds that are not finite give
+/// Numbers from `low` (included) to `high` (excluded), of a floating-point type. Rounding can give `high` itself, mainly
+/// in f16 and bf16. If `low` is above `high`, the numbers are still between the two. Bounds that are not finite give
 /// infinities or NaN.
 ///
 /// ```
@@ -90,12 +90,12 @@ pub fn uniform(shape: &[usize], low: f32, high: f32, dtype: Dtype, key: &Array) 
     Array::computed(raw, &[key])
 }
 
-/// For each row of logits (`[.., n]`) an index (u32) below `n`, drawn with the probabilities of the row's softmax; the
-/// result lacks the last dimension. Divide the logits by a temperature first.
+/// For each row of logits (`[.., n]`), an index (u32) below `n`, drawn with the probabilities of the row's softmax. The
+/// result lacks the last dimension. Divide the logits by the temperature first.
 ///
-/// An index whose logit is negative infinity is not drawn while there are others, with one exception: for a single row
-/// MLX sums probabilities, and rounding can make it draw the last index. Mask again what must not be drawn. A row with
-/// a NaN can give any number, even one of `n` or more.
+/// An index whose logit is negative infinity is not drawn if the row has other logits, with one exception: for a single
+/// row MLX sums probabilities, and rounding can make it draw the last index. So mask the result again. A row with a NaN
+/// can give any number, even one of `n` or more.
 ///
 /// # Errors
 ///

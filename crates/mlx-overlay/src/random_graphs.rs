@@ -1,10 +1,10 @@
-//! Random graphs on several threads against plain Rust, with evaluations that fail in between.
+//! Random graphs on several threads, compared with plain Rust, with evaluations that fail in between.
 //!
 //! Half of the graphs have operations that fail: on a CPU stream when they run, on a GPU when they are scheduled. A
-//! [`Node`] beside each array says what the documentation promises of it: that it is lost, that it is there, or, if its
-//! stream had work that failed and was not waited for, either. What is handed out has the right numbers in any case.
+//! [`Node`] for each array records what the documentation promises: that the array is lost, that it is available,
+//! or, if its stream had failing work that was not waited for, either. Contents that are returned must be right.
 //!
-//! Short by default. A long run, with another start each time, in which each thread prints the seed of what fails:
+//! Short by default. A long run, with a new seed each time; each thread prints the seed of a failure:
 //!
 //! ```console
 //! $ GRAPH_SECONDS=1800 GRAPH_SEED=$RANDOM cargo test -p mlx-overlay --lib random_graphs -- --nocapture
@@ -47,13 +47,13 @@ impl Random {
     }
 }
 
-/// What the documentation promises of an array.
+/// The state that the documentation promises for an array.
 struct Node {
     inputs: Vec<Rc<Node>>,
-    /// The bit of the stream that it was built on.
+    /// The bit of the stream on which it was built.
     stream: u32,
     fails: Option<Device>,
-    /// It fails, or is computed from what does.
+    /// Whether it fails, or is computed from an array that fails.
     doomed: bool,
     fate: RefCell<Fate>,
 }
@@ -64,11 +64,11 @@ enum Fate {
     Started(Rc<Started>),
     Done,
     Lost,
-    /// Any of these.
+    /// One of the above; it is not known which.
     Unsure,
 }
 
-/// An evaluation that was started and not waited for.
+/// An evaluation that was started but not waited for.
 struct Started {
     streams: u32,
     after: Vec<Rc<Started>>,
@@ -106,16 +106,16 @@ impl Node {
     }
 }
 
-/// What an evaluation would reach.
+/// The nodes that an evaluation would reach.
 #[derive(Default)]
 struct Reach {
     outputs: Vec<Rc<Node>>,
-    /// Those that it would compute.
+    /// Nodes that it would certainly compute.
     pending: Vec<Rc<Node>>,
-    /// Those that it would compute if they are not there already.
+    /// Nodes that it would compute unless they are already available.
     perhaps: Vec<Rc<Node>>,
     started: Vec<Rc<Started>>,
-    /// Of the streams that it would use.
+    /// The streams that it would use, one bit each.
     streams: u32,
     doomed: bool,
     lost: bool,
@@ -129,7 +129,7 @@ impl Reach {
             ..Self::default()
         };
         let mut seen = HashSet::new();
-        // Those that are reached for sure come first.
+        // Nodes that are certainly reached come first.
         for surely in [true, false] {
             let mut open: Vec<(Rc<Node>, bool)> =
                 outputs.iter().map(|&node| (node.clone(), true)).collect();
@@ -180,22 +180,22 @@ impl Reach {
         self.doomed || self.lost || self.waits_for(Outcome::Bad)
     }
 
-    /// Whether it can fail by what is not known.
+    /// Whether something unknown can make it fail.
     fn may_fail(&self, tainted: u32) -> bool {
         !self.perhaps.is_empty() || self.waits_for(Outcome::Unsure) || self.streams & tainted != 0
     }
 }
 
-/// What a thread knows of its streams.
+/// A thread's streams and evaluations.
 struct World<'a> {
     streams: &'a [Stream],
-    /// Those on which work failed, or may have, that was not waited for.
+    /// Streams with work that failed, or may have failed, and was not waited for.
     tainted: Cell<u32>,
     open: RefCell<Vec<Rc<Started>>>,
     tally: &'a Tally,
 }
 
-/// What was seen.
+/// Counts of the outcomes.
 #[derive(Default)]
 struct Tally {
     graphs: AtomicU64,
@@ -211,7 +211,7 @@ impl Tally {
 }
 
 impl World<'_> {
-    /// Holds an evaluation's outcome against what was promised, and notes what it means.
+    /// Compares the outcome of an evaluation with what was promised, and records the consequences.
     fn judge(&self, reach: &Reach, result: &Result<()>, is_waited_for: bool) {
         if let Err(error) = result {
             assert!(matches!(error, Error::Lost | Error::Mlx(_)), "{error}");
@@ -224,12 +224,12 @@ impl World<'_> {
             (false, false) => &self.tally.there,
         });
         if is_waited_for {
-            assert!(!must || result.is_err(), "it is computed from what failed");
+            assert!(!must || result.is_err(), "it depends on a failed array");
         } else if reach.lost || reach.fails_on(Device::Gpu) {
             assert!(result.is_err(), "it cannot be started");
         }
         assert!(must || may || result.is_ok(), "lost: {result:?}");
-        // Refused before anything is done.
+        // Rejected before anything was done.
         if reach.lost {
             return;
         }
@@ -267,7 +267,7 @@ impl World<'_> {
             }
             Err(_) => {
                 self.end(reach, &Fate::Lost);
-                // If it could not be started, what it uses may have failed.
+                // If it could not be started, the evaluations that it uses may have failed.
                 let used = reach.started.iter();
                 self.doubt(used.fold(reach.streams, |all, started| all | started.streams));
             }
@@ -283,7 +283,7 @@ impl World<'_> {
         }
     }
 
-    /// They were waited for, and with them what they use.
+    /// Marks evaluations as waited for, with those that they use.
     fn close(&self, good: &[Rc<Started>]) {
         for started in good {
             started.outcome.set(Outcome::Good);
@@ -293,7 +293,7 @@ impl World<'_> {
         self.open.borrow_mut().retain(|started| !is_closed(started));
     }
 
-    /// An error of these streams was thrown: it may have been that of what was not waited for.
+    /// Records that an error of these streams was thrown. It may belong to work that was not waited for.
     fn doubt(&self, streams: u32) {
         let open = self.open.borrow();
         for started in open.iter() {
@@ -301,7 +301,7 @@ impl World<'_> {
                 let mut after = started.after.iter();
                 after.any(|other| other.outcome.get() != Outcome::Good)
             };
-            // In their order, so that what they use comes before them.
+            // In order, so that each comes after the evaluations that it uses.
             if started.outcome.get() == Outcome::Good
                 && (started.streams & streams != 0 || uses_doubtful())
             {
@@ -310,7 +310,7 @@ impl World<'_> {
         }
     }
 
-    /// An error of these streams is still to come.
+    /// Records that an error of these streams is still to come.
     fn taint(&self, streams: u32) {
         self.tainted.set(self.tainted.get() | streams);
         loop {
@@ -326,7 +326,7 @@ impl World<'_> {
         }
     }
 
-    /// Waits for everything, after which no error is left.
+    /// Waits for everything, so that no error is left.
     fn synchronize(&self) {
         let open = self.open.borrow();
         let doubtful = open.iter().filter(|s| s.outcome.get() != Outcome::Good);
@@ -347,8 +347,8 @@ impl World<'_> {
     }
 }
 
-/// A matrix of MLX's and the same one in plain Rust. The numbers are small integers, which every order of summing adds
-/// up to the same float32.
+/// A matrix of MLX and the same matrix in plain Rust. The numbers are small integers, so every order of summing gives the
+/// same float32.
 #[derive(Clone)]
 struct Pair {
     array: Array,
@@ -377,7 +377,7 @@ impl Pair {
 
     fn from(array: Array, values: Vec<f32>, node: Rc<Node>) -> Self {
         let &[rows, columns] = array.shape() else {
-            panic!("{array:?} is no matrix")
+            panic!("{array:?} is not a matrix")
         };
         assert_eq!(values.len(), rows * columns, "{array:?}");
         Self {
@@ -397,8 +397,8 @@ impl Pair {
         &self.values[row * self.columns..][..self.columns]
     }
 
-    /// One more operation on it and perhaps on another: the array, how many of the two it was given and how many MLX
-    /// uses, and the numbers. `None` if it does not fit.
+    /// Applies one more operation to this and perhaps another matrix. Returns the array, how many inputs it was given, how
+    /// many of them MLX uses, and the numbers. `None` if the shapes do not fit.
     fn operation(
         &self,
         random: &mut Random,
@@ -448,7 +448,7 @@ impl Pair {
                 let mut values = self.values.clone();
                 values[r * self.columns + c] = 7.0;
                 let update = |update| slice_update(a, &update, &[r..r + 1, c..c + 1]);
-                // All of it is replaced.
+                // All of it is overwritten.
                 let uses = usize::from(self.values.len() > 1);
                 (
                     Array::full(&[1, 1], 7.0f32).and_then(update),
@@ -485,8 +485,8 @@ impl Pair {
                 let smaller = less(a, b).and_then(|is_less| where_(&is_less, a, b));
                 (smaller, BOTH, zipped(f32::min))
             }
-            // MLX's dot product on a GPU loads four floats at once from wherever a slice begins, which the simulated
-            // device refuses.
+            // On a GPU, MLX's dot product loads four floats at once from the start of a slice. The simulated device rejects
+            // that if the slice is not aligned.
             11 if self.columns == other.rows && (self.rows, other.columns) != (1, 1) => {
                 let values = (0..self.rows)
                     .flat_map(|r| (0..other.columns).map(move |c| (r, c)))
@@ -507,7 +507,7 @@ impl Pair {
                 let index = argmax(a)
                     .and_then(|index| as_type(&index, Dtype::F32))
                     .and_then(|index| reshape(&index, &[self.rows, 1]));
-                // There is no choice.
+                // Only one choice.
                 let uses = usize::from(self.columns > 1);
                 (index, [1, uses], values)
             }
@@ -516,13 +516,13 @@ impl Pair {
     }
 }
 
-/// What threads hand to each other.
+/// Arrays that threads pass to each other.
 type Shelf = Mutex<Vec<(Evaluated, Vec<f32>)>>;
 
-/// The numbers of an array that may be lost: those of plain Rust, if there are any.
+/// The numbers of an array that may be lost, computed in plain Rust; `None` if it has none.
 fn check(world: &World<'_>, pair: &Pair, stream: usize) -> Option<Evaluated> {
     let mut reach = Reach::of(&[&pair.node]);
-    // It may put them in order.
+    // The copy that makes it contiguous can fail.
     reach.streams |= 1 << stream;
     let result = pair.array.evaluate();
     world.judge(
@@ -531,13 +531,13 @@ fn check(world: &World<'_>, pair: &Pair, stream: usize) -> Option<Evaluated> {
         true,
     );
     let evaluated = result.ok()?;
-    // -0 is 0.
+    // -0 becomes 0.
     let found = evaluated.as_slice::<f32>().unwrap();
     assert_eq!(found, pair.values, "{:?}", pair.array);
     Some(evaluated)
 }
 
-/// Builds on what may be lost.
+/// Builds on an array that may be lost.
 fn build(
     inputs: &[&Pair],
     uses: usize,
@@ -559,8 +559,8 @@ fn build(
             return None;
         }
     };
-    assert!(!reach.lost, "built on what is lost");
-    // The same array, if the operation changes nothing.
+    assert!(!reach.lost, "built on a lost array");
+    // If the operation changes nothing, it is the same array.
     let mut same = inputs.iter();
     if let Some(same) = same.find(|pair| Rc::ptr_eq(pair.array.state(), array.state())) {
         return Some(Pair::from(array, values, same.node.clone()));
@@ -587,13 +587,13 @@ fn one_graph(seed: u64, world: &World<'_>, shelf: &Shelf) -> Result<()> {
     if random.one_in(2) {
         world.synchronize();
     }
-    // In any order, and from any stream.
+    // In any order and from any stream.
     while !pairs.is_empty() {
         let pair = pairs.swap_remove(random.below(pairs.len()));
         let stream = random.below(world.streams.len());
         world.streams[stream].scope(|| Ok::<_, Error>(check(world, &pair, stream)))?;
     }
-    // The next graph begins anew.
+    // The next graph starts from nothing.
     world.synchronize();
     Ok(())
 }
@@ -651,13 +651,13 @@ fn step(
         }
         5 => drop(pairs.swap_remove(at)),
         6 => {
-            // Refused before anything of it runs: larger than there is.
+            // Rejected before anything runs: it is larger than the memory.
             let huge = Array::zeros(&[1 << 20, 1 << 20, 1 << 8], Dtype::F32);
             assert!(matches!(huge, Err(Error::OutOfMemory { .. })));
         }
         7 => pairs.push(Pair::new(random)?),
         8 => world.synchronize(),
-        // What can never be there is not looked at for ever.
+        // A value that cannot become available is not polled for ever.
         9 => pairs.retain(|pair| !pair.node.doomed),
         _ => {}
     }
@@ -680,7 +680,7 @@ fn graphs_compute_what_plain_rust_does() {
                 streams.push(Stream::new(device).unwrap());
             }
         }
-        // Kernels of policies are compiled for many shapes: not while there is little time.
+        // Kernels of policies are compiled for many shapes; a short run has no time for that.
         if time.is_some() && has_policies() && Device::Gpu.is_available().unwrap() {
             streams.push(Stream::with_policy(RowPolicy::EXACT).unwrap());
         }

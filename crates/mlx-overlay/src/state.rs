@@ -1,9 +1,9 @@
-//! What is known of an array's contents.
+//! Whether an array's contents are known to be good.
 //!
-//! MLX marks arrays as evaluated when their kernels are queued, and hands out their memory even if a kernel failed
-//! later. So this crate keeps a graph of its own, of states alone: a successful evaluation marks everything that it
-//! reached, and a failed one loses what it reached and what depends on that. States hold no memory of MLX's, which
-//! therefore reuses buffers as ever.
+//! MLX marks arrays as evaluated when their kernels are queued, and exposes their memory even if a kernel failed later.
+//! So this crate keeps its own graph, of states only: a successful evaluation marks everything that it reached; after a
+//! failed one, what it reached is lost, and so is everything that depends on that. States hold none of MLX's memory, so
+//! MLX can reuse its buffers as usual.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -15,25 +15,26 @@ use mlx_overlay_sys::{self as sys, DeviceKind, RawStream};
 use crate::{Error, Result};
 
 thread_local! {
-    /// Counts this thread's failed evaluations.
+    /// The number of this thread's failed evaluations.
     static FAILURES: Cell<u64> = const { Cell::new(0) };
-    /// This thread's evaluations of which it is not known how they end, or nobody was told; the earliest first.
+    /// This thread's evaluations that are not known to have ended, or whose error was not returned to a caller yet; the
+    /// earliest first.
     static OPEN: RefCell<Vec<Weak<Flight>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The state of one array.
 pub(crate) struct State {
     progress: RefCell<Progress>,
-    /// How many failures there had been when nothing that this depends on was lost.
+    /// The value of `FAILURES` when nothing that this array depends on was lost.
     intact_at: Cell<u64>,
-    /// Other results of the same operation. They may share what fails.
+    /// The other results of the same operation. They may fail together.
     beside: RefCell<Vec<Weak<State>>>,
 }
 
 enum Progress {
-    /// Not evaluated; the states that it is computed from.
+    /// Not evaluated; with the states of its inputs.
     Lazy(Vec<Rc<State>>),
-    /// Part of an evaluation that was started.
+    /// Part of an evaluation in progress.
     Started(Rc<Flight>),
     Evaluated,
     Lost,
@@ -42,14 +43,14 @@ enum Progress {
 /// An evaluation that was started.
 struct Flight {
     raw: UniquePtr<sys::Flight>,
-    /// Those that have part in it.
+    /// The states that it computes.
     streams: Vec<RawStream>,
-    /// Others whose results it uses.
+    /// Other evaluations whose results it uses.
     after: RefCell<Vec<Rc<Flight>>>,
     outcome: Cell<Option<Outcome>>,
-    /// Why it failed, if nobody was told yet who asked for its arrays.
+    /// Its error, until a caller that needs its arrays got it.
     why: RefCell<Option<Error>>,
-    /// Whether somebody was told who waited for a stream of it.
+    /// Whether a caller that waited for one of its streams got the error.
     announced: Cell<bool>,
 }
 
@@ -60,12 +61,12 @@ enum Outcome {
 }
 
 impl State {
-    /// Of an array that is computed from others.
+    /// The state of an array that is computed from others.
     pub(crate) fn lazy(inputs: Vec<Rc<State>>) -> Rc<Self> {
         Self::new(Progress::Lazy(inputs))
     }
 
-    /// Of an array whose contents are there.
+    /// The state of an array whose contents are available.
     pub(crate) fn evaluated() -> Rc<Self> {
         Self::new(Progress::Evaluated)
     }
@@ -78,7 +79,7 @@ impl State {
         })
     }
 
-    /// Notes that these are the results of one operation.
+    /// Records that these are the results of one operation.
     pub(crate) fn tie(states: &[&Rc<Self>]) {
         for state in states {
             let others = states.iter().filter(|other| !Rc::ptr_eq(other, state));
@@ -86,9 +87,9 @@ impl State {
         }
     }
 
-    /// Refuses an array that a failed evaluation left behind, or that depends on one.
+    /// Rejects an array that a failed evaluation lost, or that depends on a lost one.
     ///
-    /// It looks at what the array is computed from only if an evaluation failed since it last did.
+    /// Walks the array's inputs only if an evaluation has failed since the last check.
     pub(crate) fn require_intact(self: &Rc<Self>) -> Result<()> {
         let now = FAILURES.get();
         let mut seen = HashSet::new();
@@ -124,7 +125,7 @@ impl State {
         self.end(Progress::Lost);
     }
 
-    /// Sets what is final, and lets go of what it was computed from.
+    /// Sets the final state, and releases the states of the inputs.
     fn end(&self, progress: Progress) {
         let former = self.progress.replace(progress);
         release(former);
@@ -142,7 +143,7 @@ impl State {
             .collect()
     }
 
-    /// Loses the results of the same operation that were not evaluated.
+    /// Marks the unevaluated results of the same operation as lost.
     fn lose_those_beside(&self) {
         for other in self.beside() {
             if other.is_lazy() {
@@ -152,7 +153,7 @@ impl State {
     }
 }
 
-/// Drops a state's inputs one after another: a graph may be deeper than the stack.
+/// Drops a state's inputs one after another: a graph may be too deep for recursion.
 fn release(progress: Progress) {
     let Progress::Lazy(mut open) = progress else {
         return;
@@ -175,7 +176,7 @@ impl Drop for State {
     }
 }
 
-/// What an evaluation reaches.
+/// The states that an evaluation reaches.
 struct Reached {
     lazy: Vec<Rc<State>>,
     flights: Vec<Rc<Flight>>,
@@ -212,7 +213,7 @@ impl Reached {
         }
     }
 
-    /// MLX computes all results of an operation with the first that is asked for.
+    /// MLX computes all results of an operation when the first one is needed.
     fn end(&self, progress: impl Fn() -> Progress) {
         for state in &self.lazy {
             state.end(progress());
@@ -247,12 +248,12 @@ impl Flight {
         let raw = sys::start(arrays, &mut streams).map_err(|error| {
             let error = error.into();
             if !is_refused_memory(&error) {
-                // MLX looks at what this uses, too, and may have thrown an error of that before its end was marked.
+                // MLX also waits for what this uses, and may have thrown its error before that was marked as ended.
                 for flight in reached.flights.iter().filter(|flight| flight.is_open()) {
                     streams.extend(&flight.streams);
                 }
                 fail_those_on(&streams, &error);
-                // The caller is told.
+                // The caller gets the error.
                 for flight in &reached.flights {
                     flight.why.take();
                 }
@@ -284,13 +285,13 @@ impl Flight {
         FAILURES.set(FAILURES.get() + 1);
     }
 
-    /// Takes notice if it is over. Whoever never waits would else keep every evaluation there was.
+    /// Records the end of the evaluation if it is over. Otherwise a thread that never waits would keep all of them.
     fn look(&self) {
         let is_over = |flight: &Self| sys::is_over(&flight.raw).unwrap_or(false);
         if self.outcome.get().is_some() {
             return;
         }
-        // Few, for those that were over when a later one started are gone.
+        // Few are left: those that were over when a later one started have been removed.
         let mut after = self.after.borrow_mut();
         after.retain(|flight| {
             flight.look();
@@ -303,7 +304,7 @@ impl Flight {
         }
     }
 
-    /// The first who asks is told why it failed.
+    /// Returns the error to the first caller that asks for it.
     fn require_not_failed(&self) -> Result<()> {
         match self.outcome.get() {
             Some(Outcome::Failed) => Err(self.why.take().unwrap_or(Error::Lost)),
@@ -311,18 +312,18 @@ impl Flight {
         }
     }
 
-    /// Waits until it is over.
+    /// Waits until the evaluation is over.
     ///
     /// # Errors
     ///
-    /// MLX's, if work of it or of what it uses failed; [`Error::Lost`] if somebody was told.
+    /// MLX's, if its work or work that it uses failed; [`Error::Lost`] if a caller already got that error.
     fn finish(&self) -> Result<()> {
         if self.outcome.get().is_some() {
             return self.require_not_failed();
         }
         let before = self.after.take();
         let earlier = before.iter().map(|flight| flight.finish());
-        // All of them, failed or not: after this nothing of it runs.
+        // Wait for all streams, failed or not: afterwards no work of this evaluation runs.
         let earlier = earlier.fold(Ok(()), Result::and);
         let own = sys::finish(&self.raw).map_err(Error::from);
         let failed_here = own.as_ref().err().cloned();
@@ -333,7 +334,7 @@ impl Flight {
                 return result;
             }
             self.fail();
-            // The caller is told.
+            // The caller gets the error.
             self.why.take();
             if let Some(error) = failed_here {
                 fail_those_on(&self.streams, &error);
@@ -376,13 +377,13 @@ pub(crate) fn start(arrays: &[sys::ArrayRef<'_>], outputs: &[Rc<State>]) -> Resu
     Ok(())
 }
 
-/// Ends the evaluations that are over. To be called before what may take an error of a stream away: afterwards nobody
-/// can tell whether it was theirs.
+/// Records the end of evaluations that are over. Call it before anything that may consume an error of a stream:
+/// afterwards it is not known whether the error was theirs.
 fn notice() {
     let open: Vec<_> = OPEN.with_borrow(|open| open.iter().filter_map(Weak::upgrade).collect());
     let mut busy: Vec<RawStream> = Vec::new();
     for flight in &open {
-        // On a stream one after another.
+        // One after another on a stream.
         if !flight.is_on(&busy) {
             flight.look();
             if flight.is_open() {
@@ -400,7 +401,7 @@ fn notice() {
     });
 }
 
-/// Waits until all that was started on a stream is over.
+/// Waits until all work that was started on a stream is over.
 pub(crate) fn synchronize(stream: RawStream) -> Result<()> {
     refuse_in_hook()?;
     notice();
@@ -408,7 +409,7 @@ pub(crate) fn synchronize(stream: RawStream) -> Result<()> {
     if let Err(error) = &result {
         fail_those_on(&[stream], error);
     }
-    // Its error may have been noticed before, or be that of what it uses, which MLX does not know. It is told once.
+    // The error may already be recorded, or come from work that this uses, which MLX does not track. Return it once.
     notice();
     let open: Vec<_> = OPEN.with_borrow(|open| open.iter().filter_map(Weak::upgrade).collect());
     for flight in open.iter().filter(|flight| flight.is_on(&[stream])) {
@@ -421,10 +422,10 @@ pub(crate) fn synchronize(stream: RawStream) -> Result<()> {
     result
 }
 
-/// Fails the evaluations on these streams of which it is not known how they end.
+/// Marks the evaluations on these streams as failed unless their end is known.
 ///
-/// MLX keeps one error a stream, throws it once, and then forgets it. So when it was thrown, what failed before it and
-/// had not been waited for looks like a success afterwards.
+/// MLX keeps one error per stream, throws it once, and then forgets it. After that, work that failed earlier and was not
+/// waited for would look successful.
 pub(crate) fn fail_those_on(streams: &[RawStream], error: &Error) {
     if is_refusal(error) {
         return;
@@ -438,7 +439,7 @@ pub(crate) fn fail_those_on(streams: &[RawStream], error: &Error) {
     }
 }
 
-/// Whether it is memory that the calling thread did not get. On a GPU no other thread allocates, so that it is no
+/// Whether the calling thread itself could not allocate memory. On a GPU no other thread allocates, so it is not a
 /// stream's error.
 fn is_refused_memory(error: &Error) -> bool {
     let of_gpu = |flight: &Flight| {
@@ -452,7 +453,7 @@ fn is_refused_memory(error: &Error) -> bool {
     matches!(error, Error::OutOfMemory { bytes } if *bytes > 0) && OPEN.with_borrow(open)
 }
 
-/// Whether MLX was not entered.
+/// Whether the call was rejected before it reached MLX.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error,
@@ -460,7 +461,7 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-/// Refused before anything of the evaluation that waits for the hook's answer is lost.
+/// Rejects an evaluation inside a policy hook, before the evaluation that waits for the hook's answer loses anything.
 fn refuse_in_hook() -> Result<()> {
     if sys::in_policy_hook() {
         Err(Error::InPolicyHook)

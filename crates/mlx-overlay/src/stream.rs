@@ -6,16 +6,15 @@ use mlx_overlay_sys::{self as sys, RawStream};
 use crate::{Device, Result, state};
 
 thread_local! {
-    /// The stream that operations of this thread are built on; the preferred device's default one
-    /// if none was entered.
+    /// The stream on which this thread builds operations; if none was entered, the default stream of
+    /// the preferred device.
     static CURRENT: Cell<Option<RawStream>> = const { Cell::new(None) };
 }
 
-/// A queue of work on one device, of one thread.
+/// A queue of work on one device. It belongs to one thread.
 ///
-/// Operations remember the stream they were built on and run there when they are evaluated,
-/// whenever that is. So what is to hold for a piece of work, its device for example, is fixed by
-/// the stream it is built on:
+/// Operations remember the stream on which they were built, and always run there. So the stream
+/// fixes the properties of a piece of work, for example its device:
 ///
 /// ```
 /// # use mlx_overlay::{Array, Device, Stream, matmul};
@@ -28,10 +27,10 @@ thread_local! {
 /// # }
 /// ```
 ///
-/// [`Device::preferred`] is the GPU where there is one. [`Device::Cpu`] is there where the linked MLX
-/// was built with the CPU back-end (`--cpu`).
+/// [`Device::preferred`] is the GPU if there is one. [`Device::Cpu`] requires that the linked MLX was built with the CPU
+/// back-end (`--cpu`).
 ///
-/// MLX never destroys a stream: its index stays taken, and once a CPU stream has run something, so
+/// MLX never destroys a stream: its index stays in use and, once a CPU stream has run something, so
 /// does an operating-system thread. Make few, and keep them.
 #[derive(Debug)]
 pub struct Stream {
@@ -61,7 +60,7 @@ impl Stream {
         Ok(Self::from_raw(sys::default_stream(device.raw())?))
     }
 
-    /// The stream that operations of this thread are built on: that of the innermost
+    /// The stream on which operations of this thread are built: that of the innermost
     /// [`Stream::scope`], else the default stream of [`Device::preferred`].
     ///
     /// # Errors
@@ -71,20 +70,19 @@ impl Stream {
         Ok(Self::from_raw(current()?))
     }
 
-    /// The device that its work runs on.
+    /// The device on which its work runs.
     pub fn device(&self) -> Device {
         Device::from_raw(self.raw.device)
     }
 
-    /// MLX's index of the stream: unique over all devices, and never used again, but that the default CPU stream of a
-    /// thread that ended is given to another thread.
+    /// MLX's index of the stream, unique over all devices and never reused, except that another thread gets the default CPU
+    /// stream of a thread that ended.
     pub fn index(&self) -> i32 {
         self.raw.index
     }
 
-    /// Builds operations on this stream: for the time of `work` it is the thread's current one, and
-    /// MLX's default one of its device. Both are as before when `work` returns or panics. Scopes
-    /// nest.
+    /// Runs `work` with this stream as the thread's current stream and as MLX's default stream of its
+    /// device. Both are restored when `work` returns or panics. Scopes can be nested.
     ///
     /// # Errors
     ///
@@ -101,7 +99,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::InPolicyHook`] inside of a policy hook; MLX's, that of a failed kernel included, once.
+    /// [`crate::Error::InPolicyHook`] inside a policy hook; MLX's, including the error of a failed kernel, which is
+    /// returned once.
     pub fn synchronize(&self) -> Result<()> {
         state::synchronize(self.raw)
     }
@@ -125,7 +124,7 @@ pub(crate) fn current() -> Result<RawStream> {
     }
 }
 
-/// Puts back what was current before.
+/// Restores what was current before.
 struct Scope {
     current: Option<RawStream>,
     default: RawStream,
@@ -133,8 +132,8 @@ struct Scope {
 
 impl Scope {
     fn enter(raw: RawStream) -> Result<Self> {
-        // MLX's default too, for operations inside MLX that name no stream. Not through its
-        // `StreamContext`: that also writes the process-wide default device.
+        // Also set MLX's default, for operations inside MLX that name no stream. `StreamContext` would
+        // also write the process-wide default device.
         let default = sys::default_stream(raw.device)?;
         sys::set_default_stream(raw)?;
         Ok(Self {
@@ -147,7 +146,7 @@ impl Scope {
 impl Drop for Scope {
     fn drop(&mut self) {
         CURRENT.set(self.current);
-        // Fails only while the process exits, and then nothing is built any more.
+        // Fails only while the process exits; then nothing more is built.
         let _ = sys::set_default_stream(self.default);
     }
 }

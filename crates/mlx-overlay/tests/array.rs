@@ -1,4 +1,4 @@
-//! Arrays: values survive a round trip, and what does not fit is rejected.
+//! Arrays: values survive a round trip, and invalid arguments are rejected.
 
 #![allow(clippy::unwrap_used)] // in helpers too
 
@@ -98,7 +98,7 @@ fn products_are_products() {
 fn what_mlx_throws_arrives_with_its_text() {
     let a = Array::from_slice(&[0.0f32; 6], &[2, 3]).unwrap();
     let Error::Mlx(text) = matmul(&a, &a).unwrap_err() else {
-        panic!("not MLX's error")
+        panic!("not an error of MLX")
     };
     assert!(
         text.starts_with("[matmul] Last dimension of first input with shape (2,3)"),
@@ -129,7 +129,7 @@ fn a_product_that_memory_cannot_hold_is_refused() {
     let column = Array::from_slice(&vec![0.0f32; 1 << 22], &[1 << 22, 1]).unwrap();
     let row = Array::from_slice(&vec![0.0f32; 1 << 22], &[1, 1 << 22]).unwrap();
     let error = matmul(&column, &row).unwrap_err().to_string();
-    assert!(error.contains("larger than MLX's memory limit"), "{error}");
+    assert!(error.contains("more than MLX's memory limit"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The answers of every back-end about policies and the check of operations; `findings.rs` tests what needs a GPU.
+//! The answers of every back-end about policies, and the check of operations. Tests that need a GPU are in `findings.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -77,8 +77,8 @@ fn names_of_policies_are_read_back() {
     );
 }
 
-/// A build without kernels for policies rejects the process's policy at the first operation that policies cover, and at
-/// no other.
+/// A build without kernels for policies rejects the process's policy at the first operation that policies cover, not at
+/// other operations.
 #[test]
 fn a_build_without_kernels_refuses_the_policy_of_the_process() {
     const EXPECTED: &str = "POLICY_EXPECTED";

@@ -53,6 +53,6 @@ fn leave_busy_threads_behind() {
         });
     }
     drop(started);
-    // Waits for the first messages only: the threads go on.
+    // Waits only for the first messages: the threads continue.
     starts.iter().take(4).for_each(drop);
 }

@@ -1,5 +1,5 @@
-//! One request's failure and the other requests of its thread. Where memory ends is said by the simulated device, so
-//! that the tests run in processes of their own with a small one; without it they are listed as ignored.
+//! A request's failure does not affect the other requests of its thread. The simulated device has a chosen memory size,
+//! so the tests run in separate processes with a small one. Without the simulated device they are listed as ignored.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,7 +12,7 @@ use mlx_overlay::{
     matmul, memory, multiply, reshape, slice, slice_update,
 };
 
-/// The memory of the device, in bytes. It refuses buffers of more than three quarters of it.
+/// The device's memory in bytes. The device rejects buffers above three quarters of it.
 const MEMORY: usize = 64 << 20;
 const CHILD: &str = "MLX_OVERLAY_TEST_CHILD";
 
@@ -28,8 +28,8 @@ const TESTS: [Test; 5] = [
         a_cache_survives_failures_of_work_that_was_started,
     ),
     (
-        "want_of_memory_is_told_with_the_bytes",
-        want_of_memory_is_told_with_the_bytes,
+        "lack_of_memory_is_reported_with_the_bytes",
+        lack_of_memory_is_reported_with_the_bytes,
     ),
     ("limits_are_set_and_read", limits_are_set_and_read),
     (
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     if let Ok(name) = env::var(CHILD) {
         let (_, test) = TESTS.iter().find(|(known, _)| *known == name).unwrap();
         test().unwrap();
-        #[expect(clippy::print_stdout, reason = "what the parent looks for")]
+        #[expect(clippy::print_stdout, reason = "the parent reads it")]
         {
             println!("{name} is done");
         }
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let trial = |&(name, _): &Test| {
         Trial::test(name, move || in_child(name)).with_ignored_flag(!is_simulated)
     };
-    // What cannot run here stays ignored when the long tests are asked for.
+    // Tests that cannot run here stay ignored even if the long tests are requested.
     arguments.include_ignored &= is_simulated;
     libtest_mimic::run(&arguments, TESTS.iter().map(trial).collect()).exit_code()
 }
@@ -71,22 +71,22 @@ fn in_child(name: &str) -> std::result::Result<(), Failed> {
     Err(format!("{}: {text}", output.status).into())
 }
 
-/// An array that MLX takes and the device does not.
+/// An array that MLX accepts and the device does not.
 const TOO_LARGE: usize = MEMORY / 4 * 3 + 4096;
 
-/// Computes on the GPU; its evaluation fails.
+/// Runs on the GPU; its evaluation fails.
 fn too_large() -> Result<Array> {
     let half = Array::full(&[TOO_LARGE], 1u8)?;
     add(&half, &half)
 }
 
-fn is_want_of_memory(result: Result<()>) -> bool {
+fn is_lack_of_memory(result: Result<()>) -> bool {
     matches!(result, Err(Error::OutOfMemory { bytes }) if bytes >= TOO_LARGE)
 }
 
 const POSITIONS: usize = 8;
 
-/// A sequence that is decoded: its cache is never asked for, only computed on the way.
+/// A sequence that is decoded. Its cache is only evaluated as an intermediate result.
 struct Sequence {
     cache: Array,
     expected: [f32; POSITIONS],
@@ -102,7 +102,7 @@ impl Sequence {
         })
     }
 
-    /// Writes the next value into the cache, and gives the sum of all.
+    /// Writes the next value into the cache and returns the sum of all values.
     fn advance(&mut self) -> Result<Array> {
         let at = self.step % POSITIONS;
         let value = (self.step % 97) as f32;
@@ -119,7 +119,7 @@ impl Sequence {
     }
 }
 
-/// What the failing request does: its own cache, and more than there is.
+/// The outputs of the failing request: its own cache, and an array larger than the memory.
 fn fail(cache: &Array) -> Result<()> {
     let more = slice_update(cache, &Array::full(&[1, 1], 1f32)?, &[0..1, 0..1])?;
     let first = slice(&more, &[0..1, 0..1])?;
@@ -131,19 +131,19 @@ fn a_cache_survives_the_failures_of_another() -> Result<()> {
     let mut sequence = Sequence::new()?;
     for round in 0..1000 {
         let sum = sequence.advance()?;
-        // Before or after this one's evaluation, and with a cache that nothing has evaluated yet.
+        // Before or after this sequence's evaluation, and with a cache that is not evaluated yet.
         let early = round % 2 == 0;
         let other = Array::full(&[1, POSITIONS], 2f32)?;
         if early {
-            assert!(is_want_of_memory(fail(&other)), "round {round}");
+            assert!(is_lack_of_memory(fail(&other)), "round {round}");
         }
         assert_eq!(sum.to_vec::<f32>()?, [sequence.sum()], "round {round}");
         if !early {
-            assert!(is_want_of_memory(fail(&other)), "round {round}");
+            assert!(is_lack_of_memory(fail(&other)), "round {round}");
         }
         assert_eq!(other.to_vec::<f32>().err(), Some(Error::Lost));
-        // Its own next step fails, and is made again from the cache that was computed on the way.
-        assert!(is_want_of_memory(fail(&sequence.cache)), "round {round}");
+        // This sequence's own next step fails, and is repeated from the cache.
+        assert!(is_lack_of_memory(fail(&sequence.cache)), "round {round}");
     }
     assert_eq!(sequence.cache.to_vec::<f32>()?, sequence.expected);
     Ok(())
@@ -155,10 +155,10 @@ fn a_cache_survives_failures_of_work_that_was_started() -> Result<()> {
         let sum = sequence.advance()?;
         async_eval([&sum])?;
         let other = Array::full(&[1, POSITIONS], 2f32)?;
-        assert!(is_want_of_memory(fail(&other)), "round {round}");
+        assert!(is_lack_of_memory(fail(&other)), "round {round}");
         let next = sequence.advance()?;
         async_eval([&next])?;
-        assert!(is_want_of_memory(
+        assert!(is_lack_of_memory(
             too_large().and_then(|huge| async_eval([&huge]))
         ));
         assert_eq!(next.to_vec::<f32>()?, [sequence.sum()], "round {round}");
@@ -168,33 +168,33 @@ fn a_cache_survives_failures_of_work_that_was_started() -> Result<()> {
     Ok(())
 }
 
-fn want_of_memory_is_told_with_the_bytes() -> Result<()> {
-    // More than MLX's limit: refused when it is built, or copied.
+fn lack_of_memory_is_reported_with_the_bytes() -> Result<()> {
+    // More than MLX's limit: rejected when it is built or copied.
     let bytes = 1 << 40;
     let out = |result: Result<Array>| result.unwrap_err();
     let expected = Error::OutOfMemory { bytes };
     assert_eq!(out(Array::zeros(&[1 << 20, 1 << 20], Dtype::U8)), expected);
     assert_eq!(
         expected.to_string(),
-        "out of memory: 1099511627776 bytes are larger than MLX's memory limit, or than what the device has left"
+        "out of memory: 1099511627776 bytes are more than MLX's memory limit, or than the device has left"
     );
     let copied = vec![0u8; MEMORY];
     let error = Array::from_slice(&copied, &[MEMORY]).unwrap_err();
     assert_eq!(error, Error::OutOfMemory { bytes: MEMORY });
-    // More than the device gives.
+    // More than the device has.
     let copied = &copied[..TOO_LARGE];
     let error = Array::from_slice(copied, &[TOO_LARGE]).unwrap_err();
     assert_eq!(error, Error::OutOfMemory { bytes: TOO_LARGE });
-    assert!(is_want_of_memory(too_large()?.evaluate().map(drop)));
-    // The copy that puts elements in order may be what fails; the array itself is evaluated then.
+    assert!(is_lack_of_memory(too_large()?.evaluate().map(drop)));
+    // The copy that makes elements contiguous may fail; then the array itself is evaluated.
     let part = TOO_LARGE / 2;
     let wide = Array::full(&[2, part], 1u8)?;
     let error = reshape(&mlx_overlay::transpose(&wide)?, &[2 * part])?.evaluate();
-    assert!(is_want_of_memory(error.map(drop)));
+    assert!(is_lack_of_memory(error.map(drop)));
     Ok(())
 }
 
-/// Waiting for a stream of the CPU gives it a thread of the system.
+/// Waiting for a CPU stream creates an operating-system thread for it.
 fn streams_that_a_failure_did_not_reach_get_no_thread() -> Result<()> {
     if !Device::Cpu.is_available()? || !cfg!(target_os = "linux") {
         return Ok(());
@@ -206,11 +206,11 @@ fn streams_that_a_failure_did_not_reach_get_no_thread() -> Result<()> {
         let parts = (0..12).map(|_| part()).collect::<Result<Vec<_>>>()?;
         eval(&parts)
     };
-    // Threads of the device are there afterwards.
-    assert!(is_want_of_memory(too_large()?.evaluate().map(drop)));
+    // The device has its threads from here on.
+    assert!(is_lack_of_memory(too_large()?.evaluate().map(drop)));
     let before = threads();
-    assert!(is_want_of_memory(evaluate()));
-    // MLX itself waits for the stream of the first.
+    assert!(is_lack_of_memory(evaluate()));
+    // MLX itself waits for the first array's stream.
     let after = threads();
     assert!(after <= before + 2, "{before} threads, then {after}");
     Ok(())
@@ -231,7 +231,7 @@ fn limits_are_set_and_read() -> Result<()> {
     assert!(during.active >= before.active + kept.len(), "{during:?}");
     assert!(during.peak >= during.active);
     drop(kept);
-    // MLX holds inputs until the device is done with their command buffer.
+    // MLX keeps inputs until the device has finished their command buffer.
     gpu.synchronize()?;
     let after = memory::in_use()?;
     assert!(

@@ -1,4 +1,4 @@
-//! Files of arrays: values survive a round trip, and damaged files are rejected with their name.
+//! Files of arrays: values survive a round trip, and damaged files are rejected with an error that names them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -46,7 +46,7 @@ fn every_type_is_written_and_read() {
         ("l", array(&[true, false], &[2])),
         ("empty", array::<f32>(&[], &[0, 7])),
         ("quote \" \\ \n \u{1F600}", array(&[0u8], &[1])),
-        // Transposed in memory, and computed during the write.
+        // Transposed in memory, and not evaluated before the write.
         (
             "turned",
             transpose(&array(&[1u32, 2, 3, 4, 5, 6], &[2, 3])).unwrap(),
@@ -110,7 +110,7 @@ fn what_other_programs_write_is_read() {
     let error = read.array("v").unwrap_err().to_string();
     assert_eq!(
         error,
-        format!("{}: no array is called \"v\"", path.display())
+        format!("{}: no array is named \"v\"", path.display())
     );
 }
 
@@ -126,18 +126,18 @@ fn damaged_files_are_refused_by_name() {
         let name = format!("{}: ", path.display());
         text.strip_prefix(&name).expect("names the file").to_owned()
     };
-    assert_eq!(refused(b""), "not a safetensors file: 0 bytes are too few");
+    assert_eq!(refused(b""), "not a safetensors file: it has only 0 bytes");
     let pointer = b"version https://git-lfs.github.com/spec/v1";
     let length = u64::from_le_bytes(*pointer.first_chunk().unwrap());
     assert_eq!(
         refused(pointer),
-        format!("not a safetensors file: it begins like one with a header of {length} bytes")
+        format!("not a safetensors file: its first 8 bytes announce a header of {length} bytes")
     );
     let one = r#"{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#;
     assert_eq!(
         refused(&file(one, &[1])),
         format!(
-            "{} bytes, and its header says {}: an incomplete download?",
+            "it has {} bytes, expected {} from its header: an incomplete download?",
             one.len() + 9,
             one.len() + 10
         )
@@ -150,13 +150,10 @@ fn damaged_files_are_refused_by_name() {
         (r#"{"w":3}"#, "expected `{` at byte 5"),
         (
             r#"{"w":{}}"#,
-            "an array has [] for dtype, shape and data_offsets",
+            "an array has the fields [], expected dtype, shape and data_offsets",
         ),
         (r#"{"__metadata__":{"a":1}}"#, "expected `\"`"),
-        (
-            r#"{"__metadata__":{"a":"","a":""}}"#,
-            "\"a\" is there twice",
-        ),
+        (r#"{"__metadata__":{"a":"","a":""}}"#, "duplicate key \"a\""),
         (
             r#"{"w":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}}"#,
             "a number below 2^64",
@@ -167,19 +164,19 @@ fn damaged_files_are_refused_by_name() {
         ),
         (
             r#"{"w":{"dtype":"U8","shape":[1],"data_offsets":[0]}}"#,
-            "data_offsets has two numbers",
+            "data_offsets must have two numbers",
         ),
         (
             r#"{"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#,
-            "is from 1 to 2, behind 0",
+            "has the offsets 1 and 2, expected a start of 0",
         ),
         (
             r#"{"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"v":{"dtype":"U8","shape":[0],"data_offsets":[5,0]}}"#,
-            "is from 5 to 0",
+            "has the offsets 5 and 0",
         ),
         (
             r#"{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,2]}}"#,
-            "\"w\" has 2 bytes for f32 [1]",
+            "\"w\" has 2 bytes, which is wrong for f32 [1]",
         ),
         (
             r#"{"w":{"dtype":"U8","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,2]}}"#,
@@ -187,7 +184,7 @@ fn damaged_files_are_refused_by_name() {
         ),
         (
             r#"{"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#,
-            "\"w\" is there twice",
+            "duplicate name \"w\"",
         ),
         (r#"{"\ud800":{}}"#, "expected a character"),
         (r#"{"\u12g4":{}}"#, "expected four hexadecimal digits"),
@@ -202,11 +199,14 @@ fn damaged_files_are_refused_by_name() {
     bytes[10] = 0xff;
     assert!(refused(&bytes).contains("utf-8"));
 
-    // MLX has no such type.
+    // MLX does not have this type.
     let header = r#"{"w":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}"#;
     fs::write(&path, file(header, &[0; 8])).unwrap();
     let error = load_safetensors(&path).unwrap_err().to_string();
-    assert!(error.ends_with("w is of F64, which MLX lacks"), "{error}");
+    assert!(
+        error.ends_with("w has the type F64, which MLX does not support"),
+        "{error}"
+    );
 
     // Truncated after it was opened.
     fs::write(&path, file(one, &[1, 2])).unwrap();
@@ -223,7 +223,7 @@ fn damaged_files_are_refused_by_name() {
         "{error}"
     );
 
-    // An invalid bool, which no Rust program may see.
+    // An invalid bool, which Rust code must never see.
     let header = r#"{"w":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}}"#;
     fs::write(&path, file(header, &[2])).unwrap();
     let read = SafetensorsFile::open(&path).unwrap().array("w").unwrap();
@@ -283,7 +283,7 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
     );
 }
 
-/// What could not be read back, or would be lost, is rejected before anything is written.
+/// Arrays that could not be read back or would be lost are rejected before anything is written.
 #[test]
 fn what_the_format_cannot_hold_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,9 +297,9 @@ fn what_the_format_cannot_hold_is_refused() {
         save_safetensors(&path, [("w", &a)], [("k", long.as_str())]),
     ];
     for (refusal, why) in refusals.into_iter().zip([
-        "can be called \"__metadata__\"",
-        "\"w\" is there twice",
-        "\"k\" is there twice",
+        "can be named \"__metadata__\"",
+        "duplicate name \"w\"",
+        "duplicate name \"k\"",
         "at most 100000000 can be read",
     ]) {
         let error = refusal.unwrap_err();
@@ -321,7 +321,7 @@ fn an_empty_array_of_large_extents_is_written() {
     assert_eq!(read["w"].shape(), empty.shape());
 }
 
-/// A file whose reported size is 0, but that has bytes.
+/// A file with bytes whose reported size is 0.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_of_no_size_is_refused() {

@@ -1,5 +1,5 @@
-//! The findings of the check of operations in graphs on a GPU, and that attention and dense products without findings
-//! keep their rows.
+//! The findings of the check of operations in graphs on a GPU. Attention and dense products without findings must keep
+//! their rows.
 
 mod support;
 
@@ -68,8 +68,8 @@ fn values(seed: usize, shape: &[usize]) -> Result<Array, Error> {
     Array::from_slice(&values, shape)
 }
 
-/// Graphs that the C++ next to the tests builds under `exact`: the primitive that is reported and a part of the reason,
-/// or nothing.
+/// Graphs that the C++ next to the tests builds under `exact`, with the expected findings: the primitive and a part of
+/// the reason.
 fn each_kind_is_found() -> Outcome {
     let cases: &[(&str, &[(&str, &str)])] = &[
         ("sorted picks", &[]),
@@ -155,7 +155,7 @@ fn each_kind_is_found() -> Outcome {
     Ok(())
 }
 
-/// Sequences are rows of a product, but not positions of attention.
+/// A product counts the rows of all sequences; attention does not.
 fn rows_are_counted() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT.with_rows(8)?)?;
     let w = values(1, &[64, 32])?;
@@ -217,7 +217,7 @@ fn the_default_policy_keeps_no_rows() -> Outcome {
     assert_eq!(findings.len(), 1);
     assert!(findings[0].why.contains("has the policy default"));
     assert_eq!(plain.check_operations([&product(1)?]), Ok(()));
-    // A check decides nothing: the stream can still get a policy.
+    // A check does not fix the policy: the stream can still get one.
     plain.set_policy(RowPolicy::EXACT)?;
     assert_eq!(plain.check_operations([&product(2)?]), Ok(()));
     Ok(())
@@ -247,7 +247,7 @@ fn a_report_names_each_kind_once() -> Outcome {
     Ok(())
 }
 
-/// Without recursion, and visiting each operation once: this graph has 2^2000 paths.
+/// The check does not recurse, and visits each operation once: this graph has 2^2000 paths.
 fn a_deep_graph_is_walked() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let graph = exact.scope(|| {
@@ -261,7 +261,7 @@ fn a_deep_graph_is_walked() -> Outcome {
     Ok(())
 }
 
-/// Why long sums of columns are reported, and those of rows are not.
+/// Shows why long sums of columns are reported, and those of rows are not.
 fn long_sums_depend_on_their_number() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let differ = |sums, terms, column| {
@@ -275,7 +275,7 @@ fn long_sums_depend_on_their_number() -> Outcome {
 
 type Build<'a> = dyn Fn(usize, usize) -> Result<Array, Error> + 'a;
 
-/// How many rows of a block of this size differ in bits from the row alone. The operation computes a range of rows.
+/// How many rows of a block of this size differ in bits from the row alone. The closure computes a range of rows.
 fn rows_that_differ(stream: &Stream, rows: usize, build: &Build<'_>) -> Result<usize, Failed> {
     let bits = |array: Array| -> Result<Vec<u32>, Error> {
         Ok(array
@@ -295,8 +295,8 @@ fn rows_that_differ(stream: &Stream, rows: usize, build: &Build<'_>) -> Result<u
     Ok(differ)
 }
 
-/// One small case each; the matrices of `proofs` have the others. Under `default` the rows differ; otherwise the test
-/// would show nothing.
+/// One small case each; `proofs` has the others. Under `default` the rows must differ, or the test would prove
+/// nothing.
 fn blocks_equal_rows_alone() -> Outcome {
     const ROWS: usize = 6;
     let (x, w, c) = (
@@ -349,7 +349,7 @@ fn blocks_equal_rows_alone() -> Outcome {
         }
         let plain = Stream::new(Device::Gpu)?;
         let differ = rows_that_differ(&plain, ROWS, build)?;
-        assert_ne!(differ, 0, "{name} shows nothing");
+        assert_ne!(differ, 0, "the test of {name} proves nothing");
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ fn main() {
         trial("a_closure_outlives_its_calls", a_closure_outlives_its_calls),
         trial("a_panic_of_a_drop_ends_there", a_panic_of_a_drop_ends_there),
     ];
-    // In sequence: there is one hook per process.
+    // One after another, because a process has one hook.
     let arguments = Arguments {
         test_threads: Some(1),
         include_ignored: arguments.include_ignored && missing.is_none(),
@@ -54,7 +54,7 @@ fn main() {
     libtest_mimic::run(&arguments, tests).exit();
 }
 
-/// Removes the hook, also after a panic.
+/// Removes the hook, even after a panic.
 struct NoHook;
 
 impl Drop for NoHook {
@@ -66,7 +66,7 @@ impl Drop for NoHook {
 fn weights() -> Result<QuantizedMatrix, Error> {
     let w = Array::from_slice(&vec![0.5f32; N * K], &[N, K])?;
     let w = quantize(&w, Quantization::affine(4, 64)?)?;
-    // So that an evaluation below is one of the product alone.
+    // So that a later evaluation computes only the product.
     quantized_matmul(&Array::from_slice(&vec![1.0f32; K], &[1, K])?, &w)?.evaluate()?;
     Ok(w)
 }
@@ -75,7 +75,7 @@ fn product(m: usize, w: &QuantizedMatrix) -> Result<Array, Error> {
     quantized_matmul(&Array::from_slice(&vec![1.0f32; m * K], &[m, K])?, w)
 }
 
-/// The function that computes three rows on a stream without a policy.
+/// The kernel that computes three rows on a stream without a policy.
 fn function() -> Result<String, Error> {
     let w = weights()?;
     Stream::new(Device::Gpu)?.scope(|| {
@@ -160,7 +160,7 @@ fn a_panic_is_an_error() -> Outcome {
         (true, "The policy hook failed: it panicked: 3 rows"),
     ] {
         remove_policy_hook()?;
-        // A failed evaluation loses what was not evaluated.
+        // A failed evaluation loses what it had to compute.
         let w = weights()?;
         set_policy_hook(move |operation| {
             assert!(owned, "no idea");
@@ -169,7 +169,7 @@ fn a_panic_is_an_error() -> Outcome {
         let error = stream.scope(|| product(3, &w)?.evaluate()).unwrap_err();
         assert_eq!(error.to_string(), format!("[row policy] {expected}"));
     }
-    // Nothing is left behind: no lock, and no mark that a hook is running.
+    // Nothing remains: no lock, and no mark that a hook is running.
     remove_policy_hook()?;
     let w = weights()?;
     stream.scope(|| product(3, &w)?.evaluate())?;
@@ -177,18 +177,18 @@ fn a_panic_is_an_error() -> Outcome {
 }
 
 thread_local! {
-    /// An array of this thread, which a hook may not capture.
+    /// An array of this thread; a hook may not capture one.
     static INNER: std::cell::RefCell<Option<Array>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Each way to start an evaluation is rejected, and the evaluation that called the hook goes on.
+/// Every way to start an evaluation is rejected, and the evaluation that called the hook continues.
 fn evaluations_are_refused() -> Outcome {
     let w = weights()?;
     let dense = Array::from_slice(&[1.0f32; 4], &[2, 2])?;
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let stream = Stream::new(Device::Gpu)?;
     for inner in [
-        // Of a stream that calls no hook, of one that does, and of an operation without a policy.
+        // On a stream that calls no hook, on a stream that does, and of an operation without a policy.
         exact.scope(|| product(2, &w))?,
         stream.scope(|| product(2, &w))?,
         stream.scope(|| mlx_overlay::add(&dense, &dense))?,
@@ -215,7 +215,7 @@ fn evaluations_are_refused() -> Outcome {
         stream.scope(|| product(3, &w)?.evaluate())?;
         assert_eq!(refused.load(Ordering::Relaxed), 4);
         remove_policy_hook()?;
-        // It is not lost.
+        // It was not lost.
         inner.evaluate()?;
     }
     INNER.set(None);
@@ -243,7 +243,7 @@ fn registering_is_refused() -> Outcome {
     stream.scope(|| product(3, &w)?.evaluate())?;
     let expected = "[row policy] The policy hook registers a hook; a hook must only answer";
     assert_eq!(*said.lock().unwrap(), [expected, expected]);
-    assert_eq!(dropped.load(Ordering::Relaxed), 1, "the refused closure");
+    assert_eq!(dropped.load(Ordering::Relaxed), 1, "the rejected closure");
     Ok(())
 }
 
@@ -270,13 +270,13 @@ fn closures_are_dropped_once() -> Outcome {
         assert_eq!(dropped.load(Ordering::SeqCst), times, "replaced");
     }
     remove_policy_hook()?;
-    assert_eq!(dropped.load(Ordering::SeqCst), 3, "taken away");
+    assert_eq!(dropped.load(Ordering::SeqCst), 3, "removed");
     remove_policy_hook()?;
     assert_eq!(dropped.load(Ordering::SeqCst), 3);
     Ok(())
 }
 
-/// While one thread is inside the hook, another removes it: the removal waits, and the closure stays alive.
+/// While one thread is inside the hook, another removes it. The removal waits, and the closure stays alive.
 fn a_closure_outlives_its_calls() -> Outcome {
     let w = weights()?;
     let dropped = Arc::new(AtomicUsize::new(0));
@@ -303,7 +303,7 @@ fn a_closure_outlives_its_calls() -> Outcome {
     let waker = {
         let removed = Arc::clone(&removed);
         std::thread::spawn(move || {
-            // Time for the removal to begin. If it does not begin in time, the test passes without showing anything.
+            // Gives the removal time to begin. If it does not begin in time, the test passes without proving anything.
             std::thread::sleep(std::time::Duration::from_millis(100));
             let early = removed.load(Ordering::SeqCst);
             go.send(()).unwrap();
@@ -313,13 +313,13 @@ fn a_closure_outlives_its_calls() -> Outcome {
     let stream = Stream::new(Device::Gpu)?;
     stream.scope(|| product(3, &w)?.evaluate())?;
     let early = waker.join().map_err(|_| "the waker panicked")?;
-    assert!(!early, "taken away while it runs");
+    assert!(!early, "removed while it runs");
     remover.join().map_err(|_| "the remover panicked")??;
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     Ok(())
 }
 
-/// It must not unwind through C++ either.
+/// A panic in a drop must not unwind through C++ either.
 fn a_panic_of_a_drop_ends_there() -> Outcome {
     struct Loud;
     impl Drop for Loud {

@@ -28,12 +28,12 @@ fn the_linked_library_says_what_it_is() {
     match info.backend {
         Backend::Cpu | Backend::Cuda => assert!(!info.metal_available),
         Backend::Sim => assert!(info.metal_available),
-        // A Mac without a GPU, such as a virtual one, has MLX's Metal back-end and no device.
+        // A Mac without a GPU, such as a virtual machine, has MLX's Metal back-end but no device.
         _ => assert_eq!(info.metal_available, Device::Gpu.is_available().unwrap()),
     }
 }
 
-/// An unknown name would be taken for the CPU's.
+/// An unknown device would otherwise count as the CPU.
 #[test]
 fn every_back_end_that_is_built_has_its_name_here() {
     let known = [Backend::Cpu, Backend::Cuda, Backend::Metal, Backend::Sim]

@@ -1,4 +1,4 @@
-//! The operations of a transformer other than products, against plain arithmetic, and the rejected arguments.
+//! Transformer operations other than products, compared with plain arithmetic, and the arguments that they reject.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -8,7 +8,7 @@ use mlx_overlay::{
     rms_norm, rope, sigmoid, slice, slice_update, softmax, take_rows, transpose_axes,
 };
 
-/// `gpu.rs` and `mlx-lab` run the same on the other back-end.
+/// `gpu.rs` and `mlx-lab` do the same on the other back-end.
 fn on_cpu(work: impl FnOnce() -> Result<(), Error>) {
     let cpu = Stream::default_of(Device::Cpu).unwrap();
     cpu.scope(work).unwrap();
@@ -49,7 +49,7 @@ fn shapes_change_and_elements_stay() {
         assert_eq!(part.to_vec::<f32>()?, [1.0, 2.0, 4.0, 5.0]);
         let written = slice_update(&a, &array(&[9.0, 8.0], &[2, 1]), &[0..2, 2..3])?;
         assert_eq!(written.to_vec::<f32>()?, [0.0, 1.0, 9.0, 3.0, 4.0, 8.0]);
-        assert_eq!(a.to_vec::<f32>()?[2], 2.0, "the old one stays as it was");
+        assert_eq!(a.to_vec::<f32>()?[2], 2.0, "the old array is unchanged");
         let rows = take_rows(&a, &[1, 1, 0])?;
         assert_eq!(
             rows.to_vec::<f32>()?,
@@ -118,7 +118,7 @@ fn a_product_is_scaled_and_added() {
 #[test]
 fn the_last_query_sees_everything_and_each_before_it_one_less() {
     on_cpu(|| {
-        // Queries that prefer no key: the result is the mean of the visible values.
+        // Queries that prefer no key, so the result is the mean of the visible values.
         let q = array(&[0.0; 4], &[1, 2, 2, 1]);
         let k = counted(&[1, 1, 3, 1]);
         let v = array(&[3.0, 6.0, 9.0], &[1, 1, 3, 1]);
@@ -132,7 +132,7 @@ fn the_last_query_sees_everything_and_each_before_it_one_less() {
             &attention(&q, &k, &v, 1.0, Mask::Array(&first_alone), None)?,
             &[3.0, 6.0, 3.0, 6.0],
         );
-        // Two heads: the first has a sink with the weight of one key, the second with that of three.
+        // Two heads. The first sink has the weight of one key, the second that of three.
         let sinks = array(&[0.0, 3.0f32.ln()], &[2]);
         close(
             &attention(&q, &k, &v, 1.0, Mask::None, Some(&sinks))?,
@@ -205,7 +205,7 @@ fn what_does_not_fit_is_refused() {
     ));
     assert_eq!(
         text(take_rows(&a, &[0, 2])),
-        "index 2 is past the 2 entries of the first dimension"
+        "index 2 is out of range: the first dimension has 2 entries"
     );
     assert!(matches!(take_rows(&a, &[]), Err(Error::Empty { .. })));
     for refused in [
@@ -236,7 +236,7 @@ fn what_does_not_fit_is_refused() {
     let error = attention(&many, &q, &q, 1.0, Mask::Causal, None).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "queries has shape [1, 1, 3, 4], expected at most 2 rows, as there are keys: a causal row sees its own key and those before it"
+        "queries has shape [1, 1, 3, 4], expected at most 2 rows, the number of keys: a causal row sees its own key and those before it"
     );
     assert!(attention(&many, &q, &q, 1.0, Mask::None, None).is_ok());
     let sinks = counted(&[2]);
@@ -268,12 +268,12 @@ fn biases_belong_to_affine_weights() {
     let error = QuantizedMatrix::from_parts(packed(), floats.clone(), None, affine).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "affine weights need biases beside their scales"
+        "affine weights need biases in addition to scales"
     );
     let mxfp4 = Quantization::Mxfp4;
     let error =
         QuantizedMatrix::from_parts(packed(), bytes.clone(), bytes.clone(), mxfp4).unwrap_err();
-    assert_eq!(error.to_string(), "mxfp4 weights have no biases");
+    assert_eq!(error.to_string(), "mxfp4 weights take no biases");
     let error = QuantizedMatrix::from_parts(packed(), floats, None, mxfp4).unwrap_err();
     assert!(matches!(
         error,

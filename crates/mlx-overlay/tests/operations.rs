@@ -1,5 +1,5 @@
-//! Operations against plain Rust, and against what MLX answers where Rust has no opinion: NaN, negative axes, arrays
-//! without elements. On the CPU and, if there is one, on the GPU.
+//! Operations compared with plain Rust and, if Rust does not define the result (NaN, negative axes, arrays without
+//! elements), with MLX's documented results. On the CPU and, if there is one, on the GPU.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,7 +14,7 @@ use mlx_overlay::{
 
 const NAN: f32 = f32::NAN;
 
-/// Where this build can compute.
+/// The devices that this build can use.
 fn devices() -> Vec<Device> {
     let all = [Device::Cpu, Device::Gpu].into_iter();
     all.filter(|device| device.is_available().unwrap())
@@ -86,7 +86,7 @@ fn every_type_goes_through_the_operations() {
         assert_eq!(both.to_vec::<bool>()?, [true, false]);
         assert_eq!(argmax(&both)?.to_vec::<u32>()?, [0]);
         assert_eq!(cumsum(&both, 0)?.to_vec::<i32>()?, [1, 1]);
-        // The simulated device compiles each kernel, for seconds.
+        // The simulated device compiles each kernel, which takes seconds.
         if device == Device::Gpu {
             return Ok(());
         }
@@ -115,9 +115,9 @@ fn bools_are_0_or_1() {
     let refused = Array::from_bytes(&[0, 2], &[2], Dtype::Bool).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "2 bytes are not the elements of an array of bool and shape [2]: a bool is 0 or 1"
+        "2 bytes are not valid for an array of type bool and shape [2]: a bool must be 0 or 1"
     );
-    // However a device stores what is not zero.
+    // Devices may store any value for true.
     on_all(|_| {
         let numbers = array(&[2.0f32, 0.0, -0.0, NAN, 256.0, 0.25], &[6]);
         let as_bool = as_type(&numbers, Dtype::Bool)?;
@@ -137,18 +137,18 @@ fn bytes_are_counted() {
     };
     assert_eq!(
         refused(7, &[2], Dtype::F32),
-        "7 bytes are not the elements of an array of f32 and shape [2]: they are 8 bytes"
+        "7 bytes are not valid for an array of type f32 and shape [2]: expected 8 bytes"
     );
     assert_eq!(
         refused(7, &[usize::MAX, 2], Dtype::I64),
         format!(
-            "7 bytes are not the elements of an array of i64 and shape [{}, 2]: they are more than there can be",
+            "7 bytes are not valid for an array of type i64 and shape [{}, 2]: its size overflows",
             usize::MAX
         )
     );
 }
 
-/// A product of extents is 0 if one of them is, in whatever order they are multiplied.
+/// A product of extents is 0 if one of them is 0, in any order of multiplication.
 #[test]
 fn an_extent_of_0_makes_an_array_empty_wherever_it_stands() {
     let m = (1 << 31) - 1;
@@ -240,7 +240,7 @@ fn arrays_without_elements_are_refused_by_every_operation() {
             "{name}: {result:?}"
         );
     }
-    // What moves no elements takes them.
+    // Operations that move no elements accept them.
     assert_eq!(transpose(&none).unwrap().shape(), [4, 0]);
     on_all(|_| {
         assert_eq!(transpose(&none)?.to_vec::<f32>()?, [0.0; 0]);
@@ -289,11 +289,11 @@ fn axes_count_from_both_ends() {
     }
     let scalar = array(&[1.0f32], &[]);
     let error = sort(&scalar, 0).unwrap_err().to_string();
-    assert_eq!(error, "the array has 0 dimensions, and none is number 0");
+    assert_eq!(error, "the array has no dimension 0: it has 0 dimensions");
     assert!(matches!(softmax(&scalar), Err(Error::Axis { .. })));
 }
 
-/// What the documentation of each function says of NaN.
+/// The documented effect of NaN in each function.
 #[test]
 fn nan_goes_where_it_is_said_to() {
     on_all(|_| {
@@ -319,13 +319,13 @@ fn nan_goes_where_it_is_said_to() {
         assert_eq!(compare(greater_equal)?, [true, false, true, true]);
         assert_eq!(compare(less)?, [false; 4]);
         assert_eq!(compare(greater)?, [false; 4]);
-        // The group with the NaN has some numbers, the other its own.
+        // The group with the NaN has unspecified numbers; the other group is right.
         let mut weights = [1.0f32; 64];
         weights[3] = NAN;
         let w = quantize(&array(&weights, &[1, 64]), Quantization::affine(4, 32)?)?;
         let back = dequantize(&w)?.to_vec::<f32>()?;
         assert_eq!(back[32..], [1.0; 32]);
-        // Some number, and nothing worse.
+        // An unspecified number, but no crash.
         for rows in 1..3 {
             let logits = array(&[NAN, 0.0, NAN].repeat(rows), &[rows, 3]);
             random::categorical(&logits, &random::key(3)?)?.evaluate()?;
@@ -334,7 +334,7 @@ fn nan_goes_where_it_is_said_to() {
     });
 }
 
-/// Kernels of half precision are others than those of float32.
+/// The kernels for half precision differ from those for float32.
 #[test]
 fn nan_is_the_largest_of_every_float() {
     on_all(|_| {
@@ -348,7 +348,7 @@ fn nan_is_the_largest_of_every_float() {
     });
 }
 
-/// A GPU has kernels for heads of 64, and computes others by several.
+/// A GPU has kernels for heads of 64; attention over other heads is computed by several kernels.
 #[test]
 fn a_nan_in_attention_stays_where_it_is_seen() {
     on_all(|_| {
@@ -412,7 +412,7 @@ fn numbers_are_ordered() {
     let error = argpartition(&a, 3, -1).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the array has shape [2, 3], expected more than 3 entries along dimension 1, of which number 3 is asked for"
+        "the array has shape [2, 3], expected more than 3 entries along dimension 1"
     );
 }
 
@@ -461,7 +461,7 @@ fn indices_on_the_device_stay_within_the_array() {
             rows(&array(&[-2i8, i8::MIN], &[2]))?,
             [second, first].concat()
         );
-        // More entries than the type has numbers.
+        // More entries than the index type can count.
         let long = Array::full(&[300, 1], 1i32)?;
         assert_eq!(
             take(&long, &array(&[-128i8, 127], &[2]), 0)?.to_vec::<i32>()?,
@@ -471,7 +471,7 @@ fn indices_on_the_device_stay_within_the_array() {
             take(&long, &array(&[255u8], &[1]), 0)?.to_vec::<i32>()?,
             [1]
         );
-        // Their dimensions take the place of the one.
+        // The dimensions of the indices replace the indexed one.
         let ids = array(&[0u32, 1, 1, 0], &[2, 2]);
         let taken = take(&a, &ids, 1)?;
         assert_eq!(taken.shape(), [3, 2, 2]);
@@ -505,7 +505,7 @@ fn arrays_are_joined_where_they_fit() {
     });
 }
 
-/// `sorted` is a promise; a broken one may cost right results and nothing else.
+/// `sorted` is a promise. If it is broken, results may be wrong, but nothing else may happen.
 #[test]
 fn gathers_are_products_of_what_they_pick() {
     on_all(|_| {
@@ -540,13 +540,13 @@ fn gathers_are_products_of_what_they_pick() {
             let found = gather_quantized_matmul(&rows, &quantized, None, &picks, sorted)?;
             let found = found.to_vec::<f32>()?;
             for (found, expected) in found.iter().zip(&expected) {
-                // Each weight is off by half a step at most, of which 255 span a group's 10; an input by nothing, and it
-                // is 5 at most.
+                // Each weight is off by at most half a step; 255 steps span a group's range of 10. An input is exact and at
+                // most 5.
                 let bound = k as f32 * 5.0 * 0.51 * 10.0 / 255.0;
                 assert!((found - expected).abs() < bound, "{found} for {expected}");
             }
         }
-        // Past the end, and a promise that is not kept: some numbers.
+        // An index past the end, and a broken promise: unspecified numbers.
         let wild = array(&vec![u32::MAX; tokens], &[tokens]);
         let last: Vec<f32> = (0..tokens).flat_map(|token| product(token, 3)).collect();
         close(&gather_matmul(&rows, &dense, None, &wild, false)?, &last);
@@ -583,7 +583,7 @@ fn rows_are_normalized() {
             &layer_norm(&x, Some(&w), Some(&b), 0.0)?,
             &[1.0 - 2.0 / deviation, 0.0, 2.0 / deviation, NAN, NAN, NAN],
         );
-        // What is added keeps from dividing by 0, and counts.
+        // `eps` prevents division by 0, and counts.
         let eps = 0.5;
         let deviation = (2.0f32 / 3.0 + eps).sqrt();
         close(
@@ -600,7 +600,7 @@ fn rows_are_normalized() {
     });
 }
 
-/// Positions, frequencies and scaling, each against the plain rope of the same angle.
+/// Positions, frequencies and scaling, each compared with the plain rope of the same angle.
 #[test]
 fn every_way_to_rotate_is_the_plain_one_of_its_angle() {
     on_all(|_| {
@@ -632,7 +632,7 @@ fn every_way_to_rotate_is_the_plain_one_of_its_angle() {
             &rope_with(&x, &by_periods, Positions::From(3))?,
             &rope(&x, plain, 3)?.to_vec::<f32>()?,
         );
-        // Half the scale, twice the distance: position 3 lies where 6 would.
+        // Half the scale, twice the distance: position 3 equals position 6.
         let single = slice(&x, &[0..3, 0..2, 0..1, 0..8])?;
         let mut scaled = options.clone();
         scaled.scale = 0.5;
@@ -680,7 +680,7 @@ fn masks_of_bool_say_what_is_seen() {
         assert_eq!((heads[0], heads[64]), (6.0, 6.0));
         let heads = see(&[true, true, false], &[3])?;
         assert_eq!((heads[0], heads[64]), (4.5, 4.5));
-        // No sink of weight: the mean of what is seen and of nothing.
+        // No weight in the sink: the mean of the visible values and of zero.
         let sinks = array(&[0.0f32, f32::NEG_INFINITY], &[2]);
         let first = array(&[true, false, false], &[3]);
         let heads = attention(&q, &k, &v, 1.0, Mask::Array(&first), Some(&sinks))?;
@@ -712,7 +712,7 @@ fn what_is_drawn_follows_the_key_and_the_odds() {
         assert_eq!(keys.shape(), [3, 2]);
         let second = reshape(&slice(&keys, &[1..2, 0..2])?, &[2])?;
         assert_ne!(numbers, draw(&second)?);
-        // One to three, often.
+        // Probabilities of one to three.
         let rows = 4000;
         let logits: Vec<f32> = [0.0, 3f32.ln(), f32::NEG_INFINITY].repeat(rows);
         let drawn = random::categorical(&array(&logits, &[rows, 3]), &key)?;
@@ -720,7 +720,7 @@ fn what_is_drawn_follows_the_key_and_the_odds() {
         let drawn = drawn.to_vec::<u32>()?;
         assert!(!drawn.contains(&2));
         let ones = drawn.iter().filter(|&&index| index == 1).count();
-        // Six times the deviation of a binomial distribution.
+        // Six standard deviations of a binomial distribution.
         let deviation = (rows as f64 * 0.75 * 0.25).sqrt();
         assert!(
             (ones as f64 - 0.75 * rows as f64).abs() < 6.0 * deviation,
@@ -728,7 +728,7 @@ fn what_is_drawn_follows_the_key_and_the_odds() {
         );
         Ok(())
     });
-    // A single row, for which MLX goes another way: one to three, by many keys.
+    // A single row, which MLX computes differently: one to three, with many keys.
     on_all(|_| {
         let draws = 400;
         let keys = random::split(&random::key(9)?, draws)?;
@@ -780,7 +780,7 @@ fn what_is_drawn_follows_the_key_and_the_odds() {
     assert!(matches!(error, Error::Dtype { .. }), "{error}");
 }
 
-/// Floats win over integers, whatever their width.
+/// Floats win over integers of any width.
 #[test]
 fn types_are_promoted_as_is_said() {
     let one = |dtype| Array::zeros(&[1], dtype).unwrap();
@@ -799,7 +799,7 @@ fn types_are_promoted_as_is_said() {
             "{a} {b}"
         );
     }
-    // A token id that f16 does not have.
+    // A token id that f16 cannot represent.
     let token = array(&[32_001u32], &[1]);
     let half = mlx_overlay::add(&token, &one(Dtype::F16)).unwrap();
     assert_ne!(
@@ -833,7 +833,7 @@ fn what_mlx_cannot_count_or_compute_is_refused() {
         let ids = array(&[0u32], &[1]);
         let error = gather_matmul(&half, &w, None, &ids, false).unwrap_err();
         assert!(matches!(error, Error::Dtype { .. }), "{error}");
-        // The scores would have 4 TiB, which the CPU's allocator gives as null.
+        // The scores would need 4 TiB; the CPU's allocator returns null.
         let q = Array::zeros(&[1, 1, 1 << 20, 1], Dtype::F32)?;
         let error = mlx_overlay::attention(&q, &q, &q, 1.0, mlx_overlay::Mask::None, None);
         assert!(matches!(error.unwrap_err(), Error::OutOfMemory { bytes } if bytes == 1 << 42));

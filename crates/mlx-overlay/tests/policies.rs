@@ -1,7 +1,6 @@
 //! Policies on the GPU, real or simulated. Without one, every test is listed as ignored.
 //!
-//! The simulated GPU is whichever `MTL_SIM_ARCH` says. What holds for one architecture only is tested in a child
-//! process of its own.
+//! `MTL_SIM_ARCH` chooses the simulated GPU. Tests for one architecture run in a child process of their own.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -55,6 +54,10 @@ fn main() {
         trial(
             "compiling_keeps_streams_apart",
             compiling_keeps_streams_apart,
+        ),
+        trial(
+            "compiled_attention_keeps_its_policy",
+            compiled_attention_keeps_its_policy,
         ),
         trial("plans_are_what_runs", plans_are_what_runs),
         trial("plans_are_of_floats", plans_are_of_floats),
@@ -110,31 +113,31 @@ fn main() {
             );
         }
     }
-    // One after another: hooks, routes and counters belong to the process.
+    // One after another, because hooks, routes and counters belong to the process.
     let arguments = Arguments {
         test_threads: Some(1),
-        // What cannot run here stays ignored when the long tests are asked for.
+        // Tests that cannot run here stay ignored even if the long tests are requested.
         include_ignored: arguments.include_ignored && missing.is_none(),
         ..arguments
     };
     libtest_mimic::run(&arguments, tests).exit();
 }
 
-/// Runs one test of this file in a process with an environment of its own.
+/// Runs one test of this file in a child process with this environment.
 fn child(test: &str, environment: &[(&str, &str)]) -> Outcome {
     let output = Command::new(std::env::current_exe()?)
         .args(["--exact", test])
         .envs(environment.iter().copied())
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // A test that there is not, or that is ignored, fails nothing.
+    // A test that does not exist or is ignored would not fail.
     if output.status.success() && text.contains("1 passed") {
         return Ok(());
     }
     Err(format!("{test} with {environment:?} failed:\n{text}").into())
 }
 
-/// Numbers without a pattern, the same for a seed.
+/// Pseudorandom numbers, the same for a seed.
 struct Noise(u64);
 
 impl Noise {
@@ -146,7 +149,7 @@ impl Noise {
         ((z ^ (z >> 31)) >> 32) as u32
     }
 
-    /// About normal, of this deviation.
+    /// About normally distributed, with this deviation.
     fn floats(&mut self, count: usize, deviation: f32) -> Vec<f32> {
         let mut sum = || {
             (0..6)
@@ -158,7 +161,7 @@ impl Noise {
     }
 }
 
-/// Types of x, with their conversion from f32 and their bits.
+/// Types of x, with conversions from f32 and to bits.
 trait Float: Element {
     fn of(value: f32) -> Self;
     fn bits(self) -> u32;
@@ -205,7 +208,7 @@ impl<T: Float> Layer<T> {
             quantization.bits() as usize,
             quantization.group_size() as usize,
         );
-        // Without the codes of e4m3 that are no numbers.
+        // Without the codes of E4M3 that are NaN.
         let codes = if quantization == Quantization::Mxfp8 {
             0xbfbf_bfbf
         } else {
@@ -224,7 +227,7 @@ impl<T: Float> Layer<T> {
                 Some(Array::from_slice(&biases, &groups)?),
             )
         } else {
-            // Around one half, as a power of two or as e4m3.
+            // About one half, as a power of two or in E4M3.
             let first = if quantization == Quantization::Nvfp4 {
                 0x28
             } else {
@@ -253,7 +256,7 @@ impl<T: Float> Layer<T> {
         quantized_matmul(&x, &self.weights)
     }
 
-    /// The bits of the product of the first `m` rows, and the kernel that made them.
+    /// The bits of the product of the first `m` rows, and its kernel.
     fn together(&self, m: usize) -> Result<(Vec<u32>, String), Error> {
         let product = self.product(m)?;
         let (bits, kernel) = product_kernel(|| product.to_vec::<T>())?;
@@ -271,7 +274,7 @@ impl<T: Float> Layer<T> {
     }
 }
 
-/// What an evaluation of one product gives, and that product's kernel.
+/// Evaluates one product and returns its kernel.
 fn product_kernel<V>(evaluate: impl FnOnce() -> Result<V, Error>) -> Result<(V, String), Error> {
     let (outcome, names) = record_kernels(evaluate)?;
     let kernel = names
@@ -294,12 +297,12 @@ fn default_stream() -> Result<Stream, Error> {
     Stream::with_policy(RowPolicy::DEFAULT)
 }
 
-/// One of each kind, without a limit of rows.
+/// One policy of each kind, without a limit of rows.
 fn unlimited() -> impl Iterator<Item = RowPolicy> {
     RowPolicy::KINDS.iter().map(|policy| policy.all())
 }
 
-/// A switch that does nothing would measure one kernel twice.
+/// Policies must choose different kernels; otherwise the tests would compare a kernel with itself.
 fn each_policy_takes_a_kernel_of_its_own() -> Outcome {
     let layer = Layer::<f32>::new([40, 16, 512], affine(4, 64), 1)?;
     let kernel =
@@ -327,7 +330,7 @@ fn each_policy_takes_a_kernel_of_its_own() -> Outcome {
     Ok(())
 }
 
-/// On every GPU the last row of a block keeps its bits; one row more is a prompt, and computed as without a policy.
+/// On every GPU the last row of a block keeps its bits. One row more is a prompt, computed as without a policy.
 fn blocks_end_at_the_limit() -> Outcome {
     let layer = Layer::<f32>::new([42, 16, 512], affine(4, 64), 1)?;
     let alone = default_stream()?.scope(|| layer.alone(42))?;
@@ -353,7 +356,7 @@ fn blocks_end_at_the_limit() -> Outcome {
     Ok(())
 }
 
-/// `wide` gives one row and any number of others the same bits, beyond the batch limit too.
+/// `wide` gives one row and any number of rows the same bits, also above the batch limit.
 fn wide_has_one_order_for_any_number_of_rows() -> Outcome {
     for quantization in [
         affine(4, 64),
@@ -369,14 +372,14 @@ fn wide_has_one_order_for_any_number_of_rows() -> Outcome {
             assert!(kernel.contains("_qmv_wide_"), "{kernel}");
             assert_eq!(differing(&together, &alone[..m * 16]), 0, "{kernel}");
         }
-        // It is another order than that of the row alone without a policy.
+        // The order of summing differs from that of a row alone without a policy.
         let before = default_stream()?.scope(|| layer.alone(40))?;
         assert!(differing(&alone, &before) > alone.len() / 4);
     }
     Ok(())
 }
 
-/// One evaluation of a product on each of two streams, and of one that needs both.
+/// Evaluates two products on two streams and a third that uses the second, all at once.
 fn two_policies_in_one_graph_are_both_kept() -> Outcome {
     let layer = Layer::<f32>::new([6, 64, 64], affine(4, 64), 1)?;
     let deep = Layer::<f32>::new([6, 64, 512], affine(4, 64), 1)?;
@@ -392,7 +395,7 @@ fn two_policies_in_one_graph_are_both_kept() -> Outcome {
         .filter_map(|name| function_of(name))
         .collect();
     functions.sort_unstable();
-    // K = 64 goes to the quads whatever the policy.
+    // K = 64 uses the quad kernels under every policy.
     assert_eq!(functions, ["qmv_quad", "qmv_streamed_fast", "qmv_wide"]);
     let bits = |array: &Array| -> Result<Vec<u32>, Error> {
         Ok(array
@@ -408,7 +411,7 @@ fn two_policies_in_one_graph_are_both_kept() -> Outcome {
     Ok(())
 }
 
-/// Once, before its first work, and on the GPU.
+/// A stream takes one policy, before its first work, and only on the GPU.
 fn a_stream_has_one_policy_from_its_start() -> Outcome {
     let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
     let refused = |stream: &Stream, policy| stream.set_policy(policy).unwrap_err().to_string();
@@ -435,7 +438,7 @@ fn a_stream_has_one_policy_from_its_start() -> Outcome {
     }
     assert_eq!(late.policy()?, None);
 
-    // Of another thread: named by its index, and its own thread finds the policy there.
+    // Another thread finds the stream by its index, and the stream's own thread sees the policy.
     let (sender, receiver) = std::sync::mpsc::channel();
     let (told, tells) = std::sync::mpsc::channel();
     let worker = std::thread::spawn(move || -> Result<(String, Option<RowPolicy>), Error> {
@@ -470,14 +473,14 @@ fn a_stream_has_one_policy_from_its_start() -> Outcome {
     Ok(())
 }
 
-/// A core of all cases: each width with each kind of K, in f32 and in one 16-bit type; groups, numbers of outputs and
-/// of rows take turns.
+/// The most important cases: each width with each kind of K, in f32 and in one 16-bit type. Group sizes and the numbers
+/// of outputs and rows alternate.
 fn rows_have_the_bits_of_one_row() -> Outcome {
     let rows = [[2, 9], [3, 16], [4, 7], [5, 20], [4, 11], [5, 13]];
     let mut case = 0;
     for bits in [1, 2, 3, 4, 5, 6, 8] {
         let group = [32, 64, 128][case % 3];
-        // Whole blocks of qmv_fast; whole blocks of qmv; a last block that some lanes have no part of.
+        // Whole blocks of qmv_fast; whole blocks of qmv; a last block in which some lanes are idle.
         let fast = if bits == 1 { 2_048 } else { 512 };
         let whole = if bits == 1 { 1_024 } else { 768 };
         for k in [fast, whole, fast + group as usize] {
@@ -507,7 +510,7 @@ fn rows_have_the_bits_of_one_row() -> Outcome {
     Ok(())
 }
 
-/// In float32 and, in turn, one of the narrow types.
+/// In float32 and one of the narrow types, in turn.
 fn same_bits_of_two_types(
     [n, k]: [usize; 2],
     quantization: Quantization,
@@ -522,7 +525,7 @@ fn same_bits_of_two_types(
     }
 }
 
-/// `rows[0]` is below every batch limit, `rows[1]` any number.
+/// `rows[0]` is below every batch limit; `rows[1]` can be any number.
 fn same_bits<T: Float>(
     n: usize,
     k: usize,
@@ -547,7 +550,7 @@ fn same_bits<T: Float>(
     Ok(())
 }
 
-/// The comparison can fail: what the policies avoid has other bits.
+/// The comparison can fail: products without a policy have other bits.
 fn wide_has_other_bits() -> Outcome {
     let layer = Layer::<f32>::new([6, 64, 512], affine(4, 64), 1)?;
     let default = default_stream()?;
@@ -573,7 +576,7 @@ fn raw(stream: &Stream) -> sys::RawStream {
     }
 }
 
-/// mx.compile takes equal products for one; on streams with different policies they are not.
+/// mx.compile merges equal products. On streams with different policies they are not equal.
 fn compiling_keeps_streams_apart() -> Outcome {
     let default = default_stream()?;
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
@@ -582,6 +585,16 @@ fn compiling_keeps_streams_apart() -> Outcome {
     let (_, kernel) =
         default.scope(|| Layer::<f32>::new([6, 64, 512], affine(4, 64), 1)?.together(6))?;
     assert_eq!(differ[2] > 0, kernel.contains("_wide_"), "{kernel}");
+    Ok(())
+}
+
+/// Without shapes, only the evaluation knows what is a block.
+fn compiled_attention_keeps_its_policy() -> Outcome {
+    let exact = Stream::with_policy(RowPolicy::EXACT)?;
+    let differ = bridge_testing::probe_compiled_attention(raw(&exact))?;
+    assert_eq!(differ, [0; 3], "plain, compiled, without shapes");
+    let differ = bridge_testing::probe_compiled_attention(raw(&default_stream()?))?;
+    assert!(differ.iter().all(|&d| d > 0), "{differ:?}");
     Ok(())
 }
 
@@ -599,8 +612,8 @@ fn exact_holds_for_every_kind_of_product() -> Outcome {
             }
             noticed |= bridge_testing::probe_rows_that_differ(&name, rows, raw(&default))? > 0;
         }
-        // Products that round x to a few bits have sums that are exact for some modes whatever their order, and
-        // gathers without a matrix kernel go row by row under every policy.
+        // For some modes, products that round x to a few bits have exact sums in any order. Gathers without a matrix
+        // kernel go row by row under every policy.
         assert!(
             noticed || name.contains("qqmm"),
             "{name} is the same without a policy"
@@ -609,8 +622,8 @@ fn exact_holds_for_every_kind_of_product() -> Outcome {
     Ok(())
 }
 
-/// The table in docs/reports/policies.md, row by row: what each policy takes for each kind of product, and whether its rows
-/// have the bits that they have alone. With QMV_POLICIES_BLESS=1 it is written anew.
+/// The table in docs/reports/policies.md: the kernel that each policy takes for each kind of product, and whether the
+/// rows have the bits that they have alone. QMV_POLICIES_BLESS=1 rewrites it.
 fn the_page_on_policies_says_what_runs() -> Outcome {
     let architecture = "applegpu_g15d";
     if std::env::var("MTL_SIM_ARCH").as_deref() != Ok(architecture) {
@@ -628,7 +641,7 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
     table += &"|---".repeat(heads.len());
     table += "|\n";
     for name in bridge_testing::probe_cases()? {
-        // Several rows of a block, the most, and a prompt.
+        // Several rows of a block, a full block, and a prompt.
         for rows in [3, 16, 40] {
             table += &format!("| {name} | {rows} |");
             for stream in &streams {
@@ -658,13 +671,13 @@ fn the_page_on_policies_says_what_runs() -> Outcome {
     } else {
         assert_eq!(
             found, table,
-            "docs/reports/policies.md: QMV_POLICIES_BLESS=1 writes it"
+            "docs/reports/policies.md differs: QMV_POLICIES_BLESS=1 rewrites it"
         );
     }
     Ok(())
 }
 
-/// No kernel multiplies integers, so that there is nothing to plan.
+/// No kernel multiplies integers, so there is no plan.
 fn plans_are_of_floats() -> Outcome {
     let stream = Stream::with_policy(RowPolicy::DEFAULT)?;
     for dtype in [Dtype::U32, Dtype::U8] {
@@ -676,7 +689,7 @@ fn plans_are_of_floats() -> Outcome {
     Ok(())
 }
 
-/// The plan of the library, the plan made without one, what was counted and what was dispatched say the same.
+/// The library's plan, the plan made without a library, the counters and the dispatched kernels agree.
 fn plans_are_what_runs() -> Outcome {
     let architecture = Device::Gpu.architecture()?.parse()?;
     for (n, k, quantization) in [
@@ -728,7 +741,7 @@ fn plans_are_what_runs() -> Outcome {
     Ok(())
 }
 
-/// One thread after another evaluates with another policy each time; all threads at once.
+/// Threads evaluate with a different policy each time, one after another and then all at once.
 fn streams_keep_their_policy_across_threads(evaluations: usize) -> Outcome {
     let threads = 4;
     let workers: Vec<_> = (0..threads)
@@ -748,7 +761,7 @@ fn streams_keep_their_policy_across_threads(evaluations: usize) -> Outcome {
                     let at = (i + worker) % 4;
                     let stream = streams[at].as_ref().map_err(Clone::clone)?;
                     assert_eq!(stream.policy()?, Some(RowPolicy::KINDS[at]));
-                    // Built inside the scope, evaluated outside of it.
+                    // Built inside the scope, evaluated outside.
                     let product = stream.scope(|| layer.product(6))?;
                     let checked = stream.check_operations([&product]);
                     assert_eq!(checked.is_ok(), RowPolicy::KINDS[at] != RowPolicy::DEFAULT);
@@ -791,7 +804,7 @@ fn a_panic_leaves_the_scope() -> Outcome {
     Ok(())
 }
 
-/// Hooks of C and C++; those of Rust are in hooks.rs.
+/// Hooks of C and C++. hooks.rs tests those of Rust.
 fn hooks_are_asked_and_checked() -> Outcome {
     let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
     let plain = Stream::new(Device::Gpu)?;
@@ -875,7 +888,7 @@ fn routes_are_followed() -> Outcome {
     Ok(())
 }
 
-/// Layers of one shape and one width that differ in mode or group: an entry leads its own format alone astray.
+/// Layers of one shape and width that differ in mode or group: a route applies only to its own format.
 fn routes_are_followed_by_their_format_alone() -> Outcome {
     let formats = [
         affine(4, 64),
@@ -979,13 +992,13 @@ fn the_environment_must_name_a_policy() -> Outcome {
     };
     assert_eq!(process_policy().unwrap_err().to_string(), expected);
     let plain = Stream::new(Device::Gpu)?;
-    // Every product reports it, not the first alone.
+    // Every product reports it, not only the first.
     for _ in 0..2 {
         let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
         let error = plain.scope(|| layer.product(3)?.evaluate()).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
-    // A stream with a policy needs no default.
+    // A stream with a policy does not need the process's.
     let layer = Layer::<f32>::new([3, 8, 512], affine(4, 64), 3)?;
     Stream::with_policy(RowPolicy::EXACT)?.scope(|| layer.product(3)?.evaluate())?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Quantized products against a double-precision reference, and what is refused.
+//! Quantized products compared with a double-precision reference, and rejected arguments.
 
 #![allow(clippy::unwrap_used)] // in helpers too
 
@@ -27,7 +27,7 @@ fn values(count: usize, seed: u32) -> Vec<f32> {
         .collect()
 }
 
-/// This file is about the CPU back-end; `gpu.rs` is about the other one.
+/// This file tests the CPU back-end; `gpu.rs` tests the other one.
 fn on_cpu(work: impl FnOnce() -> Result<(), Error>) {
     Stream::default_of(Device::Cpu)
         .unwrap()
@@ -54,8 +54,8 @@ fn quantizing_is_off_by_a_step_of_its_group_at_most() {
                     let most = w.iter().copied().fold(f32::MIN, f32::max);
                     let least = w.iter().copied().fold(f32::MAX, f32::min);
                     let step = (most - least) / ((1 << bits) - 1) as f32;
-                    // Half a step, and another where the scale was rounded so that zero is exact. One bit maps to the
-                    // ends of the range.
+                    // Half a step, and another half where the scale was rounded so that zero is exact. One bit maps to
+                    // the ends of the range.
                     let allowed = if bits == 1 { step / 2.0 } else { step } * 1.000_01;
                     for (w, back) in w.iter().zip(back) {
                         assert!(
@@ -90,7 +90,7 @@ fn products_match_double_precision() {
     });
 }
 
-/// Each row of x by each row of a matrix of n rows and k columns, against double precision.
+/// Compares each row of x times each row of a matrix of n rows and k columns with double precision.
 fn assert_dense_product(product: &[f32], x: &[f32], w: &[f32], [n, k]: [usize; 2], what: &str) {
     for (index, &y) in product.iter().enumerate() {
         let (x, w) = (&x[index / n * k..][..k], &w[index % n * k..][..k]);
@@ -146,10 +146,10 @@ fn fp_products_match_double_precision() {
                 (product.shape(), product.dtype()),
                 (&[m, n][..], Dtype::F32)
             );
-            // All of these values fit in bf16.
+            // bf16 represents all of these values.
             let back = dequantize(&w)?.to_vec::<bf16>()?;
             let back: Vec<f32> = back.into_iter().map(f32::from).collect();
-            // In [-1, 1), where the coarsest step is one half at most.
+            // In [-1, 1), where the largest step is one half.
             assert!(
                 dense
                     .iter()
@@ -185,7 +185,7 @@ fn keeps_its_type<T: Element>(narrow: fn(f32) -> T, dtype: Dtype) -> Result<(), 
     let x = Array::from_slice(&narrowed(2 * 64, 4), &[2, 64])?;
     assert_eq!(quantized_matmul(&x, &w)?.dtype(), dtype);
     quantized_matmul(&x, &w)?.to_vec::<T>()?;
-    // A wider x widens the product.
+    // A wider x gives a wider product.
     let x = Array::from_slice(&values(2 * 64, 4), &[2, 64])?;
     quantized_matmul(&x, &w)?.to_vec::<f32>()?;
     Ok(())
@@ -304,7 +304,7 @@ fn biases_are_for_affine_weights() {
         |scales, biases| QuantizedMatrix::from_parts(packed(), scales, biases, Quantization::Mxfp4);
     assert_eq!(mxfp4(scales(), None).unwrap().columns(), 128);
     let error = mxfp4(scales(), Some(floats())).unwrap_err();
-    assert_eq!(error.to_string(), "mxfp4 weights have no biases");
+    assert_eq!(error.to_string(), "mxfp4 weights take no biases");
     let error = mxfp4(floats(), None).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -314,7 +314,7 @@ fn biases_are_for_affine_weights() {
     let error = QuantizedMatrix::from_parts(packed(), floats(), None, affine).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "affine weights need biases beside their scales"
+        "affine weights need biases in addition to scales"
     );
 }
 
@@ -345,7 +345,7 @@ fn parts_that_do_not_fit_are_refused() {
             argument: named, ..
         }) = put_together(packed, scales, biases)
         else {
-            panic!("{argument} was not refused")
+            panic!("{argument} was not rejected")
         };
         assert_eq!(named, argument);
     }
@@ -370,7 +370,7 @@ fn parts_that_do_not_fit_are_refused() {
     ));
 }
 
-/// MLX indexes each matrix by itself: all of a real model's experts together have more elements.
+/// MLX indexes each matrix on its own: all experts of a real model together have more elements than 2^31.
 #[test]
 fn experts_together_may_have_more_elements_than_one_matrix() {
     let (experts, rows, columns) = (256, 2048, 8192);
@@ -386,11 +386,11 @@ fn experts_together_may_have_more_elements_than_one_matrix() {
     );
 }
 
-/// So are those that are quantized here.
+/// The same for experts that are quantized here.
 #[test]
 fn experts_that_are_quantized_are_indexed_one_by_one() {
     let mxfp8 = Quantization::Mxfp8;
-    // Nothing of it is computed; a small machine's limit would refuse it.
+    // Nothing is computed; the limit of a small machine would reject it.
     mlx_overlay::memory::set_limit(1 << 40).unwrap();
     let (experts, rows, columns) = (256, 2048, 4096);
     let many = Array::zeros(&[experts, rows, columns], Dtype::F16).unwrap();

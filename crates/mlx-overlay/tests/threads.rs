@@ -1,4 +1,4 @@
-//! What threads may do with arrays. What they may not do does not compile: see `compile_fail.rs`.
+//! Allowed uses of arrays on threads. The others do not compile: see `compile_fail.rs`.
 
 #![allow(clippy::unwrap_used)] // in helpers too
 

@@ -1,4 +1,4 @@
-//! Threads that come and go, and processes that fork. One process each, and few: the numbers are of the whole process.
+//! Threads that start and end, and processes that fork. The counts are of a whole process, so each test has its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -41,7 +41,7 @@ fn devices() -> Vec<Device> {
         .collect()
 }
 
-/// Threads of the system that this process has.
+/// The number of operating-system threads of this process.
 #[cfg(target_os = "linux")]
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
@@ -65,13 +65,13 @@ fn short_lived_threads_leave_none_of_the_system_behind() {
         }
         threads()
     };
-    // A thread that was joined may still be counted.
+    // A joined thread may still be counted.
     let before = rounds(10);
     let after = rounds(200);
     assert!(after <= before + 4, "{before} threads, then {after}");
 }
 
-/// Waiting for a stream of the CPU gives it a thread.
+/// Waiting for a CPU stream creates a thread for it.
 #[cfg(target_os = "linux")]
 #[test]
 fn threads_that_use_the_gpu_alone_leave_none_behind() {
@@ -83,7 +83,7 @@ fn threads_that_use_the_gpu_alone_leave_none_behind() {
     let work = || Stream::default_of(Device::Gpu).unwrap().scope(sum).unwrap();
     work();
     let before = threads();
-    // Each with a stream of its own, since all are there at the same time.
+    // Each with its own stream, because all run at the same time.
     let count = 12;
     let together = std::sync::Barrier::new(count);
     thread::scope(|scope| {
@@ -92,17 +92,17 @@ fn threads_that_use_the_gpu_alone_leave_none_behind() {
             together.wait();
         };
         let all: Vec<_> = (0..count).map(|_| scope.spawn(run)).collect();
-        // Until they are gone, which the end of the scope does not say.
+        // Wait until they have ended: the end of the scope does not guarantee it.
         for thread in all {
             thread.join().unwrap();
         }
     });
-    // A thread that was joined may still be counted.
+    // A joined thread may still be counted.
     let after = threads();
     assert!(after <= before + 4, "{before} threads, then {after}");
 }
 
-/// A stream that a thread left is another thread's, with nothing of the former in it.
+/// A thread's stream passes to a later thread, and contains nothing of the former.
 #[test]
 fn a_stream_is_handed_on_empty() {
     if !alone("a_stream_is_handed_on_empty") {
@@ -111,7 +111,7 @@ fn a_stream_is_handed_on_empty() {
     let index = || {
         let stream = Stream::default_of(Device::Cpu).unwrap();
         let work = || {
-            // Nobody waits for it.
+            // Nothing waits for it.
             let a = Array::full(&[1 << 16], 1.0f32)?;
             async_eval([&add(&a, &a)?])?;
             Ok::<_, Error>(stream.index())
@@ -154,10 +154,10 @@ fn a_forked_child_is_refused_and_ends() {
     let lazy = add(&a, &a).unwrap();
     let evaluated = add(&a, &a).unwrap().evaluate().unwrap();
     sum().unwrap();
-    // SAFETY: the child calls nothing that needs another thread: that MLX is not entered is what is tested.
+    // SAFETY: the child calls nothing that needs another thread. The test checks that MLX is not entered.
     let child = unsafe { system::fork() };
     if child == 0 {
-        // SAFETY: as above. Whoever hangs is ended.
+        // SAFETY: as above. The alarm kills a child that hangs.
         unsafe { system::alarm(20) };
         let refused = [
             sum().map(drop),
@@ -168,7 +168,7 @@ fn a_forked_child_is_refused_and_ends() {
             mlx_overlay::memory::clear_cache(),
         ];
         let as_said = refused.iter().all(|r| *r == Err(Error::ProcessForked));
-        // What was there can be read, and let go.
+        // Existing contents can be read and dropped.
         let readable = evaluated.as_slice::<f32>() == Ok(&[2.0, 4.0][..]);
         drop((lazy, evaluated));
         let status = i32::from(!(as_said && readable));
@@ -176,12 +176,12 @@ fn a_forked_child_is_refused_and_ends() {
         unsafe { system::exit(status) };
     }
     let mut status = -1;
-    // SAFETY: the child is ours, and the status a place to write to.
+    // SAFETY: the child is ours, and `status` is writable.
     let ended = unsafe { system::waitpid(child, &raw mut status, 0) };
     assert_eq!((ended, status), (child, 0), "status {status:#x}");
-    // The parent goes on.
+    // The parent continues.
     assert_eq!(lazy.to_vec::<f32>().unwrap(), [2.0, 4.0]);
-    // A program that is started is not meant.
+    // A program that is started is not affected.
     let output = Command::new("true").status().unwrap();
     assert!(output.success());
 }

@@ -1,4 +1,4 @@
-//! Ways in which a product can leave its stream, and thereby its policy: each is prevented or detected. Without a GPU,
+//! Ways in which a product can leave its stream, and therefore its policy: each is prevented or detected. Without a GPU,
 //! real or simulated, every test is listed as ignored.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -59,7 +59,7 @@ fn raw(stream: &Stream) -> sys::RawStream {
     }
 }
 
-/// An import puts every stream of a device on the process's first one.
+/// An import puts every stream of a device on the process's first stream of that device.
 fn an_imported_function_is_noticed() -> Outcome {
     let first = Stream::default_of(Device::Gpu)?;
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
@@ -78,8 +78,8 @@ fn an_imported_function_is_noticed() -> Outcome {
     Ok(())
 }
 
-/// In Rust an array that is not evaluated stays on its thread (`compile_fail/array_is_not_send.rs`); in C++ it may move
-/// to another thread.
+/// In Rust, an unevaluated array stays on its thread (`compile_fail/array_is_not_send.rs`). In C++ it can move to another
+/// thread.
 fn another_thread_is_refused_the_product() -> Outcome {
     let exact = Stream::with_policy(RowPolicy::EXACT)?;
     let said = bridge_testing::probe_on_another_thread(raw(&exact))?;
@@ -159,7 +159,10 @@ fn plans_are_of_floats_that_can_be_indexed() -> Outcome {
     let refused = |m, dtype| plan(m, dtype).unwrap_err().to_string();
     for kind in [ElementKind::U32, ElementKind::U8, ElementKind { repr: 9 }] {
         let said = refused(1, kind);
-        assert!(said.contains("x is of f32, f16 or bf16"), "{said}");
+        assert!(
+            said.contains("x must have the type f32, f16 or bf16"),
+            "{said}"
+        );
     }
     let said = refused(i32::MAX, ElementKind::F32);
     assert!(said.contains("2^31"), "{said}");

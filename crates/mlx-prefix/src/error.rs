@@ -14,7 +14,7 @@ pub enum Error {
     /// The variable that names a prefix is empty.
     #[error("{PREFIX_VARIABLE} is empty")]
     EmptyName,
-    /// An MLX without the overlay is linked only if it is named.
+    /// An MLX without the overlay is linked only if a prefix is named.
     #[error("{PRISTINE_VARIABLE}=1 needs {PREFIX_VARIABLE}")]
     PristineUnnamed,
     /// There is no stamp.
@@ -22,7 +22,7 @@ pub enum Error {
     NoPrefix {
         /// The folder that was examined.
         root: PathBuf,
-        /// What is there.
+        /// What was found instead.
         found: Found,
     },
     /// A file cannot be read or written.
@@ -38,7 +38,7 @@ pub enum Error {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
     /// A stamp with another format.
@@ -54,7 +54,7 @@ pub enum Error {
     OtherTree {
         /// The prefix.
         root: PathBuf,
-        /// Its tree.
+        /// The tree that it was built from.
         found: String,
         /// The lock's name for the expected tree.
         name: &'static str,
@@ -84,7 +84,7 @@ impl Error {
     }
 }
 
-/// What was found where a prefix was expected.
+/// What was found in place of a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.

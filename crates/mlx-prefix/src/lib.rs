@@ -5,7 +5,7 @@
 //! prefix may be linked only if it was built from the tree in `mlx.lock` ([`Ids`]) and everything that its stamp lists
 //! exists. [`Search`] finds it.
 //!
-//! Errors report what was expected and what was found. The remedy depends on the program, which adds it.
+//! Errors state what was expected and what was found. The program adds the remedy.
 
 #![warn(missing_docs)]
 
@@ -35,7 +35,7 @@ fn text(path: &Path) -> Result<String> {
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     toml::from_str(text).map_err(|error| Error::Invalid {
         path: path.to_owned(),
-        // Only the message: the full text shows the line over several lines.
+        // Only the message: the full text shows the faulty line too, and has several lines.
         message: error.message().replace('\n', " "),
     })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::names::{BUILDS, CURRENT, PREFIX_VARIABLE, PRISTINE_VARIABLE};
 use crate::{Error, Ids, Result, Stamp};
 
-/// What to search for: from the environment, and from the location of the program.
+/// A search, as set by the environment and the location of the program.
 #[derive(Debug, Clone)]
 pub struct Search {
     /// The value of [`PREFIX_VARIABLE`].
@@ -23,12 +23,12 @@ pub struct Search {
 pub struct Prefix {
     /// The absolute path of its folder, with links resolved.
     pub root: PathBuf,
-    /// What the build wrote into it.
+    /// The build's description of it.
     pub stamp: Stamp,
 }
 
 impl Search {
-    /// The search that the environment asks for, with [`PREFIX_VARIABLE`] and [`PRISTINE_VARIABLE`].
+    /// The search that [`PREFIX_VARIABLE`] and [`PRISTINE_VARIABLE`] request.
     pub fn from_environment(workspace: impl Into<PathBuf>, base: impl Into<PathBuf>) -> Self {
         Self {
             named: env::var_os(PREFIX_VARIABLE).map(PathBuf::from),
@@ -59,7 +59,7 @@ impl Search {
         }
     }
 
-    /// The prefix that may be linked: built from the tree in the lock, and complete.
+    /// Returns the prefix if it may be linked: if it was built from the tree in the lock, and is complete.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Prefix {
         Ok(Self { root, stamp })
     }
 
-    /// Compares the tree that it was built from with the lock's final tree, or with its base tree for a pristine MLX.
+    /// Compares the tree that it was built from with the lock's final tree or, for a pristine MLX, with its base tree.
     ///
     /// # Errors
     ///
@@ -104,9 +104,9 @@ impl Prefix {
         })
     }
 
-    /// Checks that the libraries, kernels and include folders that the stamp lists exist and none of their files is
-    /// empty. Otherwise a compiler or linker would print many errors, and a program would load the kernels from the
-    /// place where MLX was built, if they still exist.
+    /// Checks that the libraries, kernels and include folders that the stamp lists exist and that none of their files is
+    /// empty. Without this check a compiler or linker would print many errors, and a program could load the kernels from
+    /// the folder where MLX was built.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Prefix {
 }
 
 /// The prefixes of all builds in a checkout, sorted by the names of their folders. Unfinished builds, and those of
-/// another version of this program, are left out.
+/// other versions of this program, are omitted.
 ///
 /// # Errors
 ///
@@ -158,7 +158,7 @@ pub fn built(workspace: impl AsRef<Path>) -> Result<Vec<Prefix>> {
     let failed = |error| Error::file(&folder, error);
     let mut builds = Vec::new();
     for entry in fs::read_dir(&folder).map_err(failed)? {
-        // Not the link to the last build: it points to a prefix, not to the folder of a build.
+        // Skip the link to the last build: it points to a prefix, not to the folder of a build.
         builds.push(entry.map_err(failed)?.path().join("prefix"));
     }
     builds.sort();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Found, Result, names};
 
-/// The back-end of MLX that was built.
+/// A back-end of MLX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
@@ -36,7 +36,7 @@ impl Backend {
         }
     }
 
-    /// Whether the overlay has kernels, and therefore policies, for it.
+    /// Whether the overlay has kernels for it, and therefore policies.
     pub const fn has_policies(self) -> bool {
         match self {
             Self::Cpu | Self::Cuda => false,
@@ -51,7 +51,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// An unknown name of a back-end.
+/// The name of a back-end is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is not a back-end: expected {}", Backend::ALL.map(Backend::name).join(", "))]
 pub struct UnknownBackend {
@@ -70,7 +70,7 @@ impl FromStr for Backend {
     }
 }
 
-/// What a prefix was built from and how a program links it. Paths are relative to the prefix unless they are absolute.
+/// How a prefix was built, and how a program links it. Paths are relative to the prefix unless they are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// MLX's version.
@@ -81,7 +81,7 @@ pub struct Stamp {
     pub final_tree: String,
     /// Whether this is the unpatched source.
     pub pristine: bool,
-    /// The back-end.
+    /// The back-end that was built.
     pub backend: Backend,
     /// Whether Metal kernels are compiled at run time.
     pub jit: bool,
@@ -95,7 +95,7 @@ pub struct Stamp {
     pub static_libs: Vec<String>,
     /// System libraries, in link order.
     pub system_libs: Vec<String>,
-    /// Folders of system libraries that the linker may not search by itself.
+    /// Folders of system libraries that the linker may not search by default.
     #[serde(default)]
     pub link_search: Vec<String>,
     /// Apple frameworks.
@@ -111,7 +111,7 @@ pub struct Stamp {
     /// The oldest macOS that MLX was built for: the `MACOSX_DEPLOYMENT_TARGET` of programs that link it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment_target: Option<String>,
-    /// clang's run-time library, to be linked last (macOS).
+    /// clang's run-time library, which is linked last (macOS).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clang_rt: Option<PathBuf>,
     /// The tools that built it, with their versions.

@@ -29,7 +29,7 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoList => write!(f, "it has no {FILE_NAME}, with which its files are checked"),
+            Self::NoList => write!(f, "it has no {FILE_NAME}, the list of its files' checksums"),
             Self::Missing(name) => write!(f, "{} is missing", name.display()),
             Self::Changed(name) => write!(f, "{} is not as it was built", name.display()),
             Self::Added(name) => write!(f, "{} was added", name.display()),
@@ -79,7 +79,7 @@ pub fn parse(text: &str) -> Option<BTreeMap<PathBuf, String>> {
     text.lines().map(entry).collect()
 }
 
-/// The first file that differs from the folder's list.
+/// The first difference between the folder and its list.
 ///
 /// # Errors
 ///
@@ -90,7 +90,7 @@ pub fn check(folder: impl AsRef<Path>) -> Result<Option<Fault>> {
         return Ok(Some(Fault::NoList));
     };
     let found = files(folder)?;
-    // Checksums come last because they take the time.
+    // Checksums come last because they are slow.
     if let Some(name) = listed.keys().find(|name| !found.contains_key(*name)) {
         return Ok(Some(Fault::Missing(name.clone())));
     }
@@ -133,7 +133,7 @@ fn sum(path: &Path) -> Result<String> {
         .map_err(|error| Error::file(path, error))
 }
 
-/// The checksum of what is read, in the list's format.
+/// The checksum of the reader's content, in the list's format.
 ///
 /// # Errors
 ///
@@ -179,7 +179,7 @@ mod tests {
         let line = "3af71adb278ad4af33c144b78fa1ae708da03b773d98324ae991a7daedb53ca2  bin/run\n";
         assert_eq!(list.lines().count(), 2);
         assert!(list.contains(line), "{list}");
-        // The list is not part of itself.
+        // The list does not contain itself.
         assert_eq!(write(&path).unwrap(), 2);
         assert_eq!(list, fs::read_to_string(path.join(FILE_NAME)).unwrap());
     }

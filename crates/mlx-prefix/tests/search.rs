@@ -1,4 +1,4 @@
-//! Which prefix is found, and when it may be linked.
+//! Finding a prefix, and the conditions under which it may be linked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const BASE: &str = "0b3dbfacac35a0b64a7c3d9a778ef20db788f565";
 const FINAL: &str = "1111111111111111111111111111111111111111";
 const OTHER: &str = "2222222222222222222222222222222222222222";
 
-/// A checkout, and room for prefixes.
+/// A checkout with a place for prefixes.
 struct Workspace {
     folder: TempDir,
 }
@@ -77,7 +77,7 @@ impl Workspace {
         }
     }
 
-    /// The result if nothing else is asked for.
+    /// The result if no variable is set.
     fn own(&self) -> Result<Prefix, Error> {
         self.search(None, false).resolve(&ids())
     }

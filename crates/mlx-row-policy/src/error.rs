@@ -2,62 +2,65 @@ use std::ffi::c_int;
 
 use crate::sys;
 
-/// What every fallible function of this crate returns.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something was refused or failed.
+/// Why an operation was rejected or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// MLX refused; its text.
+    /// The text of an error from MLX.
     #[error("{0}")]
     Mlx(String),
 
     /// The program links no MLX, or one without the overlay.
     #[error(
-        "no MLX with mlx-overlay's patches is linked into this program: let the bindings that link MLX take one that `cargo xtask build --cpu` of mlx-overlay made (its docs/guide/bindings.md)"
+        "this program links no MLX with mlx-overlay's patches: make the bindings link the MLX that `cargo xtask build --cpu` of mlx-overlay builds (see its docs/guide/bindings.md)"
     )]
     NoOverlay,
 
-    /// The linked MLX has the overlay, but no kernels for policies: they come with its Metal back-end.
+    /// The linked MLX has the overlay, but no kernels for policies: only its Metal back-end has them.
     #[error(
-        "the linked MLX has no kernels for policies: they come with the Metal back-end of mlx-overlay (`--backend metal` or `sim`)"
+        "the linked MLX has no kernels for policies: only the Metal back-end of mlx-overlay has them (`--backend metal` or `sim`)"
     )]
     NoKernels,
 
-    /// The linked MLX has the overlay, but this function of it is not in the program: a linker takes from a static
-    /// library what is called, and the program calls nothing of MLX that would bring it.
+    /// The linked MLX has the overlay, but this function is missing: a linker includes only the objects of a static
+    /// library that the program needs, and the program calls nothing in MLX that needs this one.
     #[error(
         "the linked MLX has mlx-overlay's patches, but the linker left `{function}` out of this program, which uses no operation of MLX: link with `-C link-arg=-Wl,-u,{function}`"
     )]
     LeftOut {
-        /// Its name in C.
+        /// The function's name in C.
         function: &'static str,
     },
 
-    /// [`crate::Stream::scope`] needs mlx-c, and this function of it is not in the program.
+    /// [`crate::Stream::scope`] needs mlx-c, and this function of mlx-c is missing.
     #[error(
-        "a scope needs mlx-c, which mlx-rs links, and `{function}` of it is not in this program"
+        "a scope needs mlx-c, but this program has no `{function}`: link mlx-c, as mlx-rs does"
     )]
     NoMlxC {
-        /// Its name in C.
+        /// The function's name in C.
         function: &'static str,
     },
 
-    /// mlx-c knows no stream of that index.
-    #[error("mlx-c knows no stream {index}: does it use another MLX than the one that made it?")]
+    /// mlx-c has no stream with that index.
+    #[error(
+        "mlx-c has no stream {index}: does it use another MLX than the one that made the stream?"
+    )]
     NoStream {
         /// The stream's index.
         index: i32,
     },
 
-    /// mlx-c failed, and told its error handler why. Its own handler ends the process; mlx-rs sets another.
-    #[error("mlx-c failed to change the default stream; its error handler was told why")]
+    /// mlx-c failed, and called its error handler with the reason. Its default handler ends the process; mlx-rs sets
+    /// another.
+    #[error("mlx-c failed to change the default stream; it passed the reason to its error handler")]
     MlxC,
 
-    /// A scope of a stream of another device than MLX's default one.
+    /// A scope of a stream whose device is not MLX's default device.
     #[error(
-        "stream {index} is not one of MLX's default device, where operations that name no stream would still run: make its device the default one first (`Device::set_default` of mlx-rs)"
+        "stream {index} is not on MLX's default device, so operations that name no stream would not use it: first make its device the default (`Device::set_default` of mlx-rs)"
     )]
     OtherDevice {
         /// The stream's index.
@@ -70,7 +73,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What it means that the program lacks a function.
+    /// The error for a function that the program lacks.
     pub(crate) fn of_absent(function: &'static str) -> Self {
         if !function.starts_with("mlx_row_") {
             return Self::NoMlxC { function };
@@ -88,7 +91,7 @@ impl Error {
         }
     }
 
-    /// The outcome of a C function that gives 0 for success.
+    /// Converts the status of a C function that returns 0 for success.
     pub(crate) fn check(status: c_int) -> Result<()> {
         match (status, sys::absent()) {
             (0, _) => Ok(()),

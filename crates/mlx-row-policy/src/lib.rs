@@ -13,7 +13,7 @@ pub use mlx_terms::{
 pub use plan::{DispatchPlan, FloatType, dispatch_stats, reset_dispatch_stats};
 pub use stream::Stream;
 
-/// Whether the linked MLX can keep policies: the overlay's Metal back-end has kernels for them.
+/// Whether the linked MLX has kernels for policies: the overlay's Metal back-end has.
 ///
 /// # Errors
 ///
@@ -26,12 +26,12 @@ pub fn has_policies() -> Result<bool> {
     }
 }
 
-/// The policy of operations that neither their stream nor a hook decides: that of the environment variable
-/// `MLX_ROW_POLICY` when it was first needed, else [`Policy::DEFAULT`].
+/// The process's policy, for operations for which neither their stream nor a hook decides: the value of the environment
+/// variable `MLX_ROW_POLICY` when it was first needed, else [`Policy::DEFAULT`].
 ///
 /// # Errors
 ///
-/// [`Error::Mlx`] if the variable names no policy; [`Error::NoOverlay`].
+/// [`Error::Mlx`] if the variable is not a valid policy; [`Error::NoOverlay`].
 pub fn process_policy() -> Result<Policy> {
     let mut numbers = [0; 2];
     Error::check(sys::process_policy(&mut numbers))?;

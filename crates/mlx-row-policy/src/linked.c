@@ -1,14 +1,14 @@
-// Calls MLX's functions in the libmlx that the program links, or reports that
-// there are none, by weak references.
+// Calls MLX's functions in the libmlx that the program links, through weak
+// references, and reports if they are missing.
 //
-// ELF: such a reference is null if nothing in the program defines it. It pulls
-// no object out of a static library, so a function can be absent although its
-// library is there (Error::LeftOut).
+// ELF: a weak reference is null if nothing in the program defines it. It does
+// not make the linker include an object of a static library, so a function can
+// be missing although its library is linked (Error::LeftOut).
 //
-// Mach-O: it pulls objects out of a static library, and a dynamic one may lack
-// the function at load time. A function that nothing defines at link time is a
-// link error, unless -Wl,-U,_NAME permits it. A weak definition of our own
-// would always permit it, but would also replace MLX's for all other callers.
+// Mach-O: it does include objects of a static library, and a dynamic library
+// may lack the function at load time. A function that nothing defines at link
+// time is a link error unless -Wl,-U,_NAME permits it. A weak definition of our
+// own would always permit it, but would also replace MLX's for other callers.
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +16,8 @@
 
 #include "mlx/row_policy.h"
 
-// The status of a function that the program does not have, and the first such
-// function that was called.
+// The status if the program lacks a function, and the first such function that
+// was called.
 enum { ABSENT = -2 };
 static _Thread_local const char* absent = NULL;
 
@@ -71,8 +71,8 @@ OPTIONAL(void, (void)0, mlx_row_reset_counts, (void), ())
 #define NAME(version, name) NAME_(version, name)
 #define EXPORTED(name) NAME(CRATE_VERSION, name)
 
-// The first function since the last query that was called but that the program
-// does not have, or null.
+// The first function since the last query that was called although the program
+// lacks it, or null.
 const char* EXPORTED(take_absent)(void) {
   const char* name = absent;
   absent = NULL;
@@ -114,7 +114,7 @@ int EXPORTED(stream_policy)(int32_t index, int32_t policy[2]) {
 // problem: mode, dtype, bits, group size, m, n, k, stream. plan: kind and rows
 // of the policy, path, fast, tile, identical.
 int EXPORTED(plan_product)(const int32_t problem[8], int32_t plan[6]) {
-  // A later libmlx may have more fields after those that are known here.
+  // A later libmlx may have more fields after the known ones.
   union {
     mlx_row_problem problem;
     int32_t room[64];
@@ -158,7 +158,7 @@ void EXPORTED(reset_counts)(void) {
 #ifdef WITH_MLX_C
 
 // The part of mlx-c that a scope needs (mlx/c/{device,stream,vector}.h). An
-// empty handle has no context.
+// empty handle has a null context.
 typedef struct mlx_device_ {
   void* ctx;
 } mlx_device;

@@ -13,25 +13,25 @@ pub enum FloatType {
     Bf16 = 2,
 }
 
-/// How a quantized product is computed, as the linked MLX decides it.
+/// How a quantized product is computed; the linked MLX's dispatch uses this plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchPlan {
     /// The policy in force.
     pub policy: Policy,
-    /// The kernels that compute the product.
+    /// The path: the kernels that compute the product.
     pub path: Path,
-    /// Whether the path's kernel for a K without a tail computes it (`qmv_fast`).
+    /// Whether the kernel for a K without a tail (`qmv_fast`) is used.
     pub fast: bool,
     /// The most rows of x per threadgroup; 0 if MLX's matrix kernels decide.
     pub tile: usize,
-    /// Whether every row has the same bits as alone.
+    /// Whether every row has the bits that it has alone.
     pub identical: bool,
 }
 
 impl DispatchPlan {
     /// The plan of a product of `m` rows with a matrix of `n` rows of `k` values, on this device, in this process and
-    /// on a stream. Without a stream: the plan on a stream that has no policy.
+    /// on a stream. With `None`: on a stream without a policy.
     ///
     /// # Errors
     ///
@@ -69,8 +69,8 @@ impl DispatchPlan {
     }
 }
 
-/// How many quantized products took each path since the process began or since [`reset_dispatch_stats`]; paths with a
-/// count of 0 are left out.
+/// How many quantized products took each path since the process began or since [`reset_dispatch_stats`]. Paths that were
+/// not taken are omitted.
 ///
 /// # Errors
 ///

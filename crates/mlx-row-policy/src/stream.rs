@@ -4,7 +4,7 @@ use mlx_terms::Policy;
 
 use crate::{Error, Result, policy_of, sys};
 
-/// The index of an MLX stream, whoever made the stream.
+/// The index of an MLX stream, no matter which code made the stream.
 ///
 /// MLX keeps every stream for the life of the process, so an index is never reused.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Stream {
         Error::check(sys::set_stream_policy(self.index, kind, rows))
     }
 
-    /// The policy of the stream, if it was given one.
+    /// The policy of the stream; `None` if it has none.
     ///
     /// # Errors
     ///
@@ -82,12 +82,12 @@ impl Stream {
         }
     }
 
-    /// Makes this stream MLX's default for its device, on this thread and while `work` runs. The previous one is
-    /// restored when `work` returns or panics. Scopes nest.
+    /// Runs `work` with this stream as MLX's default for its device on this thread. The previous default is restored
+    /// when `work` returns or panics. Scopes can be nested.
     ///
-    /// Operations without an explicit stream are then built on it: those of mlx-rs, unless its `with_stream` is in
-    /// force, which takes precedence; and those that MLX builds internally for others. So a stream that mlx-rs made is
-    /// entered twice:
+    /// Operations without an explicit stream are then built on it: those of mlx-rs (except inside its `with_stream`, which
+    /// takes precedence) and those that MLX builds internally for other operations. So a stream that mlx-rs made needs
+    /// both scopes:
     ///
     /// ```ignore
     /// let result = mlx_rs::with_stream(&stream, || exact.scope(|| model.forward(&tokens)))?;
@@ -95,9 +95,9 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherDevice`] if another device is MLX's default, [`Error::NoMlxC`] without mlx-c, [`Error::NoStream`]
-    /// if mlx-c does not know the stream, [`Error::MlxC`] if mlx-c fails; `work` is not run then. If mlx-c fails and no
-    /// error handler is set (mlx-rs sets one), mlx-c's own handler prints the error and ends the process.
+    /// [`Error::OtherDevice`] if another device is MLX's default, [`Error::NoMlxC`] without mlx-c, [`Error::NoStream`] if
+    /// mlx-c does not have the stream, [`Error::MlxC`] if mlx-c fails. In all these cases `work` is not run. If mlx-c
+    /// fails and no error handler is set (mlx-rs sets one), its own handler prints the error and ends the process.
     #[cfg(feature = "mlx-c")]
     pub fn scope<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let _restore = Scope::enter(self.index)?;

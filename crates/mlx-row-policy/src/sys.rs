@@ -1,10 +1,10 @@
-//! The functions of `linked.c`. Those that take only references are safe: they fail if MLX lacks what they call.
+//! The functions of `linked.c`. Those that only take references are safe: they fail if MLX lacks what they call.
 
 #[cfg(feature = "mlx-c")]
 use std::ffi::c_void;
 use std::ffi::{CStr, c_char, c_int};
 
-/// Declares functions with the names that they have in this version of the crate.
+/// Declares functions under the names that they have in this version of the crate.
 macro_rules! linked {
     ($($safety:tt fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         unsafe extern "C" {$(
@@ -27,7 +27,7 @@ linked! {
     safe fn new_stream(kind: i32, rows: i32, index: &mut i32) -> c_int;
     safe fn stream_policy(index: i32, policy: &mut [i32; 2]) -> c_int;
     safe fn plan_product(problem: &[i32; 8], plan: &mut [i32; 6]) -> c_int;
-    // There must be room for that many counters.
+    // The array must have room for that many counters.
     unsafe fn counts(counts: *mut u64, capacity: usize) -> usize;
     safe fn reset_counts();
 }
@@ -35,11 +35,11 @@ linked! {
 #[cfg(feature = "mlx-c")]
 linked! {
     safe fn enter(index: i32, previous: &mut *mut c_void) -> c_int;
-    // Once for each success of `enter`, with the value that it stored.
+    // Must be called once for each success of `enter`, with the value that it stored.
     unsafe fn leave(previous: *mut c_void);
 }
 
-/// The first function since the last query that was called but that the program lacks.
+/// The first function since the last query that was called although the program lacks it.
 pub(crate) fn absent() -> Option<&'static str> {
     let name = take_absent();
     if name.is_null() {

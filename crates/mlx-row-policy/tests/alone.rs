@@ -1,4 +1,4 @@
-//! A program that links no MLX, and copies in this crate.
+//! A program that links no MLX, and the copies of other files in this crate.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,7 +24,7 @@ fn without_mlx_everything_says_so() {
     }
 }
 
-/// Its C code declares the functions of MLX with the overlay's header; a package contains no file from outside.
+/// The crate's C code uses the overlay's header, and a package contains only files of its own folder.
 #[test]
 fn the_header_is_that_of_the_overlay() {
     let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/mlx/row_policy.h");

@@ -1,5 +1,5 @@
-//! A program that has some of MLX's functions, as a linker leaves them from a static library, and an mlx-c that returns
-//! nothing: the functions defined in this file.
+//! A program with only some of MLX's functions, as from a static library, and with an mlx-c that returns nothing. This
+//! file defines these functions.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use mlx_row_policy::{Error, Policy, Stream, dispatch_stats, has_policies, process_policy};
 
-/// What mlx-c's functions return.
+/// The return value of mlx-c's functions.
 static OUTCOME: AtomicI32 = AtomicI32::new(0);
 
 #[unsafe(no_mangle)]

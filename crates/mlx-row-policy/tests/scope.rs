@@ -1,4 +1,4 @@
-//! Scopes, with the part of mlx-c that they need: in a separate program, because the other tests must not link it.
+//! Scopes, with the part of mlx-c that they need. A separate program, because the other tests must not link it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ fn scopes() -> Result<(), Failed> {
         assert_eq!(default(Device::Gpu)?, outer.index());
         assert_eq!(inner.scope(|| default(Device::Gpu))??, inner.index());
         assert_eq!(default(Device::Gpu)?, outer.index());
-        // Another thread has streams of its own.
+        // Another thread has its own streams.
         let elsewhere = std::thread::spawn(|| default(Device::Gpu));
         assert_ne!(elsewhere.join().map_err(|_| "a panic")??, outer.index());
         Ok::<_, Failed>(())

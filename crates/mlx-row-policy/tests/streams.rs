@@ -1,5 +1,5 @@
-//! Policies on streams that another binding made: `mlx-overlay`, which links MLX here. Without a GPU, real or
-//! simulated, that follows policies, the tests are listed as ignored, except for one of the errors of such an MLX.
+//! Policies on streams that other bindings made: `mlx-overlay`, which links MLX here. Without a GPU, real or simulated,
+//! that follows policies, the tests are listed as ignored, except one for the errors of such an MLX.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -47,7 +47,7 @@ fn main() {
         )
         .with_ignored_flag(mlx_overlay::has_policies()),
     ];
-    // One after another: counters belong to the process.
+    // One after another, because counters belong to the process.
     let arguments = Arguments {
         test_threads: Some(1),
         include_ignored: false,
@@ -186,7 +186,7 @@ fn plans_are_those_of_the_stream() -> Outcome {
             }
         }
     }
-    // Without a stream the process's policy is in force.
+    // Without a stream, the process's policy applies.
     let plan = DispatchPlan::of([M, N, K], format(), FloatType::F32, None)?;
     assert_eq!(plan.policy, process_policy()?);
 
@@ -215,7 +215,7 @@ fn products_are_counted() -> Outcome {
     Ok(())
 }
 
-/// `mlx-overlay` links none.
+/// `mlx-overlay` does not link mlx-c.
 fn a_scope_needs_mlx_c() -> Outcome {
     let stream = Stream::with_policy(Policy::EXACT)?;
     let outcome = stream.scope(|| panic!("work is not run"));

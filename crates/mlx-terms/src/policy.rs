@@ -8,7 +8,7 @@ use std::str::FromStr;
 use crate::named;
 
 named! {
-    /// What a [`Policy`] promises for the rows of a block.
+    /// The promise of a [`Policy`] for the rows of a block.
     ///
     /// A row *alone* is one position of one sequence with the keys that it sees, computed under `default`.
     ///
@@ -19,7 +19,7 @@ named! {
     /// | `Narrow` | the bits of the row alone | once per row |
     /// | `Wide` | the same bits for any number of rows, including one: those of `qmv_wide` | once for 5 rows |
     ///
-    /// What `qmv_wide` cannot compute is computed under `Wide` as under `Narrow`.
+    /// Under `Wide`, products that `qmv_wide` cannot compute follow `Narrow`.
     #[non_exhaustive]
     "policy" PolicyKind {
         /// MLX's own choice.
@@ -33,11 +33,12 @@ named! {
     }
 }
 
-/// Which rows keep their bits: a kind, and the most rows of a block. More rows are a prompt, which every kind computes
-/// as MLX does. A gather counts picks; its blocks are [`Policy::PICKS_PER_ROW`] times as large.
+/// Which rows keep their bits: a kind, and the maximum number of rows of a block. More rows are a
+/// prompt, which every kind computes like MLX. A gather counts picks; its blocks are
+/// [`Policy::PICKS_PER_ROW`] times as large.
 ///
-/// The text of a policy is the kind's name, with `:R` for blocks of up to R rows or `:all` for blocks without limit:
-/// `exact`, `exact:64`, `narrow:all`.
+/// The text of a policy is the kind's name, with `:R` for blocks of up to R rows or `:all` for
+/// blocks without limit: `exact`, `exact:64`, `narrow:all`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Policy {
     kind: PolicyKind,
@@ -45,9 +46,9 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The default for the most rows of a block.
+    /// The default for the maximum number of rows of a block.
     pub const BLOCK_ROWS: u32 = 16;
-    /// How many picks of a gather count as one row.
+    /// The number of picks of a gather that count as one row.
     pub const PICKS_PER_ROW: u32 = 32;
     /// The largest limit for the rows of a block.
     pub const MOST_ROWS: u32 = i32::MAX as u32;
@@ -72,7 +73,7 @@ impl Policy {
         }
     }
 
-    /// The same kind for blocks without limit. `default` has no blocks and stays unchanged.
+    /// This kind, for blocks without limit. `default` has no blocks and stays unchanged.
     #[must_use]
     pub const fn all(self) -> Self {
         match self.kind {
@@ -81,7 +82,7 @@ impl Policy {
         }
     }
 
-    /// The same kind for blocks of so many rows. `default` has no blocks and stays unchanged.
+    /// This kind, for blocks of `rows` rows. `default` has no blocks and stays unchanged.
     ///
     /// # Errors
     /// [`PolicyError`] if `rows` is 0 or more than [`Self::MOST_ROWS`].
@@ -99,13 +100,13 @@ impl Policy {
         })
     }
 
-    /// What the policy promises.
+    /// The kind, which determines the promise.
     #[must_use]
     pub const fn kind(self) -> PolicyKind {
         self.kind
     }
 
-    /// The most rows of a block; `None` if there is no limit.
+    /// The maximum number of rows of a block; `None` if there is no limit.
     #[must_use]
     pub const fn rows(self) -> Option<u32> {
         match self.rows {
@@ -118,14 +119,14 @@ impl Policy {
     #[must_use]
     pub const fn numbers(self) -> [i32; 2] {
         let rows = match self.rows() {
-            // At most `MOST_ROWS`.
+            // Not more than `MOST_ROWS`.
             Some(rows) => rows.cast_signed(),
             None => 0,
         };
         [self.kind as i32, rows]
     }
 
-    /// The policy with these numbers, if there is one.
+    /// The policy with these numbers; `None` if they are not valid.
     #[must_use]
     pub fn from_numbers([kind, rows]: [i32; 2]) -> Option<Self> {
         let policy = Self::new(PolicyKind::from_number(kind)?);
@@ -194,7 +195,7 @@ impl PolicyError {
     fn of_name(found: &str, name: &str) -> Self {
         Self {
             found: found.to_owned(),
-            // The spelling of policies before there were blocks.
+            // Policies had this spelling before blocks were introduced.
             why: match name {
                 "streamed" => ", which is now \"exact\"",
                 _ => "",
@@ -243,7 +244,7 @@ named! {
     /// The kernels that compute a quantized product.
     #[non_exhaustive]
     "path" Path {
-        /// None: there is nothing to compute.
+        /// There is nothing to compute.
         None => "none",
         /// Rows computed by quads of lanes: K is 64 or 128.
         Quad => "qmv_quad",

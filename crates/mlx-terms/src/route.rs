@@ -13,8 +13,8 @@ named! {
         Wide = 3 => "qmv_wide",
         /// Order-preserving tiles of rows.
         Streamed = 4 => "qmv_streamed",
-        /// The same in the other of two arrangements; which one is faster depends on the GPU. Not used for batches, nor
-        /// at 8 bits, for which there is only one.
+        /// Like `Streamed`, in the other of two arrangements; which one is faster depends on the
+        /// GPU. Not used for batches, nor at 8 bits, which has only one arrangement.
         StreamedAlt = 8 => "qmv_streamed_alt",
     }
 }

@@ -39,11 +39,11 @@ pub enum Check {
 /// The result of a check.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What was checked and is right, in a few words; empty if there are faults.
+    /// A short description of what is right; empty if there are faults.
     pub found: String,
-    /// What is wrong; empty if all is well.
+    /// The errors that were found.
     pub faults: Vec<Error>,
-    /// What could not be checked, or not exactly as MLX checks it.
+    /// Checks that could not be made, or not exactly as MLX makes them.
     pub notes: Vec<String>,
 }
 

@@ -143,7 +143,6 @@ pub enum Error {
     UnsafePath {
         /// The archive, patch or folder that has it.
         origin: String,
-        /// The path.
         path: String,
         /// The rule that it breaks.
         why: String,
@@ -202,7 +201,6 @@ pub enum Error {
     WatchedChanged {
         /// The file, in MLX's tree.
         file: String,
-        /// The names.
         names: Vec<String>,
         /// The MLX that the patches were checked against.
         version: String,
@@ -263,7 +261,6 @@ pub enum Error {
     BumpEdited {
         /// The patch that waits.
         patch: String,
-        /// The worktree.
         worktree: Utf8PathBuf,
     },
 
@@ -277,7 +274,6 @@ pub enum Error {
     )]
     BumpStale,
 
-    /// No patch of this name.
     #[error("there is no patch {wanted}; the series has {}", .known.join(", "))]
     NoSuchPatch {
         /// What was requested.
@@ -311,7 +307,6 @@ pub enum Error {
     /// A patch that comes after the edited one no longer fits.
     #[error("{patch}, which comes later, no longer fits in {}; the conflict is laid out in {worktree}", .paths.join(", "))]
     LaterConflict {
-        /// The patch.
         patch: String,
         /// The files in which it does not fit.
         paths: Vec<String>,
@@ -322,7 +317,6 @@ pub enum Error {
     /// The worktree of a bump is not ready.
     #[error("{worktree} is not resolved yet:{}", .faults.iter().map(|fault| format!("\n  - {fault}")).collect::<String>())]
     Unresolved {
-        /// The worktree.
         worktree: Utf8PathBuf,
         /// What remains to be done.
         faults: Vec<String>,

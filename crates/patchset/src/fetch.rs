@@ -68,7 +68,7 @@ pub fn fetch(workspace: &Workspace, options: &Options, progress: Progress<'_>) -
         accept: options.accept,
     };
     if options.accept.is_some() && old.is_none() {
-        // The lock is where that is recorded.
+        // A verdict on the tree is recorded in the lock.
         return Err(Error::LockMissing);
     }
     let mlx = sources::fetch(workspace, &store, request, progress)?;

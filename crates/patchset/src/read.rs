@@ -121,7 +121,7 @@ pub(crate) mod hex {
         super::oid(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 
-    /// The same for an id that may be missing.
+    /// For an optional id.
     pub(crate) mod option {
         use git2::Oid;
         use serde::{Deserializer, Serializer};

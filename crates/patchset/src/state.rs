@@ -378,7 +378,7 @@ pub fn status(workspace: &Workspace, progress: Progress<'_>) -> Result<(State, S
             changed_lines: patch.changed_lines,
         })
         .collect();
-    // This says nothing about the tree.
+    // An error here does not affect the state of the tree.
     let (bump, bump_error) = match bump::waiting(workspace) {
         Ok(bump) => (bump, None),
         Err(error) => (None, Some(error.to_string())),

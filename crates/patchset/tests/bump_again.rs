@@ -91,7 +91,7 @@ fn what_was_decided_is_used_again_when_the_same_lines_meet() {
     is_done(&resume(&project).1);
     assert_eq!(project.applied("src/k.cpp"), both);
 
-    // The same lines, changed differently by upstream, are another conflict.
+    // These lines, changed differently by upstream, are another conflict.
     let project = Project::new(&upstream, &[WIDEN]);
     waits(start(&project, "1.2.0").1);
 }
@@ -322,7 +322,7 @@ fn what_was_decided_of_one_file_is_laid_out_beside_what_is_not() {
     fs::write(worktree.join("src/k.cpp"), decide(&new, "30")).unwrap();
     is_done(&resume(&project).1);
 
-    // The same project at the old pin, with its memory.
+    // The project at the old pin, with its memory.
     let again = Project::new(&upstream, &[both]);
     let memory = "target/resolutions";
     for entry in fs::read_dir(project.root().join(memory)).unwrap() {

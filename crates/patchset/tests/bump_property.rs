@@ -94,7 +94,7 @@ fn any_case(old: impl Strategy<Value = String>, line: &'static str) -> impl Stra
     })
 }
 
-/// The same few lines repeated: a hunk fits in many places.
+/// A few lines, repeated: a hunk fits in many places.
 fn ambiguous() -> impl Strategy<Value = Case> {
     let old = prop::collection::vec("[abc]\n", 1..40).prop_map(|lines| lines.concat());
     any_case(old, "[abcd]")

@@ -53,7 +53,7 @@ fn what_was_laid_out_is_exported_byte_for_byte() {
             let worktree = open(&project, name);
             assert_eq!(export(&project).unwrap().changed, Vec::<String>::new());
             assert_eq!(project.files(), before);
-            // The same with commits from another tool: rewritten, with another author and date.
+            // Commits from another tool: rewritten, with another author and date.
             if name.is_none() && !changes.is_empty() {
                 git(
                     &worktree,
@@ -403,7 +403,7 @@ fn lint_finds_what_is_wrong_and_nothing_else() {
             |root| replace(root, "patches/series", "widen\n", ""),
             "widen.patch is not listed in series",
         ),
-        // The same change in a different form: it applies, but export would write it differently.
+        // The change in a different form: it applies, but export would write it differently.
         (
             |root| replace(root, "patches/add.patch", "@@ -1 +1 @@", "@@ -1,1 +1,1 @@"),
             "patches/add.patch is not in its canonical form",

@@ -34,7 +34,7 @@ fn options() -> Options {
     }
 }
 
-/// What a child process does: first what any `cargo xtask` command does, then it moves the pin.
+/// The child's actions: first those of any `cargo xtask` command, then it moves the pin.
 fn bump_in(folder: OsString) {
     std::env::set_current_dir(folder).unwrap();
     let workspace = Workspace::discover().unwrap();

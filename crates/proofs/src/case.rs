@@ -30,7 +30,8 @@ impl Kind {
     /// A K of this kind, or `None` if there is none: at 2 bits a block of `qmv` is as long as one of `qmv_fast`, and at
     /// 6 and 8 bits as long as a group of 128.
     pub fn k(self, bits: u32, group: u32) -> Option<u32> {
-        // What qmv_fast requires (upstream's dispatch_qmv), and how much qmv computes at once.
+        // For qmv_fast, K must be a multiple of the first (upstream's dispatch_qmv); qmv computes K in blocks of the
+        // second.
         let (fast, block) = match bits {
             1 => (2048, 1024),
             2 => (512, 512),
@@ -55,7 +56,7 @@ impl Kind {
     }
 }
 
-/// What the driver records of a case besides the count of differing outputs.
+/// The driver's records of a case, besides the count of differing outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Record {
@@ -98,7 +99,7 @@ pub struct Case {
     pub alone: u32,
     /// Numbers of rows evaluated in one product.
     pub rows: Vec<u32>,
-    /// What is recorded.
+    /// The records to make.
     pub record: Record,
     /// Values before x in its buffer, if several rows are evaluated.
     pub offset: u32,
@@ -135,7 +136,7 @@ impl Case {
         })
     }
 
-    /// What the dispatch should do with `m` rows.
+    /// The expected dispatch of `m` rows.
     ///
     /// # Errors
     /// The plan's errors.
@@ -173,7 +174,7 @@ impl Case {
         dispatch_plan::plan(&problem, policy, routes)
     }
 
-    /// The same product in the other arrangement, if there is one.
+    /// This product in the other arrangement, if there is one.
     pub fn in_the_other_arrangement(&self) -> Option<Self> {
         (self.bits < 8 && self.batch == 1).then(|| Self {
             alternative: true,

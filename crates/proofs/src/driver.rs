@@ -212,7 +212,7 @@ pub struct How {
 pub struct Answer {
     /// The rows one by one.
     pub alone: Alone,
-    /// The same rows in one product, for each requested number of rows.
+    /// These rows in one product, for each requested number of rows.
     pub together: Vec<Together>,
 }
 
@@ -246,11 +246,10 @@ pub struct Together {
     pub m: u32,
     /// Dispatches by kernel.
     pub kernels: BTreeMap<String, u64>,
-    /// Outputs.
     pub outputs: u64,
     /// Outputs whose bits differ from those of the row alone.
     pub differing: u64,
-    /// As for [`Alone`].
+    /// See [`Alone::error`].
     pub error: f64,
     /// All outputs, in hex, if recorded.
     pub bits: Option<String>,

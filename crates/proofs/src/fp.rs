@@ -56,7 +56,7 @@ impl FloatFormat {
 /// The products of the sweep of [`Tier::Full`] as MLX computes them by itself. They show what the comparison can
 /// detect.
 ///
-/// None has a global scale, because without a policy those go row by row.
+/// None has a global scale, because without a policy such products go row by row.
 pub fn control(seeds: u64) -> Group {
     let formats = FloatFormat::ALL
         .iter()

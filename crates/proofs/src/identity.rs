@@ -307,7 +307,6 @@ pub fn kernels(group: &Group) -> Result<BTreeSet<String>> {
 pub struct Tally {
     /// Products of several rows.
     pub products: u64,
-    /// Their outputs.
     pub outputs: u64,
     /// Outputs with other bits than alone.
     pub differing: u64,

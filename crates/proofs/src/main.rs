@@ -98,7 +98,7 @@ enum TierName {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ModesName {
-    /// Affine.
+    /// Affine weights.
     Affine,
     /// mxfp4, mxfp8 and nvfp4.
     Fp,

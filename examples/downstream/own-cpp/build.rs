@@ -1,5 +1,5 @@
-//! Compiles this package's C++ against the headers that mlx-overlay-sys found. The libraries are linked through that
-//! package.
+//! Compiles this package's C++ code with the headers of the MLX that mlx-overlay-sys links. That crate also links the
+//! libraries.
 
 use std::env;
 

@@ -1,5 +1,5 @@
 //! Two threads that use mlx-rs, one on a stream with the policy `exact` and one without a policy. Counts how many rows
-//! of a quantized product have the same bits as the row alone.
+//! of a quantized product have the bits that they have alone.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("error: expected every row under exact, and not every row without");
+            eprintln!("error: expected all rows to keep their bits under exact, and not all without a policy");
             ExitCode::FAILURE
         }
         Err(error) => {
@@ -61,12 +61,12 @@ fn on_stream_of_mlx_rs(policy: Option<Policy>) -> Result<usize> {
     let plan = DispatchPlan::of([M, N, K], format, FloatType::F32, Some(&rows))?;
     let equal = with_stream(&stream, || rows.scope(rows_like_alone))??;
     if plan.identical && equal != M {
-        return Err(format!("{} should keep every row, but kept {equal}", plan.path).into());
+        return Err(format!("{} should keep the bits of every row, but kept those of {equal}", plan.path).into());
     }
     Ok(equal)
 }
 
-/// How many rows of a product are equal, bit for bit, to the product of that row alone.
+/// The number of rows of a product that are equal, bit for bit, to the product of that row alone.
 fn rows_like_alone() -> Result<usize> {
     let weights = Array::from_slice(&values(N * K, 2), &[N as i32, K as i32]);
     let (weights, scales, biases) = ops::quantize(&weights, GROUP_SIZE, BITS)?;

@@ -1,5 +1,6 @@
 #include "mlx/attention_rows.h"
 
+#include "mlx/row_problem.h"
 #include "mlx/transforms_impl.h"
 
 namespace mlx::core::fast {
@@ -7,12 +8,9 @@ namespace mlx::core::fast {
 mlx_row_problem attention_problem(const std::vector<array>& inputs, Stream s) {
   const auto& q = inputs[0];
   const auto& k = inputs[1];
-  const auto type = q.dtype();
   mlx_row_problem p{};
   p.op = MLX_ROW_OP_ATTENTION;
-  p.dtype = type == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : type == bfloat16    ? MLX_ROW_DTYPE_BFLOAT16
-                            : MLX_ROW_DTYPE_FLOAT32;
+  p.dtype = row_dtype(q.dtype());
   p.m = q.shape(2);
   p.n = inputs[2].shape(3);
   p.k = q.shape(3);
@@ -35,8 +33,7 @@ attention_policy(const std::vector<array>& inputs, bool do_causal, Stream s) {
       detail::in_export_tracing()) {
     return std::nullopt;
   }
-  const auto type = inputs[0].dtype();
-  if (type != float32 && type != float16 && type != bfloat16) {
+  if (!is_row_dtype(inputs[0].dtype())) {
     return std::nullopt;
   }
   // Without shapes, one row or a prompt may become a block.

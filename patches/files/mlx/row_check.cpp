@@ -424,7 +424,7 @@ class Check {
             "compute it in float32");
       }
     } else if (name == "Convolution") {
-      // Of one dimension: full, depthwise and grouped ones were measured.
+      // In one dimension all kinds were measured: full, depthwise and grouped.
       if (x.ndim() != 3) {
         find(
             x,

@@ -22,14 +22,15 @@ struct RowFinding {
   std::string remedy;
 };
 
-/// Knows the kernels of Metal, and throws in a build for CUDA.
-///
 /// Examines what an evaluation of `outputs` would run, each operation once, and
-/// evaluates nothing. Reported are operations that policies cover and that are
-/// on another stream or device than `s`, that have no policy or more rows than
-/// its block, or that were built without a policy; attention that sees an array
-/// mask or is written by hand; and operations that no policy covers, except
-/// those that are known to compute each row independently on Metal.
+/// evaluates nothing. Throws in a build for CUDA, whose kernels it does not
+/// know.
+///
+/// It reports operations that policies cover if they are on another stream or
+/// device than `s`, have no policy or more rows than its block, or were built
+/// without a policy; attention that sees an array mask or is written by hand;
+/// and operations that no policy covers, except those that are known to compute
+/// each row independently on Metal.
 ///
 /// The policy is that of `s`, else the process's; a hook is not called. What a
 /// graph does not show is not found: the order and padding of a cache, a

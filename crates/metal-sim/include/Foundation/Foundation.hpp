@@ -1,6 +1,6 @@
-// The part of Foundation that Metal's C++ interface shows, for the simulated
-// device. Written from the public documentation of the API; the objects behind
-// these classes live in the runtime (runtime/object.h).
+// The part of Foundation that Metal's C++ interface uses, for the simulated
+// device. Written from the public documentation of the API; the objects of
+// these classes are in the runtime (runtime/object.h).
 #pragma once
 
 #include <Foundation/NSArray.hpp>

@@ -4,7 +4,7 @@
 
 namespace NS {
 
-// Pools nest on the thread that makes them; releasing one drains it and every
+// Pools nest on the thread that creates them; releasing one drains it and every
 // pool above it.
 class AutoreleasePool : public Referencing<AutoreleasePool> {
  public:

@@ -1,5 +1,5 @@
-// `__builtin_available(macOS 26.2, iOS 26.2, *)` asks the compiler on Apple
-// systems. Here the answer is the simulated version (MTL_SIM_OS).
+// On Apple systems the compiler implements `__builtin_available(macOS 26.2, iOS
+// 26.2, *)`. Here it compares with the simulated version (MTL_SIM_OS).
 #pragma once
 
 namespace metalsim {

@@ -1,6 +1,6 @@
-// Reference counting as Objective-C defines it: an object is made with one
-// reference; whoever calls alloc, new… or copy… owns one; everything else is
-// handed out autoreleased.
+// Reference counting as in Objective-C: an object is created with one
+// reference; the caller of alloc, new… or copy… owns one; all other objects are
+// returned autoreleased.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class Object {
   std::atomic<Integer> references_{1};
 };
 
-// Gives a class retain, autorelease and init that return its own type.
+// Adds retain, autorelease and init that return the class's own type.
 template <class Class, class Base = Object>
 class Referencing : public Base {
  public:

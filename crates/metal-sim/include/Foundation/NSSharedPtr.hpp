@@ -64,7 +64,7 @@ class SharedPtr {
   Class* object_{nullptr};
 };
 
-// Takes over a reference that the caller owns.
+// Takes ownership of the caller's reference.
 template <class Class>
 SharedPtr<Class> TransferPtr(Class* object) {
   SharedPtr<Class> result;
@@ -72,7 +72,7 @@ SharedPtr<Class> TransferPtr(Class* object) {
   return result;
 }
 
-// Adds a reference to an object that somebody else owns.
+// Adds a reference to an object with another owner.
 template <class Class>
 SharedPtr<Class> RetainPtr(Class* object) {
   if (object) {

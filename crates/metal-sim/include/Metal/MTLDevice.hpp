@@ -58,7 +58,7 @@ class Device : public NS::Referencing<Device> {
   Buffer* newBuffer(NS::UInteger length, ResourceOptions options);
   Buffer*
   newBuffer(const void* pointer, NS::UInteger length, ResourceOptions options);
-  // Wraps memory of the caller's without copying it.
+  // Wraps the caller's memory without copying it.
   Buffer* newBuffer(
       const void* pointer,
       NS::UInteger length,

@@ -13,7 +13,7 @@ class SharedEvent : public NS::Referencing<SharedEvent, Event> {
  public:
   std::uint64_t signaledValue() const;
   void setSignaledValue(std::uint64_t value);
-  // False after `milliseconds` without the value being reached.
+  // False if the value is not reached within `milliseconds`.
   bool waitUntilSignaledValue(std::uint64_t value, std::uint64_t milliseconds);
 
  protected:

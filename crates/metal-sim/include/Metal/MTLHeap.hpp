@@ -18,7 +18,7 @@ class Heap : public NS::Referencing<Heap, Allocation> {
  public:
   NS::UInteger size() const;
   NS::UInteger usedSize() const;
-  // Null when the heap has no room for it.
+  // Null if the heap has no room for it.
   Buffer* newBuffer(NS::UInteger length, ResourceOptions options);
 
  protected:

@@ -48,7 +48,7 @@ class Function : public NS::Referencing<Function> {
 class Library : public NS::Referencing<Library> {
  public:
   NS::Array* functionNames() const;
-  // Null where the library has no function of that name.
+  // Null if the library has no function of that name.
   Function* newFunction(const NS::String* name);
   Function* newFunction(
       const FunctionDescriptor* descriptor,

@@ -31,7 +31,7 @@ class Resource : public NS::Referencing<Resource, Allocation> {
   void setLabel(const NS::String* label);
   StorageMode storageMode() const;
   ResourceOptions resourceOptions() const;
-  // Null for a resource that was not made from a heap.
+  // Null for a resource that was not allocated from a heap.
   Heap* heap() const;
 
  protected:

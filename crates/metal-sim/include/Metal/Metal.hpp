@@ -1,6 +1,6 @@
 // The part of Metal's C++ interface that MLX uses, for the simulated device.
-// Written from the public documentation of the API. Classes hold no state
-// here: the objects behind them live in the runtime.
+// Written from the public documentation of the API. Classes here have no state:
+// their objects are in the runtime.
 #pragma once
 
 #include <Foundation/Foundation.hpp>

@@ -1,5 +1,5 @@
-// MLX rounds allocations up to this many bytes. 16 KiB as on Apple silicon
-// unless MTL_SIM_PAGE says otherwise: a small page makes guard pages exact.
+// MLX rounds allocations up to this many bytes: 16 KiB as on Apple silicon, or
+// MTL_SIM_PAGE. A small page makes guard pages exact.
 #pragma once
 
 #include <cstddef>

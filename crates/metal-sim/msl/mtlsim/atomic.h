@@ -1,5 +1,5 @@
-// Atomics. Threadgroups run on several threads of the host, so these are the
-// host's own atomic instructions.
+// Atomics. Threadgroups run on several threads of the host, so these use the
+// host's atomic instructions.
 #pragma once
 
 #include "atomic_types.h"
@@ -7,7 +7,7 @@
 
 namespace metal {} // namespace metal
 
-// Checked kernels: not a part of what is instrumented.
+// In checked kernels, atomics are not instrumented.
 #ifdef MTLSIM_CHECKED
 #define MTLSIM_ATOMIC [[gnu::noinline]] inline
 #else

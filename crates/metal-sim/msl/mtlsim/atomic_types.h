@@ -1,11 +1,11 @@
-// What an atomic may be, for kernels that run and for those that are checked.
+// The types of atomics, for kernels that run and for checks.
 #pragma once
 
 #include "types.h"
 
 namespace metal {
 
-// Of the orders C++ has, Metal 4 has these two.
+// Metal 4 has only these two of C++'s memory orders.
 enum memory_order {
   memory_order_relaxed = __ATOMIC_RELAXED,
   memory_order_seq_cst = __ATOMIC_SEQ_CST

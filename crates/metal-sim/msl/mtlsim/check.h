@@ -1,6 +1,6 @@
-// The shim for checking address spaces: types and declarations only, and
-// nothing of it is run. `thread` is the default space, as in Metal, so that a
-// qualifier that was left out is a wrong one.
+// The shim for checking address spaces: types and declarations only, never run.
+// `thread` is the default space, as in Metal, so a missing qualifier counts as
+// a wrong one.
 #pragma once
 
 #define mtlsim_space_device __attribute__((address_space(1)))
@@ -23,7 +23,7 @@ struct ParameterOf<I, void (*const)(P...)>
 template <int I, class F>
 using Parameter = typename ParameterOf<I, F>::type;
 
-// What a parameter with the attribute of a count or a position may be.
+// Types allowed for a parameter with the attribute of a count or a position.
 template <class T>
 inline constexpr bool is_count =
     std::is_same_v<T, ushort> || std::is_same_v<T, uint>;
@@ -33,7 +33,7 @@ inline constexpr bool is_position =
 template <class A, class B>
 inline constexpr bool same_size = VectorOf<A>::size == 1 ||
     VectorOf<B>::size == 1 || VectorOf<A>::size == VectorOf<B>::size;
-// What a function constant may be.
+// Types allowed for a function constant.
 template <class T>
 inline constexpr bool is_constant_type =
     metal::is_arithmetic_v<typename VectorOf<T>::element>;
@@ -41,7 +41,7 @@ inline constexpr bool is_constant_type =
 
 namespace metal {
 
-// `only` refuses a call by its template argument T.
+// `only` refuses a call according to its template argument T.
 #define MTLSIM_FETCH(space, name, only)                                   \
   template <class T>                                                      \
   MTLSIM_FETCHED_##name only T atomic_fetch_##name##_explicit(            \
@@ -78,7 +78,7 @@ namespace metal {
   MTLSIM_REFUSE(                  \
       (std::is_same_v<T, float>), \
       "6.15.4",                   \
-      "an atomic_float lies in device memory, not in a threadgroup's")
+      "an atomic_float must be in device memory, not in threadgroup memory")
 MTLSIM_ATOMICS(mtlsim_space_device, )
 MTLSIM_ATOMICS(mtlsim_space_threadgroup, MTLSIM_NO_FLOAT)
 #undef MTLSIM_ATOMICS

@@ -50,7 +50,7 @@ struct Parameter {
   bool optional;
 };
 
-// One threadgroup's call.
+// The call of one threadgroup.
 struct Call {
   const mtlsim_dispatch* dispatch;
   mtlsim_report* report;
@@ -65,15 +65,15 @@ struct Call {
   uint32_t place[MTLSIM_THREADGROUP_SLOTS]; // of threadgroup memory arguments
 #endif
 };
-static constinit thread_local Call* call = nullptr; // while lanes run
+static constinit thread_local Call* call = nullptr; // set while lanes run
 
-// Whether an address is that of a function constant. Generated.
+// Whether an address belongs to a function constant. Generated.
 static bool is_constant(const void* address);
 #ifdef MTLSIM_METER
 inline void start_meter(const Call&);
 #endif
 
-// The threads of a grid and a threadgroup, counted for a parameter of type P.
+// The threads of a grid or threadgroup, counted for a parameter of type P.
 template <class P>
 P position(const uint32_t (&v)[3]) {
   if constexpr (VectorOf<P>::size == 1)
@@ -199,8 +199,8 @@ inline int refuse(
   return int(code);
 }
 
-// Places buffers; false where one is too short for its type. Where nothing is
-// bound, an access faults: kernels may have arguments that they do not use.
+// Places buffers; false if one is too short for its type. An access through an
+// unbound buffer faults: kernels may have arguments that they do not use.
 template <class Parameters, class... P>
 bool bind(Call& c, const mtlsim_argument* arguments) {
   constexpr uint32_t bytes[] = {pointee_bytes<P>()..., 0};
@@ -364,7 +364,7 @@ constexpr uint32_t data_type() {
   }
 }
 
-// Takes constant `index` from the dispatch; false where it was set as another
+// Reads constant `index` from the dispatch; false if it was set as another
 // type.
 template <class T>
 bool set_constant(
@@ -399,11 +399,11 @@ bool set_constant(
 #define is_function_constant_defined(name) (mtlsim_defined_##name)
 
 #if !defined(__FLT16_MANT_DIG__)
-#error "the compiler has no _Float16 for this machine"
+#error "this compiler has no _Float16 on this machine; use clang 16 or later"
 #endif
 
-// What the compiler calls to round a float to bfloat where the machine has no
-// instruction for it; older runtime libraries lack it.
+// clang calls this to round a float to bfloat if the machine has no instruction
+// for it; older runtime libraries lack it.
 extern "C" [[gnu::visibility("hidden")]] bfloat __truncsfbf2(float x) {
   uint32_t u = __builtin_bit_cast(uint32_t, x);
   uint16_t r = (u & 0x7fffffff) > 0x7f800000

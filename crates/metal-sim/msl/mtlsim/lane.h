@@ -1,15 +1,15 @@
-// What a lane knows while it runs, and how it meets others.
+// The state of a running lane, and how lanes meet.
 #pragma once
 
 #include "lane_abi.h"
 
 namespace mtlsim {
 
-// Of the threadgroup that this thread runs. A lane never moves to another
-// thread, so the address may be kept across a meeting.
+// The lanes of the threadgroup that this thread runs. A lane never moves to
+// another thread, so the address may be kept across a meeting.
 static thread_local mtlsim_lanes* here = nullptr;
 
-// A default argument that knows the place of the call.
+// A default argument that records the place of the call.
 struct Site : mtlsim_site {
   static constexpr Site of(
       const char* call,
@@ -38,7 +38,7 @@ void poison(void* value, size_t bytes);
 [[noreturn]] void inactive(uint32_t from, const mtlsim_site& site); // races.h
 #endif
 
-// After a barrier that orders what the bits of mem_flags say.
+// Called after a barrier that orders the memory in the bits of mem_flags.
 [[gnu::always_inline]] inline void pass(
     uint32_t (&passed)[MTLSIM_MAX_THREADS][2],
     uint32_t ordered) {
@@ -48,7 +48,7 @@ void poison(void* value, size_t bytes);
   }
 }
 
-// Whether the call is simd_shuffle_up, quad_shuffle_down or the like.
+// Whether the call is a shift such as simd_shuffle_up or quad_shuffle_down.
 inline bool is_shift(const char* call) {
   const char* end = call;
   while (*end)
@@ -87,7 +87,7 @@ class Exchange {
     return lanes_.lane - base_;
   }
 
-  // Lanes that have returned from the kernel take no part.
+  // Lanes that have returned from the kernel do not take part.
   bool has(uint32_t lane) const {
     return lane < kWidth && base_ + lane < lanes_.lane_count &&
         board().tag[parity()][base_ + lane] == generation_;
@@ -99,7 +99,7 @@ class Exchange {
     return value;
   }
 
-  // Calls `compute(values, takes_part)` in the first lane to get here; all
+  // Calls `compute(values, takes_part)` in the first lane to arrive; all lanes
   // get its result.
   template <class R, class F>
   R once(F compute) const {
@@ -125,7 +125,7 @@ class Exchange {
     return value;
   }
 
-  // As `once`, for work that leaves each lane a value of its own in its slot.
+  // Like `once`, if each lane gets its own value, in its slot.
   template <class F>
   void once_in_place(F compute) const {
     static_assert(Scope == MTLSIM_SIMD);
@@ -160,10 +160,10 @@ class Exchange {
 };
 
 #ifndef MTLSIM_CHECK
-// Threadgroup variables of the kernel: laid out one after another when the
-// shared object is loaded, placed in the engine's memory when a lane asks.
+// Threadgroup variables of the kernel: laid out in sequence when the shared
+// object is loaded, placed in the engine's memory when a lane uses them.
 static uint32_t local_bytes = 0;
-// What they take without the gaps that checked kernels have between them.
+// Their size without the gaps between them in checked kernels.
 static uint32_t local_needs = 0;
 #ifdef MTLSIM_CHECKED
 inline constexpr uint32_t gap = 64;

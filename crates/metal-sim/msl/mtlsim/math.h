@@ -1,5 +1,5 @@
-// The math functions. Float goes to the host's library; half is computed in
-// float and rounded once. Apple's precision of the transcendental ones is not
+// Math functions. Float uses the host's library; half is computed in float and
+// rounded once. The precision of Apple's transcendental functions is not
 // reproduced (metal::fast and metal::precise are the same here).
 #pragma once
 
@@ -78,8 +78,8 @@ template <class V, class F, class... A>
 
 } // namespace mtlsim
 
-// clang-format off: one function a line
-// name in MSL, name of the intrinsic behind it, the host's function
+// clang-format off: one function per line
+// Name in MSL, name of its intrinsic, the host's function.
 #define MTLSIM_MATH_1(M)                  \
   M(fabs, fabs, __builtin_fabsf)          \
   M(acos, acos, __builtin_acosf)          \
@@ -296,7 +296,7 @@ MTLSIM_INTEGER T extract_bits(T x, uint offset, uint count) {
   return T(T(x << (width - offset - count)) >> (width - count));
 }
 #undef MTLSIM_INTEGER
-// Mixed integer types meet in the usual arithmetic conversions.
+// Mixed integer types use the usual arithmetic conversions.
 template <
     class T,
     class U,
@@ -347,7 +347,7 @@ METAL_FUNC float sincos(float x, float& cosine) {
   return __builtin_sinf(x);
 }
 
-// None for integers: MLX declares its own.
+// Not for integers: MLX declares its own.
 #define MTLSIM_CLASSIFY(name, test)          \
   METAL_FUNC constexpr bool name(float x) {  \
     return test(x);                          \
@@ -396,8 +396,8 @@ METAL_FUNC bool all(vec<T, N> x) {
   return r;
 }
 
-// Apple does not say in which order dot adds; here it is the first component
-// first, each term contracted with the sum so far.
+// Apple does not document the order in which dot adds. Here it starts with the
+// first component, and contracts each term with the sum so far.
 template <class T, int N>
 METAL_FUNC T dot(vec<T, N> a, vec<T, N> b) {
   T r = a[0] * b[0];
@@ -412,7 +412,7 @@ METAL_FUNC float length(vec<float, N> a) {
 
 } // namespace metal
 
-// The intrinsics behind the library, which MLX calls for bfloat.
+// The intrinsics of the library's functions, which MLX calls for bfloat.
 #define MTLSIM_INTRINSIC_1(name, intrinsic, host)       \
   METAL_FUNC float __metal_##intrinsic(float x, bool) { \
     return host(x);                                     \

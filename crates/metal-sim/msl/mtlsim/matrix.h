@@ -1,7 +1,7 @@
-// 8x8 simdgroup matrices. Lane l holds two neighbours of one row; which ones
-// follows from the layout that MLX's own steel kernels rely on
-// (steel/gemm/mma.h, get_coord). A product adds its eight terms to the
-// accumulator in order of k; Apple does not document the order.
+// 8x8 simdgroup matrices. Each lane holds two neighbours of one row; which ones
+// follows from the layout that MLX's steel kernels rely on (steel/gemm/mma.h,
+// get_coord). A product adds its eight terms to the accumulator in order of k;
+// Apple does not document the order.
 #pragma once
 
 #include "simd.h"

@@ -1,5 +1,5 @@
-// Metered kernels: the compiler calls these for each load and store that is
-// not to a lane's own registers or stack slots it can prove private.
+// Metered kernels: the compiler calls these for each load and store, except
+// those to a lane's registers or to stack slots that are provably private.
 #pragma once
 
 #include "kernel.h"
@@ -11,8 +11,8 @@ extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start,
 
 namespace mtlsim {
 
-// Bound memory, cut so that no address is in two ranges: where one argument
-// begins inside another, what follows is the later one's.
+// Bound memory, cut so that no address is in two ranges: if one argument begins
+// inside another, the rest belongs to the later one.
 struct Ranges {
   uintptr_t base[MTLSIM_BUFFER_SLOTS];
   uint64_t bytes[MTLSIM_BUFFER_SLOTS];
@@ -47,7 +47,7 @@ struct Ranges {
   bool contains(uint32_t i, uintptr_t at) const {
     return at - base[i] < bytes[i];
   }
-  // The slot of an address and how far into it, or -1.
+  // The slot of an address and the offset in it, or -1.
   int find(uintptr_t at, uint64_t& offset) {
     if (!(last < count && contains(last, at))) {
       last = 0;
@@ -66,7 +66,7 @@ struct Meter {
 };
 static constinit thread_local Meter meter{};
 #ifdef MTLSIM_CHECKED
-// Whether the threadgroup has made a fence.
+// Whether the threadgroup has executed a fence.
 static constinit thread_local bool fenced = false;
 void forget(); // races.h
 #endif
@@ -74,7 +74,7 @@ void forget(); // races.h
 inline void start_meter(const Call& c) {
   meter = {};
 #ifdef MTLSIM_CHECKED
-  forget(); // what an abandoned threadgroup left
+  forget(); // state left by an abandoned threadgroup
   fenced = false;
 #endif
   const auto& d = *c.dispatch;
@@ -89,7 +89,7 @@ inline void start_meter(const Call& c) {
   meter.writable.cut();
 }
 
-// Memory that a kernel may use and that is no buffer.
+// Memory that a kernel may use and that is not a buffer.
 inline bool is_private(uintptr_t at, uint64_t size) {
   auto within = [&](const void* base, uint64_t bytes) {
     return at - reinterpret_cast<uintptr_t>(base) < bytes &&
@@ -113,7 +113,7 @@ void check_buffer(
     bool atomic);
 #endif
 
-// Only checked kernels say which accesses are atomic.
+// Only checked kernels mark atomic accesses.
 inline void
 count(uintptr_t at, uint64_t size, bool store, bool atomic = false) {
   if (!call)
@@ -140,8 +140,8 @@ count(uintptr_t at, uint64_t size, bool store, bool atomic = false) {
         return;
       if (store && (slot = meter.readable.find(at + done, offset)) >= 0) {
         Text t;
-        t << "store through an argument that is const (buffer index "
-          << uint64_t(slot) << ", byte " << offset << ")";
+        t << "store through a const argument (buffer index " << uint64_t(slot)
+          << ", byte " << offset << ")";
         here->fail(here, MTLSIM_FAULT_CONST_WRITE, slot, offset, t.data);
       }
       here->trap(here, reinterpret_cast<void*>(at + done));

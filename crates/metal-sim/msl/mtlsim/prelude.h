@@ -1,7 +1,6 @@
-// Compiled once for each compiler and set of flags; every kernel starts from
-// it.
+// Compiled once for each compiler and set of flags; every kernel includes it.
 #pragma once
-// The shim itself is not metered, only what is inlined from it into a kernel.
+// The shim itself is not metered, except code inlined from it into a kernel.
 #ifdef MTLSIM_METER
 #pragma clang attribute push( \
     __attribute__((no_sanitize("kernel-address"))), apply_to = function)

@@ -1,13 +1,13 @@
-// Checked kernels: two lanes that use one address, one of them to store,
-// without a barrier between that orders this kind of memory. Of each byte the
-// last store and the last load are kept (mtlsim_dispatch::history,
-// mtlsim_lanes::history).
+// Checked kernels: detects two lanes that use one address, at least one of them
+// for a store, without a barrier between them for this kind of memory. For each
+// byte, the last store and the last load are recorded
+// (mtlsim_dispatch::history, mtlsim_lanes::history).
 //
-// Lanes of one threadgroup are ordered by threadgroup_barrier, lanes of one
-// simdgroup by simdgroup_barrier as well; threadgroups are not ordered. Atomic
-// operations do not race with one another. A lane that has made a fence orders
-// by itself what this cannot follow: it is let be. So is a lane that has passed
-// more barriers than there are numbers for.
+// Lanes of one threadgroup are ordered by threadgroup_barrier, and lanes of one
+// simdgroup also by simdgroup_barrier; threadgroups are not ordered. Atomic
+// operations do not race with one another. Not checked: lanes that have
+// executed a fence, because its order is not tracked, and lanes that have
+// passed more barriers than the counters can represent.
 #pragma once
 
 #include "meter.h"
@@ -16,17 +16,16 @@
 
 namespace mtlsim {
 
-// Who used a byte, and when: 0 for nobody. The barriers that the lane had
-// passed are counted in 13 bits, those of the threadgroup and those of the
-// simdgroup. In threadgroup memory, where the threadgroup is known, they have
-// 12 more.
+// Who used a byte, and when; 0 for no use. The lane's barriers are counted in
+// 13 bits, separately for threadgroup and simdgroup. In threadgroup memory,
+// where the threadgroup is known, the counters have 12 more bits.
 struct Use {
   static constexpr uint32_t kEpochs = (1 << 13) - 1;
   static constexpr uint32_t kLocalEpochs = (1 << 25) - 1;
   uint64_t bits;
   bool local;
 
-  // Whether there are numbers for what the lane has passed.
+  // Whether the counters can represent the barriers that the lane has passed.
   static bool counts(uint32_t memory) {
     uint32_t most = memory ? kEpochs : kLocalEpochs;
     return here->passed[here->lane][memory] <= most &&
@@ -50,7 +49,7 @@ struct Use {
     return {bits | serial << 40, false};
   }
   static constexpr uint64_t kUsed = 1ull << 26;
-  // Two lanes read it: more of one simdgroup, or of several.
+  // Two lanes read it: several of one simdgroup, or of several simdgroups.
   static constexpr uint64_t kSeveral = 1ull << 27, kFar = 1ull << 28;
 
   uint64_t group() const {
@@ -72,7 +71,7 @@ struct Use {
   bool several() const {
     return bits & (kSeveral | kFar);
   }
-  // Whether nothing orders this use and a later one.
+  // Whether this use and a later one are unordered.
   bool races(Use later) const {
     if (!bits || (atomic() && later.atomic()))
       return false;
@@ -117,12 +116,12 @@ race(int slot, uint64_t offset, Use before, bool stored, bool store) {
   __builtin_unreachable();
 }
 
-// A store where another lane stored. It is a race unless it changes nothing:
-// MLX has lanes at an edge compute the same element.
+// A store after another lane's store. It is a race unless it does not change
+// the value: in MLX, lanes at an edge compute the same element.
 struct Repeat {
   static constexpr uint64_t kMost = 16;
   unsigned char before[kMost];
-  const unsigned char* at; // null: none
+  const unsigned char* at; // null if there is none
   uint64_t size, offset;
   int slot;
   Use first;
@@ -143,7 +142,7 @@ inline void forget() {
   repeat.at = nullptr;
 }
 
-// Two cells a byte: the last store, the last load.
+// Two cells per byte: the last store, the last load.
 inline void use(
     int slot,
     uint64_t* cells,
@@ -177,7 +176,7 @@ inline void use(
         race(slot, offset + i, loaded, false, store);
       __atomic_store_n(cell, mine.bits, __ATOMIC_RELAXED);
     } else {
-      // A load that is not ordered with this one stays, with a mark.
+      // A load that is not ordered with this one is kept, with a mark.
       uint64_t kept = mine.bits;
       if (loaded.races(mine) && loaded.group() == mine.group())
         kept = loaded.bits |
@@ -198,7 +197,7 @@ check_local(uint64_t offset, uint64_t size, bool store, bool atomic) {
         offset + size <= call->place[i] + call->dispatch->threadgroup_length[i];
   if (!inside) {
     Text t;
-    t << "access outside of every threadgroup array, " << size << " bytes";
+    t << "access outside every threadgroup array, " << size << " bytes";
     for (uint32_t i = 0; i < extent_count; ++i)
       if (offset >= extents[i].end && offset - extents[i].end < gap)
         t << ", " << offset - extents[i].end << " past the end of one of "
@@ -224,13 +223,13 @@ inline void check_buffer(
   auto* cells = d.history[slot];
   if (!cells)
     return;
-  // What this dispatch did not store either is not there. Atomic updates of a
-  // part of a word load what lies beside it.
+  // Bytes that this dispatch did not store either are unwritten. Atomic updates
+  // of part of a word load the bytes beside it.
   if (!store && !atomic && !(call->const_buffers >> slot & 1) && d.unwritten &&
       !cells[2 * offset] &&
       d.unwritten(d.owner, uint32_t(slot), offset, size)) {
     Text t;
-    t << "load of what nobody wrote: byte " << offset << " of argument "
+    t << "load of an unwritten byte: byte " << offset << " of argument "
       << name_of(slot) << " (buffer index " << uint64_t(slot) << ")";
     here->fail(here, MTLSIM_FAULT_UNINITIALISED, slot, offset, t.data);
   }
@@ -256,14 +255,15 @@ inline void inactive(uint32_t from, const mtlsim_site& site) {
   Text t;
   t << site.call << " at " << site.file << ":" << uint64_t(site.line)
     << " reads lane " << uint64_t(from)
-    << ", which has returned or is not there";
+    << ", which has returned or does not exist";
   here->fail(here, MTLSIM_FAULT_INACTIVE, -1, 0, t.data);
   __builtin_unreachable();
 }
 
 } // namespace mtlsim
 
-// Called before what does not return. Nothing is kept of stacks.
+// Called before a function that does not return. Nothing is recorded for
+// stacks.
 extern "C" [[gnu::used, gnu::visibility("hidden")]] void
 __asan_handle_no_return() {}
 

@@ -2,15 +2,16 @@
 //
 // The order in which simd_sum and simd_product combine lanes is an assumption
 // (engine.h: mtlsim_reduction); so is the order of the prefix functions, which
-// here go from lane 0 up.
+// start at lane 0 here.
 #pragma once
 
 #include "math.h"
 
 namespace mtlsim {
 
-// What a lane gets from one that takes no part: Metal does not say. Of tracked
-// kernels these are parts of the caller, as its values are followed.
+// The value that a lane gets from one that does not take part: Metal does not
+// define it. In tracked kernels these are inlined into the caller, because its
+// values are tracked.
 #ifdef MTLSIM_TRACKED
 #define MTLSIM_FOLLOWED [[gnu::always_inline]] inline
 #else
@@ -28,8 +29,8 @@ MTLSIM_FOLLOWED void no_value(
 #endif
 }
 
-// Values of the lanes that take part, combined in the engine's order. Lanes
-// that have returned are left out of the tree.
+// The values of the lanes that take part, combined in the engine's order. Lanes
+// that have returned are not in the tree.
 template <class T, class F>
 T combine(T* v, uint32_t part, F op, uint32_t order) {
   auto merge = [&](uint32_t to, uint32_t from) {
@@ -67,7 +68,7 @@ T simd_reduce(T x, F op, const mtlsim_site& site) {
       [&](T* v, uint32_t part) { return combine(v, part, op, order); });
 }
 
-// Two steps of a butterfly; a quad has no other shape worth a switch.
+// Two steps of a butterfly. For a quad no other order is offered.
 template <class T, class F>
 T quad_reduce(T x, F op, const mtlsim_site& site) {
   Exchange<T, MTLSIM_QUAD> all(x, site);
@@ -104,14 +105,15 @@ T simd_scan(T x, F op, bool inclusive, T start, const mtlsim_site& site) {
   return sum;
 }
 
-// Reads another lane's value; a lane that is not there gives one's own.
+// Reads another lane's value; for a lane that does not exist, returns the own
+// value.
 template <mtlsim_scope Scope, class T, class F>
 MTLSIM_FOLLOWED T gather(T x, F source, const mtlsim_site& site) {
   Exchange<T, Scope> all(x, site);
   uint32_t from = source(all.lane());
   if (all.has(from))
     return all.at(from);
-  // Past the end shuffle_up and shuffle_down leave the value as it is.
+  // Past the end, shuffle_up and shuffle_down return the value unchanged.
   if (from < all.kWidth || !is_shift(site.call))
     no_value(x, from, site);
   return x;
@@ -163,7 +165,7 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
 } // namespace mtlsim
 
 #define MTLSIM_AT(name) mtlsim::Site site = mtlsim::Site::of(name)
-// The types that a simdgroup's or a quad's functions take.
+// The types that functions of simdgroups and quads accept.
 #define MTLSIM_LANES_simd                                                      \
   MTLSIM_REFUSE(                                                               \
       !mtlsim::simd_type<T>,                                                   \
@@ -266,7 +268,7 @@ inline constexpr auto bit_xor = [](auto a, auto b) {
         site);                                                                \
   }
 
-// clang-format off: one operation a line
+// clang-format off: one operation per line
 #define MTLSIM_REDUCTIONS(M)   \
   M(sum, mtlsim::add)          \
   M(product, mtlsim::multiply) \

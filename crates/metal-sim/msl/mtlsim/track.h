@@ -1,15 +1,16 @@
-// Tracked kernels: values that nobody wrote, of local variables and of
-// threadgroup memory. The compiler (-fsanitize=kernel-memory) carries a shadow
-// with each value, a bit of 1 for a bit that nobody wrote, and calls these. A
-// branch or an address that depends on one is a fault, and so is a store of one
-// into a buffer; values that are moved, added or left alone are none.
+// Tracked kernels: detects uninitialized values of local variables and of
+// threadgroup memory. The compiler (-fsanitize=kernel-memory) keeps a shadow
+// for each value, with a 1 for each uninitialized bit, and calls these
+// functions. A branch or an address that depends on such a bit is a fault, and
+// so is a store of one into a buffer; values that are only moved or added are
+// not.
 #pragma once
 
 #include "kernel.h"
 
 #ifdef MTLSIM_TRACKED
 
-// What the compiler calls must not call it again.
+// Functions that the compiler calls must not be instrumented themselves.
 #pragma clang attribute push( \
     __attribute__((disable_sanitizer_instrumentation)), apply_to = function)
 
@@ -26,14 +27,14 @@ struct Metadata {
   uint32_t* origin;
 };
 
-// LLVM's MsanContextStateTy: shadows of arguments and of what is returned.
+// LLVM's MsanContextStateTy: shadows of arguments and of return values.
 struct Passed {
   alignas(16) unsigned char bytes[8192];
 };
 static constinit thread_local Passed passed{};
 
-// The last store to memory that is not followed: its shadow comes after the
-// call that asks where to put it.
+// The last store to untracked memory: the compiler writes its shadow after the
+// call that asks for the shadow's address.
 struct Store {
   static constexpr uint32_t kMost = 512;
   alignas(16) unsigned char shadow[kMost];
@@ -43,7 +44,7 @@ struct Store {
 };
 static constinit thread_local Store last_store{};
 
-// The name of a variable by its distance from the start of the object.
+// The name of a variable, given by its offset from the start of the object.
 inline void name_origin(Text& t, uint32_t origin) {
   if (!origin)
     t << "threadgroup memory";
@@ -63,7 +64,7 @@ inline void name_origin(Text& t, uint32_t origin) {
     if (!base || s.at - base >= call->dispatch->buffer_length[i])
       continue;
     Text t;
-    t << "what nobody wrote is stored at byte " << s.at - base + bad
+    t << "an uninitialized value is stored at byte " << s.at - base + bad
       << " of the buffer at index " << uint64_t(i) << ": part of ";
     name_origin(t, s.origins[bad / 4]);
     for (uint32_t k = 0; k < size; ++k)
@@ -82,7 +83,7 @@ inline void before_meeting() {
   s.size = 0;
 }
 
-// Where the shadow of memory is kept that is followed.
+// The shadow of tracked memory.
 inline bool followed(
     uintptr_t at,
     uint64_t size,
@@ -110,7 +111,7 @@ inline bool followed(
 inline Metadata metadata(uintptr_t at, uint64_t size, bool store) {
   unsigned char* shadow;
   uint32_t* origin;
-  if (!here || !here->stack_shadow) // when the object is loaded
+  if (!here || !here->stack_shadow) // while the object is loaded
     return {passed.bytes, reinterpret_cast<uint32_t*>(passed.bytes)};
   before_meeting();
   if (followed(at, size, shadow, origin))
@@ -125,7 +126,7 @@ inline Metadata metadata(uintptr_t at, uint64_t size, bool store) {
   return {s.shadow, s.origins};
 }
 
-// Sets the shadow of memory, if it is followed.
+// Sets the shadow of memory, if it is tracked.
 inline void
 mark(uintptr_t at, uint64_t size, unsigned char value, uint32_t id) {
   unsigned char* shadow;
@@ -163,7 +164,7 @@ MTLSIM_TRACK void* __msan_get_context_state() {
 }
 MTLSIM_TRACK void __msan_warning(uint32_t origin) {
   mtlsim::Text t;
-  t << "a branch or an address depends on what nobody wrote: part of ";
+  t << "a branch or an address depends on an uninitialized value: part of ";
   mtlsim::name_origin(t, origin);
   mtlsim::here->fail(mtlsim::here, MTLSIM_FAULT_UNINITIALISED, -1, 0, t.data);
 }

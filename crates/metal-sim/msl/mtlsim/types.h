@@ -1,5 +1,5 @@
-// Scalars, vectors, traits and limits of the Metal Shading Language. What of
-// the shim check.h includes is C++17, the language of Metal 4.
+// Scalars, vectors, traits and limits of the Metal Shading Language. The parts
+// included by check.h are C++17, the language of Metal 4.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 #include "lane.h"
 
-// A call that Metal's library has no function for. metal-simc shows the section
-// as that of the specification.
+// Refuses a call for which Metal's library has no function. metal-simc reports
+// the section as that of the specification.
 #define MTLSIM_REFUSE(condition, section, text) \
   __attribute__((diagnose_if(condition, "[MSL " section "] " text, "error")))
 
@@ -20,8 +20,9 @@ using uchar = unsigned char;
 using ushort = unsigned short;
 using uint = unsigned int;
 using ulong = unsigned long;
-// The compiler's own 16-bit types: expressions become the half and bfloat
-// operations that Apple's front end emits, llvm.fmuladd.f16 and .bf16 included.
+// The compiler's 16-bit types: expressions become the half and bfloat
+// operations that Apple's front end emits, including llvm.fmuladd.f16 and
+// .bf16.
 using half = _Float16;
 using bfloat = __bf16;
 
@@ -68,7 +69,7 @@ template <class... T>
 using _disjunction = std::disjunction<T...>;
 template <class... T>
 inline constexpr bool _disjunction_v = std::disjunction_v<T...>;
-// Address spaces are part of a type only where they are checked.
+// Address spaces are part of a type only in checks.
 template <class T>
 struct remove_addrspace {
   using type = std::remove_cv_t<T>;
@@ -99,7 +100,7 @@ struct numeric_limits : std::numeric_limits<T> {};
 
 namespace mtlsim {
 // A 16-bit float's limits from its bits: the greatest finite value, the
-// smallest normal and subnormal, the distance from 1 to the next.
+// smallest normal and subnormal, the distance from 1 to the next value.
 template <
     class T,
     uint16_t Max,
@@ -219,8 +220,8 @@ inline constexpr bool is_packed = false;
 template <class T>
 using Identity = typename std::common_type<T>::type;
 
-// static_cast, and what C++ refuses and MSL allows: half to bfloat and back,
-// vectors of one length to another element type.
+// static_cast, and conversions that MSL allows but C++ refuses: between half
+// and bfloat, and between vectors of one length and different element types.
 template <class To, class From>
 [[gnu::always_inline]] constexpr To cast(From from) {
   using F = std::decay_t<From>;
@@ -254,7 +255,8 @@ template <class A>
     return a;
 }
 
-// What `float4(...)` means in MSL: a splat, a conversion, or parts in order.
+// The meaning of `float4(...)` in MSL: a splat, a conversion, or parts in
+// order.
 template <class V, class... A>
 [[gnu::always_inline]] constexpr V make(A... a) {
   if constexpr (VectorOf<V>::size == 1) {
@@ -282,8 +284,8 @@ template <class V, class... A>
   }
 }
 
-// An argument `{a, b, ...}`: becomes a vector of as many components, or what
-// braces would make of a class.
+// An argument `{a, b, ...}`: becomes a vector with as many components, or the
+// class that braces would initialise.
 template <class... A>
 struct List {
   std::tuple<A...> parts;
@@ -335,7 +337,7 @@ MTLSIM_VECTORS(bfloat)
 MTLSIM_VECTORS(bool)
 #undef MTLSIM_VECTORS
 
-// ---- packed vectors: aligned as one element is, without a gap
+// ---- packed vectors: aligned like one element, without padding
 namespace metal {
 template <class T, int N>
 struct packed_vec;
@@ -433,7 +435,7 @@ struct packed_vec : mtlsim::Components<T, N> {
   constexpr auto operator op(mtlsim::Identity<T> a, packed_vec<T, N> b) { \
     return a op b.unpacked();                                             \
   }
-// clang-format off: one operation a line
+// clang-format off: one operation per line
 MTLSIM_PACKED(+)
 MTLSIM_PACKED(-)
 MTLSIM_PACKED(*)
@@ -455,7 +457,8 @@ MTLSIM_PACKED(/)
 #undef MTLSIM_PACKED
 // clang-format on
 #ifdef MTLSIM_CHECK
-// C++ takes a class's object in a space only by a reference to that space.
+// C++ binds an object of a class in an address space only to a reference to
+// that space.
 #define MTLSIM_PACKED(space, op)                                       \
   template <class T, int N, class B>                                   \
   __attribute__((address_space(space))) packed_vec<T, N>& operator op( \
@@ -503,9 +506,9 @@ MTLSIM_PACKED(bfloat)
 #undef MTLSIM_PACKED
 
 namespace mtlsim {
-// The types that the functions of simdgroups and quads take: numbers and
-// vectors of them. 64 bits have no place in a simdgroup's functions; for a quad
-// the specification excludes size_t, but not ulong, which is the same type.
+// The types that functions of simdgroups and quads accept: numbers and vectors
+// of them. Functions of simdgroups exclude 64 bits; for quads the specification
+// excludes size_t but not ulong, which is the same type.
 template <class T, class E = typename VectorOf<T>::element>
 inline constexpr bool quad_type =
     metal::is_arithmetic_v<E> && !std::is_same_v<E, bool> && !is_packed<T>;

@@ -1,6 +1,6 @@
-// What a kernel does that the language leaves undefined, where the compiler was
-// asked to look for it (-fsanitize=, src/toolchain.rs): a fault that names the
-// place. The functions and what they get are those of LLVM's runtime library,
+// Reports undefined behaviour that the compiler was asked to detect
+// (-fsanitize=, src/toolchain.rs): a fault that names the place. The functions
+// and their arguments are those of LLVM's runtime library,
 // compiler-rt/lib/ubsan/ubsan_handlers.h.
 #pragma once
 
@@ -79,10 +79,10 @@ MTLSIM_UNDEFINED __ubsan_handle_out_of_bounds_abort(
        << of->array->text;
   mtlsim::undefined(MTLSIM_FAULT_OUT_OF_RANGE, text, of->at);
 }
-// Without _abort: nobody could go on.
+// Without _abort: execution could not continue.
 MTLSIM_UNDEFINED __ubsan_handle_builtin_unreachable(mtlsim::Nowhere* of) {
   mtlsim::Text text;
-  text << "what the source calls unreachable is reached";
+  text << "code marked as unreachable is reached";
   mtlsim::undefined(MTLSIM_FAULT_UNDEFINED, text, of->at);
 }
 MTLSIM_UNDEFINED __ubsan_handle_missing_return(mtlsim::Nowhere* of) {

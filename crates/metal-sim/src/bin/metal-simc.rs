@@ -1,4 +1,4 @@
-//! Command line of the kernel compiler; also reached as `xcrun`.
+//! Command line of the kernel compiler, also run as `xcrun`.
 
 use std::env;
 use std::io::{self, Read};
@@ -24,11 +24,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print the path of a kernel's shared object, compiled now or cached.
+    /// Print the path of a kernel's shared object, and compile it if it is not cached.
     ///
-    /// Exits with 3 where the library has no such name.
+    /// Exits with 3 if the library has no such name.
     Kernel {
-        /// Library that has the kernel.
+        /// Library that contains the kernel.
         #[arg(long)]
         library: PathBuf,
         /// Host name of the kernel.
@@ -37,47 +37,48 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Make a library of source text and print its path.
+    /// Build a library from source text and print its path.
     Library {
         /// Metal source, `-` for standard input.
         #[arg(long, default_value = "-")]
         source: PathBuf,
-        /// Version of the language, such as 3.2; MTL_SIM_METAL_VERSION decides if it is set.
+        /// Language version, such as 3.2; MTL_SIM_METAL_VERSION takes precedence.
         #[arg(long)]
         language_version: Option<Version>,
     },
     /// Compile many kernels of a library in parallel.
     Warm {
-        /// Library that has the kernels.
+        /// Library that contains the kernels.
         #[arg(long)]
         library: PathBuf,
-        /// Kernels compiled at once; all cores by default.
+        /// Number of kernels to compile at once [default: number of cores].
         #[arg(long)]
         jobs: Option<usize>,
-        /// Host names; `-` reads them from standard input, one a line.
+        /// Host names; `-` reads them from standard input, one per line.
         #[arg(required = true)]
         names: Vec<String>,
         #[command(flatten)]
         how: How,
     },
-    /// Check that kernels are Metal and that their address spaces are right, which running them does not.
+    /// Check that kernels are valid Metal and that their address spaces are right. Running them
+    /// does not show this.
     Check {
-        /// Library that has the kernels.
+        /// Library that contains the kernels.
         #[arg(long, required_unless_present = "source", requires = "names")]
         library: Option<PathBuf>,
-        /// Metal source instead; all of its kernels are checked.
+        /// Check all kernels of this Metal source instead.
         #[arg(long, conflicts_with_all = ["library", "names"])]
         source: Option<PathBuf>,
-        /// Host names; `-` reads them from standard input, one a line.
+        /// Host names; `-` reads them from standard input, one per line.
         names: Vec<String>,
     },
     /// List the host names of a library.
     Names {
-        /// The library.
+        /// Library to list.
         #[arg(long)]
         library: PathBuf,
     },
-    /// Do what Apple's `xcrun` does for MLX's build: `xcrun -sdk macosx metal ...`.
+    /// Act as Apple's `xcrun` for MLX's build: `xcrun -sdk macosx metal ...`.
     #[command(disable_help_flag = true)]
     Xcrun {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -87,10 +88,12 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct How {
-    /// What becomes of a product and a sum of one expression.
+    /// How a product and a sum in one expression are rounded: together (fused) or separately
+    /// (split).
     #[arg(long, env = "MTL_SIM_CONTRACT", default_value = "fused", value_parser = PossibleValuesParser::new(["fused", "split"]))]
     contract: String,
-    /// `metered` counts bytes and checks every access, `checked` finds races and more, `tracked` what nobody wrote.
+    /// `metered` counts bytes and checks every access, `checked` also finds races and more,
+    /// `tracked` finds uses of uninitialized values.
     #[arg(long, default_value = "plain", value_parser = PossibleValuesParser::new(Variant::NAMES.map(|(name, _)| name)))]
     variant: String,
 }
@@ -190,7 +193,7 @@ fn warm(library: &Path, jobs: Option<usize>, names: Vec<String>, how: &How) -> a
     }
     if !failures.is_empty() {
         bail!(
-            "{} of {} kernels do not compile",
+            "{} of {} kernels failed to compile",
             failures.len(),
             names.len()
         );
@@ -205,7 +208,7 @@ fn read_names(names: Vec<String>) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A library of source text, `-` for standard input.
+/// Builds a library from source text; `-` is standard input.
 fn library(source: &Path, language_version: Option<Version>) -> anyhow::Result<PathBuf> {
     let text = if source.as_os_str() == "-" {
         let mut text = String::new();
@@ -233,12 +236,12 @@ fn check(library: &Path, names: Vec<String>) -> anyhow::Result<()> {
         println!("{finding} [{}]", finding.kernel);
     }
     if !findings.is_empty() {
-        bail!("{} errors in {} kernels", findings.len(), names.len());
+        bail!("found {} errors in {} kernels", findings.len(), names.len());
     }
     Ok(())
 }
 
-/// `xcrun [-sdk NAME] TOOL ...` and the questions that build files ask.
+/// Handles `xcrun [-sdk NAME] TOOL ...` and the queries of build files.
 fn xcrun(arguments: &[String]) -> anyhow::Result<()> {
     let mut rest = arguments;
     loop {
@@ -261,9 +264,9 @@ fn xcrun(arguments: &[String]) -> anyhow::Result<()> {
             }
             [tool, after @ ..] if tool == "metallib" => return Ok(metallib(after)?),
             [other, ..] => bail!(
-                "xcrun: {other} is not simulated (metal, metallib and --show-sdk-version are)"
+                "xcrun: {other} is not simulated; expected metal, metallib or --show-sdk-version"
             ),
-            [] => bail!("xcrun: no tool given"),
+            [] => bail!("xcrun: no tool given; expected metal or metallib"),
         }
     }
 }

@@ -1,27 +1,26 @@
-//! Which of the compiler's own errors mean that a text is not Metal.
+//! Selects the compiler errors that mean that a text is not Metal.
 
 use std::borrow::Cow;
 
 use super::tree::Place;
 use crate::check::Finding;
 
-/// An error that the compiler printed.
+/// An error printed by the compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Diagnostic<'a> {
-    /// Where it is, or where the template that has it is asked for; none where
-    /// that is not in the examined text.
+    /// Where the error is, or where the template that contains it is instantiated; `None` if that
+    /// is outside the checked text.
     pub(super) place: Option<Place>,
     pub(super) message: &'a str,
-    /// Whether it is only that C++ copies no object of a class from one address
-    /// space to another and has no members for them, which Metal does, or
-    /// follows from such an error.
+    /// Whether the error only means that C++ cannot copy an object of a class between address
+    /// spaces or call its members there (Metal can), or follows from such an error.
     pub(super) is_limit: bool,
-    /// Whether it or its notes speak of address spaces.
+    /// Whether the error or its notes mention address spaces.
     pub(super) is_of_spaces: bool,
 }
 
-/// The errors among a compiler's diagnostics, which are
-/// `file:line:column: error: text` and notes.
+/// The errors among a compiler's diagnostics, which have the form `file:line:column: error: text`,
+/// with notes.
 pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>> {
     let mut found: Vec<Diagnostic<'a>> = Vec::new();
     for line in diagnostics.lines() {
@@ -48,10 +47,10 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
             last.is_of_spaces = true;
         }
         let is_copy = line.contains("(the implicit copy") && line.contains("address space");
-        // Members by address space become one, and conversions are members.
+        // Members for different address spaces become one, and conversions are members.
         let is_member =
             line.contains("'this' object is in address space") || converts_an_object(line);
-        // A function that has an error is not found again, without a reason.
+        // A function that contains an error is reported again, without a reason, where it is used.
         let is_repeat = line.contains("substitution failure [with") && line.ends_with(']');
         if line.contains(": note: candidate ")
             && (is_copy || is_member || is_repeat)
@@ -68,8 +67,7 @@ pub(super) fn errors<'a>(diagnostics: &'a str, file: &str) -> Vec<Diagnostic<'a>
     found
 }
 
-/// Whether a message is about the conversion of an object, not of a pointer,
-/// that is in an address space.
+/// Whether a message is about the conversion of an object, not of a pointer, in an address space.
 fn converts_an_object(message: &str) -> bool {
     if let Some(operands) = message.strip_prefix("incompatible operand types (") {
         let types: Vec<_> = operands
@@ -78,7 +76,7 @@ fn converts_an_object(message: &str) -> bool {
             .step_by(2)
             .map(|operand| operand.trim_start_matches("const "))
             .collect();
-        // Of one class, so that only the spaces differ, which the message then leaves out.
+        // Of one class: only the spaces differ, and the message omits them.
         let is_one = types.len() == 2 && types[0] == types[1];
         return (is_one || speaks_of_spaces(message)) && !message.contains("*'");
     }
@@ -99,9 +97,8 @@ fn speaks_of_spaces(text: &str) -> bool {
         .any(|part| text.contains(part))
 }
 
-/// Parts of the compiler's messages about what C++ has and Metal has not, or
-/// the other way round, and the section that says so. Errors that C++ for the
-/// host has as well are not here: the kernel does not compile.
+/// Parts of compiler messages about differences between C++ and Metal, with the section of the
+/// specification. Errors of C++ for the host are not here: such a kernel does not compile anyway.
 const KNOWN: [(&str, &str); 16] = [
     ("variable length array", "1.5"),
     ("'auto' not allowed in", "1.5"),
@@ -124,9 +121,9 @@ const KNOWN: [(&str, &str); 16] = [
     ("default initialization of an object of const type", "4.2"),
 ];
 
-/// The section and the words of an error that the specification explains.
+/// The section and text for an error that the specification explains.
 pub(super) fn explained(message: &str) -> Option<(Cow<'static, str>, String)> {
-    // What the shim says itself: `[MSL 6.9.2] text`.
+    // Errors from the shim itself: `[MSL 6.9.2] text`.
     if let Some((_, tagged)) = message.split_once("[MSL ") {
         let (section, text) = tagged.split_once("] ")?;
         return Some((section.to_owned().into(), text.to_owned()));
@@ -135,8 +132,7 @@ pub(super) fn explained(message: &str) -> Option<(Cow<'static, str>, String)> {
     Some(((*section).into(), in_metal(message)))
 }
 
-/// The errors of a build that are the shim's own words, each with the place
-/// in the source.
+/// The shim's own errors in the output of a build, with their places in the source.
 pub(super) fn tagged(diagnostics: &str) -> Vec<Finding> {
     let mut found: Vec<(Option<Finding>, String, String)> = Vec::new();
     let placed = |place: &str, section: &str, message: &str| {
@@ -180,8 +176,7 @@ pub(super) fn tagged(diagnostics: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// A message in Metal's words: the shim's names for address spaces are not
-/// the source's.
+/// A message in Metal's terms: replaces the shim's names for address spaces.
 pub(super) fn in_metal(message: &str) -> String {
     message
         .replace("const mtlsim_space_constant ", "constant ")

@@ -1,12 +1,11 @@
-//! What the Metal specification excludes and C++ has: refused with file, line,
-//! column and the section that says so.
+//! Refuses code that C++ accepts but the Metal specification excludes, with file, line, column and
+//! section.
 //!
-//! Three things tell. Words that the language reserves, and attributes, are
-//! read from the tokens. clang, asked for C++17 with Metal's address spaces as
-//! types, gives its own errors ([`clang`]) and prints its tree ([`tree`]), on
-//! which the rules work ([`rules`]). A text is examined once, with one
-//! instantiation of each of its kernels, and the answer is kept by content; the
-//! shim judges every other instantiation when it is compiled.
+//! There are three checks. Reserved words and attributes are found in the tokens. clang, run for
+//! C++17 with Metal's address spaces as types, reports its own errors ([`clang`]) and prints its
+//! syntax tree ([`tree`]), to which the rules are applied ([`rules`]). A text is checked once, with
+//! one instantiation of each of its kernels, and the result is cached by content. The shim checks
+//! every other instantiation when it is compiled.
 
 mod clang;
 mod rules;
@@ -30,17 +29,17 @@ use crate::{Error, cache, lower};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub(crate) u32);
 
-/// Stands at the head of a text that was compiled for a version of its own.
+/// The first line of a text that was compiled for its own version.
 const VERSION_PRAGMA: &str = "#pragma mtlsim version ";
 
 impl Version {
-    /// The version that is simulated: `MTL_SIM_METAL_VERSION`, as three digits, else 4.0.
+    /// The simulated version: `MTL_SIM_METAL_VERSION`, else 4.0.
     pub fn simulated() -> Self {
         Self::set().unwrap_or(Version(400))
     }
 
-    /// The version that `MTL_SIM_METAL_VERSION` sets. What is no version is refused
-    /// where a text is accepted.
+    /// The version in `MTL_SIM_METAL_VERSION`. An invalid version is refused when a text is
+    /// accepted.
     pub fn set() -> Option<Self> {
         Self::wanted().ok().flatten()
     }
@@ -64,7 +63,7 @@ impl Version {
         )))
     }
 
-    /// The version of a preprocessed text: its own, else the one that is simulated.
+    /// The version of a preprocessed text: its own, else the simulated one.
     fn of(text: &str) -> Self {
         text.lines()
             .next()
@@ -72,20 +71,20 @@ impl Version {
             .map_or_else(Self::simulated, Version)
     }
 
-    /// Makes a preprocessed text one of this version.
+    /// Marks a preprocessed text as written for this version.
     pub(crate) fn mark(self, text: &str) -> String {
         format!("{VERSION_PRAGMA}{}\n{text}", self.0)
     }
 }
 
-/// As `__METAL_VERSION__` has it: 320 is 3.2.
+/// The form of `__METAL_VERSION__`: 320 is 3.2.
 impl From<Version> for u32 {
     fn from(version: Version) -> Self {
         version.0
     }
 }
 
-/// `3.2`.
+/// Accepts `3.2`.
 impl FromStr for Version {
     type Err = Error;
 
@@ -109,21 +108,20 @@ impl fmt::Display for Version {
     }
 }
 
-/// Something that is not Metal.
+/// Code that is not Metal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Refusal {
-    /// The byte of the source's text.
+    /// Byte offset in the source's text.
     pub(crate) at: usize,
     /// Section of the Metal Shading Language Specification, version 4.
     pub(crate) section: Cow<'static, str>,
     pub(crate) message: String,
 }
 
-/// Whether texts are examined, as `MTL_SIM_LANGUAGE` says.
+/// Whether texts are checked, according to `MTL_SIM_LANGUAGE`.
 ///
 /// # Errors
-/// [`Error::Usage`] where it says something else, or `MTL_SIM_METAL_VERSION` names
-/// no version.
+/// [`Error::Usage`] if it has another value, or if `MTL_SIM_METAL_VERSION` is not a version.
 pub(crate) fn is_checked() -> Result<bool, Error> {
     Version::wanted()?;
     match env::var("MTL_SIM_LANGUAGE").as_deref() {
@@ -135,8 +133,7 @@ pub(crate) fn is_checked() -> Result<bool, Error> {
     }
 }
 
-/// Refuses a source of a library if it is not Metal. The answer is kept by
-/// content.
+/// Refuses a source of a library if it is not Metal. The result is cached by content.
 ///
 /// # Errors
 /// [`Error::Refused`].
@@ -162,10 +159,10 @@ pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) ->
     let mut found = tokens::find(&parsed, version)?;
     let mut is_clean = found.is_empty();
     if found.is_empty() && text.contains(UNSUPPORTED) {
-        // What needs hardware that is not simulated has headers that are not here.
+        // Sources for unsupported hardware include headers that are not available.
         eprintln!(
-            "{file}: warning: it is for hardware that is not simulated: only its words were \
-             examined, not its declarations and calls"
+            "{file}: warning: its hardware is not simulated: only its tokens were checked, \
+             not its declarations and calls"
         );
         is_clean = false;
     } else if found.is_empty() {
@@ -176,7 +173,7 @@ pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) ->
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let examination = examine(&checker, &parsed, &kernels, true)?;
-        // What is no C++ either may have hidden something; compiling it tells.
+        // Errors of C++ may have hidden others. Compiling the text will report them.
         is_clean = examination.is_clean();
         found = examination.refusals;
     }
@@ -194,7 +191,7 @@ pub(crate) fn accept(toolchain: &Toolchain, library: &Library, source: usize) ->
     Err(Error::Refused(found.iter().map(finding).collect()))
 }
 
-/// How a text is examined: the code that decides it. Another rule asks anew.
+/// The code that decides the result of a check. If it changes, texts are checked again.
 pub(crate) const RECIPE: &str = concat!(
     include_str!("clang.rs"),
     include_str!("mod.rs"),
@@ -213,7 +210,7 @@ pub(crate) const RECIPE: &str = concat!(
     include_str!("../parse.rs"),
 );
 
-/// A compiler of texts that are examined: C++17, address spaces as types.
+/// A compiler for checks: C++17, with address spaces as types.
 pub(crate) fn checker(toolchain: &Toolchain) -> Compiler {
     let flags = [
         "-DMTLSIM_CHECK",
@@ -226,14 +223,14 @@ pub(crate) fn checker(toolchain: &Toolchain) -> Compiler {
     Compiler::new(toolchain.clone().with_flags(flags), Options::default())
 }
 
-/// Stands for the folder of the examined text in what the compiler prints.
+/// Replaces the folder of the checked text in the compiler's output.
 const EXAMINED_IN: &str = "/examined";
 
-/// What examining some kernels of a source gave.
+/// The result of checking kernels of a source.
 #[derive(Debug)]
 pub(crate) struct Examination {
     pub(crate) refusals: Vec<Refusal>,
-    /// The compiler's other errors: byte of the source and words.
+    /// Other compiler errors: byte offset in the source, and text.
     pub(crate) errors: Vec<(usize, String)>,
 }
 
@@ -242,7 +239,7 @@ impl Examination {
         self.refusals.is_empty() && self.errors.is_empty()
     }
 
-    /// All of it, as places of the source's text.
+    /// All errors, as places in the source's text.
     pub(crate) fn findings(self, text: &str) -> Vec<Finding> {
         let refused = self
             .refusals
@@ -256,7 +253,7 @@ impl Examination {
     }
 }
 
-/// Examines kernels of a source, without the others unless it is `whole`.
+/// Checks kernels of a source, without its other kernels unless `whole` is set.
 pub(crate) fn examine(
     checker: &Compiler,
     source: &Source<'_>,
@@ -271,15 +268,15 @@ pub(crate) fn examine(
     let file = scratch.path().join("kernel.cpp");
     cache::write_new(&file, examined.text.as_bytes())?;
     let mut arguments = checker.arguments(&shim);
-    // `-w` would hide the warnings that are errors here.
+    // `-w` would hide warnings that count as errors here.
     arguments.retain(|argument| argument != "-w");
     arguments.extend(["-fsyntax-only", "-Xclang", "-ast-dump", "-include-pch"].map(OsString::from));
     arguments.extend([prelude.into(), file.into()]);
     let (dump, diagnostics, status) = checker.toolchain.examine(&arguments)?;
     let failed = |what: &str, diagnostics: &str| Error::Compile {
         what: format!(
-            "cannot examine a source: the compiler {what} \
-             (MTL_SIM_LANGUAGE=unchecked compiles without)"
+            "cannot check a source: the compiler {what} \
+             (set MTL_SIM_LANGUAGE=unchecked to compile without this check)"
         ),
         diagnostics: diagnostics.to_owned(),
     };
@@ -289,7 +286,7 @@ pub(crate) fn examine(
     if !matches!(status, Some(0 | 1)) {
         return Err(failed("did not end by itself", &diagnostics));
     }
-    // A path may have in it what separates places and types in the dump.
+    // A path may contain characters that separate places and types in the dump.
     let folder = scratch.path().to_string_lossy();
     let plain = |text: &str| {
         text.replace(&*folder, EXAMINED_IN)
@@ -338,14 +335,14 @@ pub(crate) fn examine(
     Ok(Examination { refusals, errors })
 }
 
-/// What the shim refuses of one instantiation, among the diagnostics of a
-/// compiler that was to build it.
+/// The errors of one instantiation that come from the shim, among the diagnostics of its
+/// compilation.
 pub(crate) fn refused(diagnostics: &str) -> Option<Error> {
     let found: Vec<Finding> = clang::tagged(diagnostics);
     (!found.is_empty()).then_some(Error::Refused(found))
 }
 
-/// `S s(1, 2)` of a class without a constructor, which is C++20.
+/// `S s(1, 2)` for a class without a constructor, which is C++20.
 fn initialises_in_parentheses(error: &clang::Diagnostic<'_>) -> bool {
     error
         .message
@@ -353,8 +350,8 @@ fn initialises_in_parentheses(error: &clang::Diagnostic<'_>) -> bool {
         && !error.is_of_spaces
 }
 
-/// Whether the line around a byte has words of C++20 in it. The compiler
-/// found an error there; this says which.
+/// Whether the line around a byte contains C++20 syntax. The compiler found an error there; this
+/// identifies the cause.
 fn is_cxx20(source: &Source<'_>, at: usize) -> bool {
     let t = &source.tokens;
     let line_of = |byte: usize| t.text[..byte].matches('\n').count();

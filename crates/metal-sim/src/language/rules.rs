@@ -1,4 +1,4 @@
-//! What the tree of a source tells.
+//! Rules on the syntax tree of a source.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use crate::lexer::{Kind, Tokens};
 use crate::lower::{ADDRESS_SPACES, Examined};
 use crate::parse::Source;
 
-/// Goes through the tree that clang printed for `examined`, which is in `file`;
-/// none where the tree has nothing of it.
+/// Applies the rules to the tree that clang printed for `examined`, which is in `file`; `None` if
+/// the tree contains nothing from that file.
 pub(super) fn find(
     source: &Source<'_>,
     examined: &Examined,
@@ -39,7 +39,7 @@ pub(super) fn find(
     let mut walk = Walk::new(dump, file);
     for node in walk.by_ref() {
         above.truncate(node.depth);
-        // What was appended to the text is ours.
+        // Appended lines are the simulator's.
         let appended = node
             .place()
             .is_some_and(|(line, _)| examined.is_appended(line));
@@ -59,26 +59,25 @@ pub(super) fn find(
     Ok(Some(rules.found))
 }
 
-/// A function of the source.
 #[derive(Debug)]
 struct Function<'a> {
     name: &'a str,
     place: Option<Place>,
     has_body: bool,
-    /// Declared where a definition elsewhere could be meant: in a namespace, a
-    /// function or a class, and no template.
+    /// Could have a definition elsewhere: declared in a namespace, a function or a class, and not a
+    /// template.
     is_plain: bool,
     is_constexpr: bool,
     earlier: u64,
 }
 
-/// A mention of a function in another's body.
+/// A reference to a function in another function's body.
 #[derive(Debug, Clone, Copy)]
 struct Use {
     within: u64,
     of: u64,
     place: Option<Place>,
-    /// Whether nothing of the function is done after it.
+    /// Whether it is the last action of the function that contains it.
     is_last: bool,
 }
 
@@ -87,25 +86,25 @@ struct Rules<'t, 'a> {
     examined: &'t Examined,
     version: Version,
     constants: HashSet<&'t str>,
-    /// The tokens that are kernels' names.
+    /// The tokens that name kernels.
     kernels: HashSet<usize>,
     found: Vec<Refusal>,
     functions: HashMap<u64, Function<'a>>,
     uses: Vec<Use>,
-    /// Mentions that may be the last thing their function does, each with the
-    /// blocks that they end as far as is known.
+    /// References that may be the last action of their function, with the blocks that they end, as
+    /// far as known.
     ends: Vec<(usize, Vec<u64>)>,
     virtual_base: HashSet<Place>,
-    /// Classes that have a base.
+    /// Classes with a base.
     derived: HashSet<&'a str>,
     variables: HashMap<u64, Variable<'a>>,
-    /// The names of the functions that calls call.
+    /// Names of called functions.
     callees: HashMap<u64, &'a str>,
-    /// Variables that begin as `memory_order_seq_cst`.
+    /// Variables initialised with `memory_order_seq_cst`.
     strict_orders: HashSet<u64>,
 }
 
-/// A variable of a name that the linker knows, or could.
+/// A variable with external linkage, or possibly with it.
 #[derive(Debug)]
 struct Variable<'a> {
     name: &'a str,
@@ -117,9 +116,9 @@ struct Variable<'a> {
 /// The words of a variable's declaration.
 #[derive(Debug)]
 struct Declaration<'t> {
-    /// Those before its name, the last one first, up to a comma.
+    /// Before its name, the last word first, up to a comma.
     own: Vec<&'t str>,
-    /// Behind a comma: those that the declarators share.
+    /// After a comma: the words that the declarators share.
     shared: Vec<&'t str>,
 }
 
@@ -132,8 +131,8 @@ impl Declaration<'_> {
         self.own.contains(&by)
     }
 
-    /// Whether the variable itself is `constant`: of a pointer, what stands
-    /// after its last `*` is the variable's own.
+    /// Whether the variable itself is `constant`. For a pointer, only the words after its last `*`
+    /// count.
     fn is_constant(&self) -> bool {
         let mut own = self.own.iter().take_while(|word| **word != "*");
         own.any(|word| *word == "constant")
@@ -149,7 +148,7 @@ const FUNCTIONS: [&str; 5] = [
     "CXXConversionDecl",
 ];
 
-/// Nodes that Metal has no place for at all: kind, section, message.
+/// Nodes that are never allowed in Metal: kind, section, message.
 const EXCLUDED: [(&str, &str, &str); 16] = [
     ("GotoStmt", "1.5.4", "'goto' is not supported in Metal"),
     (
@@ -205,7 +204,7 @@ const EXCLUDED: [(&str, &str, &str); 16] = [
     ),
 ];
 
-/// What the compiler does itself, without suffixes of types.
+/// Builtins that the compiler itself implements, without type suffixes.
 const BUILTINS: [&str; 25] = [
     "abs",
     "assume",
@@ -263,7 +262,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         if node.has("implicit") && !FUNCTIONS.contains(&node.kind) {
             return;
         }
-        // What the compiler adds to a class is not the source's.
+        // Members added to a class by the compiler are not in the source.
         if above
             .iter()
             .any(|n| FUNCTIONS.contains(&n.kind) && (n.has("implicit") || n.has("default")))
@@ -290,7 +289,7 @@ impl<'t, 'a> Rules<'t, 'a> {
                 node.place(),
                 "1.5",
                 format!(
-                    "deduction guides are C++17, which Metal is from 4.0 on; this is Metal {}",
+                    "deduction guides are C++17, which needs Metal 4.0; this is Metal {}",
                     self.version
                 ),
             ),
@@ -315,7 +314,7 @@ impl<'t, 'a> Rules<'t, 'a> {
                 }
             }
             kind if FUNCTIONS.contains(&kind) => self.function(node, above),
-            // The body of a function, or what stands for one.
+            // The body of a function.
             "CompoundStmt" | "CXXTryStmt" => {
                 if let Some(function) = above.last().filter(|n| FUNCTIONS.contains(&n.kind))
                     && let Some(function) = self.functions.get_mut(&function.id)
@@ -339,8 +338,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         }
     }
 
-    /// The words of a variable's declaration before its name. None where they
-    /// cannot be told.
+    /// The words of a variable's declaration before its name. `None` if they cannot be determined.
     fn declaration(&self, node: &Node<'_>) -> Option<Declaration<'t>> {
         let t = &self.source.tokens;
         let (line, column) = node.name?;
@@ -355,8 +353,8 @@ impl<'t, 'a> Rules<'t, 'a> {
         self.words_before(name, node.kind == "ParmVarDecl")
     }
 
-    /// The words of a declaration that stand before its name. What is in
-    /// brackets, a template's arguments among it, is not the declarator's.
+    /// The words of a declaration before its name. Words in brackets, including template arguments,
+    /// do not belong to the declarator.
     fn words_before(&self, name: usize, is_parameter: bool) -> Option<Declaration<'t>> {
         let t = &self.source.tokens;
         let mut own = Vec::new();
@@ -389,8 +387,8 @@ impl<'t, 'a> Rules<'t, 'a> {
         Some(Declaration { own, shared })
     }
 
-    /// The words that the declarators around a comma share: those of the
-    /// statement before its first declarator. None where it is no statement.
+    /// The words shared by the declarators around a comma: those of the statement before its first
+    /// declarator. `None` if it is not a statement.
     fn words_of_all(&self, comma: usize) -> Option<Vec<&'t str>> {
         let t = &self.source.tokens;
         let mut from = comma;
@@ -400,7 +398,7 @@ impl<'t, 'a> Rules<'t, 'a> {
                     from = opener(t, from - 1)?;
                     continue;
                 }
-                // Of an initial value, or of what stands before.
+                // The end of an initial value, or of the preceding declaration.
                 "}" if t.kind(from) != Some(Kind::Word) && !matches!(t.at(from), "[" | "::") => {
                     from = opener(t, from - 1)?;
                     continue;
@@ -490,7 +488,7 @@ impl<'t, 'a> Rules<'t, 'a> {
             self.refuse(
                 node.place(),
                 "5.1.4",
-                "pointers to functions need visible functions that the host links into the pipeline; MLX links none",
+                "pointers to functions need visible functions linked into the pipeline by the host; MLX links none",
             );
         } else if type_name.contains("::*") {
             self.refuse(
@@ -596,7 +594,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         }
     }
 
-    /// Whether an attribute of a built-in value follows a variable's name.
+    /// Whether an attribute for a built-in value follows a variable's name.
     fn is_attributed(&self, node: &Node<'_>) -> bool {
         let t = &self.source.tokens;
         let at = node
@@ -610,7 +608,7 @@ impl<'t, 'a> Rules<'t, 'a> {
             self.refuse(
                 node.place(),
                 "1.5",
-                format!("'auto' as a template parameter is C++17, which Metal is from 4.0 on; this is Metal {}", self.version),
+                format!("'auto' as a template parameter is C++17, which needs Metal 4.0; this is Metal {}", self.version),
             );
         }
     }
@@ -655,7 +653,7 @@ impl<'t, 'a> Rules<'t, 'a> {
             node.id,
             Function {
                 name: node.declared(),
-                // What the compiler declares stands where it is used.
+                // The compiler declares a function where it is used.
                 place: node.name.filter(|_| !node.has("implicit")),
                 has_body: node.has("default") || node.has("delete"),
                 is_plain: is_global
@@ -668,7 +666,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         );
     }
 
-    /// Whether a declaration is that of a kernel, by the place of its name.
+    /// Whether a declaration is a kernel, according to the place of its name.
     fn is_kernel(&self, node: &Node<'_>) -> bool {
         self.is_kernels_name(node.name)
     }
@@ -687,11 +685,11 @@ impl<'t, 'a> Rules<'t, 'a> {
         let Some((of, name)) = node.function() else {
             return;
         };
-        // Not evaluated.
+        // The operand is not evaluated.
         if above.iter().any(|n| n.kind == "UnaryExprOrTypeTraitExpr") {
             return;
         }
-        // Most builtins of the compiler are functions of the host's library.
+        // Most compiler builtins are functions of the host's library.
         if name
             .strip_prefix("__builtin_")
             .is_some_and(|name| !is_of_the_compiler(name))
@@ -715,7 +713,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         });
     }
 
-    /// An order that no atomic function takes, as an argument of one.
+    /// A memory order that no atomic function accepts, as an argument of one.
     fn order(&mut self, node: &Node<'a>, above: &[Node<'a>]) {
         let name = match node.kind {
             "DeclRefExpr" => node.function().map(|(_, name)| name),
@@ -764,7 +762,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         }
     }
 
-    /// Variables that are declared and would be the host's.
+    /// Variables that are declared but not defined, and so would be the host's.
     fn undefined_variables(&mut self) {
         let first = |mut id: u64| {
             while let Some(variable) = self.variables.get(&id)
@@ -789,14 +787,14 @@ impl<'t, 'a> Rules<'t, 'a> {
             .collect();
         for (place, name) in undefined {
             let message = format!(
-                "variable '{name}' is declared and nowhere defined: a kernel has no host's data"
+                "variable '{name}' is declared but not defined: a kernel cannot use data of the host"
             );
             self.refuse(place, "4", message);
         }
     }
 
-    /// A statement that follows a call in one of the blocks around it: the call
-    /// is not the last thing.
+    /// Records a statement after a call, in one of the blocks around it: the call is not the last
+    /// action.
     fn follows(&mut self, above: &[Node<'a>]) {
         if let Some(block) = above.last().filter(|n| n.kind == "CompoundStmt") {
             let uses = &mut self.uses;
@@ -819,7 +817,7 @@ impl<'t, 'a> Rules<'t, 'a> {
         id
     }
 
-    /// What follows from who calls whom.
+    /// Applies the rules about calls.
     fn calls(&mut self) {
         let mut defined: HashSet<u64> = HashSet::new();
         let mut kernels: HashSet<u64> = HashSet::new();
@@ -861,7 +859,7 @@ impl<'t, 'a> Rules<'t, 'a> {
                 && !defined.contains(&mention.of)
             {
                 let message = format!(
-                    "'{}' is declared and nowhere defined: a kernel has no host's library to call",
+                    "'{}' is declared but not defined: a kernel cannot call the host's library",
                     function.name
                 );
                 self.refuse(mention.place, "1.5.4", message);
@@ -885,8 +883,8 @@ impl<'t, 'a> Rules<'t, 'a> {
     }
 }
 
-/// The blocks that a call ends if nothing follows in them; none where something
-/// is done with its value, or in a loop.
+/// The blocks that a call ends, if nothing follows in them; `None` if its value is used, or if it
+/// is in a loop.
 fn ended_blocks(above: &[Node<'_>]) -> Option<Vec<u64>> {
     let mut around = above
         .iter()
@@ -904,10 +902,10 @@ fn ended_blocks(above: &[Node<'_>]) -> Option<Vec<u64>> {
             "ExprWithCleanups" | "ParenExpr" if blocks.is_empty() => continue,
             "ReturnStmt" if blocks.is_empty() => {}
             "CompoundStmt" => blocks.push(node.id),
-            // Its condition comes first, has no block, and a value.
+            // The condition comes first, is not a block, and has a value.
             "IfStmt" if matches!(inner, "CompoundStmt" | "ReturnStmt" | "IfStmt") => {}
             "IfStmt" | "ConditionalOperator" if inner == "CallExpr" && is_void => {}
-            // The condition is a bool, or is converted to one.
+            // The condition is a bool, or is converted to bool.
             "ConditionalOperator"
                 if matches!(inner, "CallExpr" | "ConditionalOperator") && !is_bool => {}
             kind if FUNCTIONS.contains(&kind) => return Some(blocks),
@@ -918,14 +916,14 @@ fn ended_blocks(above: &[Node<'_>]) -> Option<Vec<u64>> {
     None
 }
 
-/// The bracket that the one at `close` closes.
+/// The opening bracket for the closing one at `close`.
 fn opener(t: &Tokens<'_>, close: usize) -> Option<usize> {
     (0..close)
         .rev()
         .find(|&i| matches!(t.at(i), "(" | "[" | "{") && t.tokens[i].close == close)
 }
 
-/// Whether a variable's declaration gives it a value.
+/// Whether a variable is initialised in its declaration.
 fn has_value(node: &Node<'_>) -> bool {
     ["cinit", "callinit", "listinit", "parenlistinit"]
         .iter()
@@ -943,7 +941,7 @@ fn without_space(type_name: &str) -> String {
     )
 }
 
-/// The mentions that close a circle of calls.
+/// References that complete a cycle of calls.
 fn cycles(graph: &HashMap<u64, Vec<Use>>) -> Vec<Use> {
     let reach = |from: u64, to: u64| {
         let (mut seen, mut open) = (HashSet::new(), vec![from]);
@@ -973,8 +971,7 @@ fn cycles(graph: &HashMap<u64, Vec<Use>>) -> Vec<Use> {
     closing
 }
 
-/// `float (*)(float)`, `float (&)(float)`, `float (*[2])(float)`; not
-/// `float (*)[4]`.
+/// Matches `float (*)(float)`, `float (&)(float)`, `float (*[2])(float)`, but not `float (*)[4]`.
 fn is_function_pointer(type_name: &str) -> bool {
     ["(*", "(&"].iter().any(|open| {
         type_name.match_indices(open).any(|(at, _)| {

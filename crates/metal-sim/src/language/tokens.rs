@@ -1,5 +1,5 @@
-//! What tokens and declarations tell before a compiler has seen them: words
-//! that the language reserves, places of threadgroup variables, attributes.
+//! Rules on tokens and declarations, checked before a compiler runs: reserved words, places of
+//! threadgroup variables, attributes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::items::{Item, ItemKind, members};
 use crate::lexer::{Kind, Tokens};
 use crate::parse::{Role, Source};
 
-/// Goes through a source's tokens.
+/// Applies the rules to a source's tokens.
 pub(super) fn find(source: &Source<'_>, version: Version) -> Result<Vec<Refusal>, Error> {
     let mut rules = Rules {
         source,
@@ -33,7 +33,7 @@ struct Rules<'t> {
     found: Vec<Refusal>,
 }
 
-/// Names of later versions: the version, the section, what it is.
+/// Names added in later versions: the version, the section, a description.
 const SINCE: [(&[&str], u32, &str); 3] = [
     (
         &[
@@ -92,7 +92,7 @@ impl Rules<'_> {
                 self.refuse(at, "2.1", format!("'{name}' is not supported in Metal"));
             }
             (Some(Kind::Word), "long") => {
-                // `long unsigned int long` is one type too.
+                // Words may come in any order: `long unsigned int long` is one type too.
                 let mut next = at + 1;
                 while matches!(t.at(next), "int" | "unsigned" | "signed" | "const") {
                     next += 1;
@@ -155,7 +155,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Threadgroup variables are of kernels, and have no initial value.
+    /// Threadgroup variables must be in kernels and must not be initialised.
     fn threadgroup_variables(&mut self) -> Result<(), Error> {
         let t = self.t;
         for at in 0..t.tokens.len() {
@@ -175,7 +175,7 @@ impl Rules<'_> {
                 Owner::Class => self.refuse(at, "4.4", "a member cannot be in threadgroup memory"),
                 Owner::Program => self.refuse(at, "4.4", "a threadgroup variable belongs in a kernel function"),
             }
-            // Of this declarator, and of those behind a comma.
+            // Check this declarator, and those after a comma.
             let mut next = end;
             let mut is_initialised = false;
             while !matches!(t.at(next), ";" | "{" | "}" | "") {
@@ -202,8 +202,8 @@ impl Rules<'_> {
             || self.t.kind(before - 1) == Some(Kind::Directive)
     }
 
-    /// Where the first declarator of a value ends, which is no pointer,
-    /// reference or function.
+    /// The end of the first declarator, if it declares a value and not a pointer, reference or
+    /// function.
     fn declared_value(&self, at: usize) -> Option<usize> {
         let t = self.t;
         let mut next = at + 1;
@@ -217,8 +217,7 @@ impl Rules<'_> {
         }
     }
 
-    /// `{}`, `{0}`, `{0, 0}`: Apple's compiler takes these and emits no code for
-    /// them.
+    /// `{}`, `{0}`, `{0, 0}`: Apple's compiler accepts these and emits no code for them.
     fn is_zero(&self, open: usize) -> bool {
         let t = self.t;
         t.at(open) == "{"
@@ -295,7 +294,7 @@ impl Rules<'_> {
                 }
             }
         }
-        // A kernel among a class's members is not one of the source's.
+        // A kernel among the members of a class is not a kernel of the source.
         for class in self
             .source
             .items
@@ -339,7 +338,7 @@ impl Rules<'_> {
     }
 }
 
-/// What a declaration stands in.
+/// The kind of code around a declaration.
 enum Owner {
     Kernel,
     Function,

@@ -1,42 +1,39 @@
-//! Reads the tree of declarations, statements and expressions that clang prints
-//! with `-ast-dump`.
+//! Reads the tree of declarations, statements and expressions that clang prints with `-ast-dump`.
 //!
-//! The printed tree and not the one in JSON: it has what the rules need and is
-//! a fifteenth as long (4 MB and not 66 MB for one instantiation of
-//! `affine_qmm_t`), so that examining a source takes clang 0.15 s and not 0.36.
+//! The text form, not the JSON form: it contains what the rules need and is a fifteenth as long (4
+//! MB instead of 66 MB for one instantiation of `affine_qmm_t`), so clang takes 0.15 s instead of
+//! 0.36 s to check a source.
 
-/// A place in the examined text; lines and columns count from 1.
+/// A place in the checked text; lines and columns count from 1.
 pub(super) type Place = (usize, usize);
 
-/// One node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     pub(super) depth: usize,
     pub(super) kind: &'a str,
-    /// What other nodes refer to it by; 0 where it has none.
+    /// The id by which other nodes refer to it; 0 if it has none.
     pub(super) id: u64,
-    /// The declaration that this one repeats.
+    /// The previous declaration of the same entity.
     pub(super) earlier: u64,
-    /// Where it begins, and where the name of a declaration is; only places in
-    /// the examined text.
+    /// Where the node begins, and where the name of a declaration is, if in the checked text.
     pub(super) begin: Option<Place>,
     pub(super) name: Option<Place>,
-    /// What follows the places: flags, name and type.
+    /// The text after the places: flags, name and type.
     pub(super) rest: &'a str,
 }
 
 impl<'a> Node<'a> {
-    /// Where an error about it belongs.
+    /// The place for an error about the node.
     pub(super) fn place(&self) -> Option<Place> {
         self.name.or(self.begin)
     }
 
-    /// The node's type as it is written.
+    /// The node's type as written.
     pub(super) fn written_type(&self) -> &'a str {
         quoted(self.rest).map_or("", |(written, _)| written)
     }
 
-    /// The node's type without its aliases.
+    /// The node's type with aliases resolved.
     pub(super) fn type_name(&self) -> &'a str {
         let Some((first, after)) = quoted(self.rest) else {
             return "";
@@ -47,15 +44,15 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The declaration that an expression refers to, and its name, where that is
-    /// of `kind`: `Var`, `EnumConstant`.
+    /// The declaration that an expression refers to, and its name, if it is of `kind`: `Var`,
+    /// `EnumConstant`.
     pub(super) fn refers_to(&self, kind: &str) -> Option<(u64, &'a str)> {
         let (_, after) = self.rest.split_once(&format!("{kind} 0x"))?;
         let (id, after) = after.split_once(' ')?;
         Some((u64::from_str_radix(id, 16).ok()?, quoted(after)?.0))
     }
 
-    /// Whether one of its flags is `word`.
+    /// Whether `word` is one of the node's flags.
     pub(super) fn has(&self, word: &str) -> bool {
         let mut rest = self.rest;
         while let Some(open) = rest.find('\'') {
@@ -70,7 +67,7 @@ impl<'a> Node<'a> {
         rest.split_whitespace().any(|flag| flag == word)
     }
 
-    /// The declared name, which stands before the type.
+    /// The declared name, which precedes the type.
     pub(super) fn declared(&self) -> &'a str {
         let before = self.rest.split('\'').next().unwrap_or_default();
         before.split_whitespace().next_back().unwrap_or_default()
@@ -98,7 +95,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The text between the first two quotes, and what follows them.
+/// The text between the first two quotes, and the text after them.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let open = text.find('\'')?;
     let close = open + 1 + text[open + 1..].find('\'')?;
@@ -108,17 +105,17 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
 /// Walks the nodes of a printed tree, from the root down.
 pub(super) struct Walk<'a> {
     lines: std::str::Lines<'a>,
-    /// Path of the examined text.
+    /// Path of the checked text.
     file: &'a str,
     in_file: bool,
-    /// Whether a place of the file was met at all.
+    /// Whether any place in the file was found.
     pub(super) has_seen_file: bool,
     line: usize,
 }
 
 impl<'a> Walk<'a> {
-    /// `file` is the path of the examined text's file, as the dump has it. It
-    /// is plain: a range is cut at its `, `, a type at its `'`.
+    /// `file` is the path of the checked file as it appears in the dump. It must not contain `, `
+    /// or `'`, at which ranges and types are split.
     pub(super) fn new(dump: &'a str, file: &'a str) -> Self {
         Walk {
             lines: dump.lines(),
@@ -129,7 +126,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A place as clang writes it: in full, or what differs from the last one.
+    /// Parses a place, which clang prints in full or as the difference from the previous one.
     fn place(&mut self, text: &str) -> Option<Place> {
         let text = text.trim();
         if text.starts_with("<invalid") || text.is_empty() {
@@ -176,7 +173,7 @@ impl<'a> Iterator for Walk<'a> {
             begin = self.place(first);
             self.place(last);
             rest = range[end + 1..].trim_start();
-            // A declaration has the place of its name as well.
+            // A declaration also has the place of its name.
             let word = rest.split(' ').next().unwrap_or_default();
             let is_place = word
                 .rsplit(':')
@@ -200,8 +197,8 @@ impl<'a> Iterator for Walk<'a> {
     }
 }
 
-/// The `>` that closes a range whose `<` stands before `text`; ranges contain
-/// such as `<invalid sloc>`.
+/// The `>` that closes a range whose `<` precedes `text`. Ranges may contain others, such as
+/// `<invalid sloc>`.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! The generated end of a kernel's source: its descriptor.
+//! Generates the end of a kernel's source: its descriptor.
 
 use std::fmt::Write as _;
 
@@ -8,9 +8,9 @@ use crate::Error;
 use crate::lexer::Tokens;
 use crate::parse::{DerivedConstant, FunctionConstant, Kernel, Parameter, Role};
 
-/// How the descriptor names the kernel's function.
+/// The descriptor's reference to the kernel's function.
 pub(super) struct Function {
-    /// Declares `mtlsim_function`.
+    /// The declaration of `mtlsim_function`.
     pub(super) declaration: String,
     max_threads: String,
 }
@@ -27,7 +27,7 @@ impl Function {
         let lowered = edits.apply();
         let unlimited = "MTLSIM_MAX_THREADS".to_owned();
         Ok(match lowered.split_once('(') {
-            // Template arguments that follow from the parameters.
+            // The template arguments follow from the parameters.
             Some((name, parameters)) if !name.contains('<') => Function {
                 declaration: format!("constexpr void (*mtlsim_function)({parameters} = &{name}"),
                 max_threads: unlimited,

@@ -1,4 +1,4 @@
-//! Edits of a source's text: a list of ranges and what replaces them.
+//! Edits of a source's text: ranges and their replacements.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -7,29 +7,28 @@ use std::ops::Range;
 use crate::items::{Item, ItemKind, members};
 use crate::lexer::Tokens;
 
-/// What becomes of the address spaces of types.
+/// How address spaces of types are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spaces {
-    /// The host has one.
+    /// Removed: the host has one address space.
     Erased,
-    /// Each is a space of its own for the compiler, `thread` the default one,
-    /// as in Metal.
+    /// Kept: each is a separate space for the compiler, with `thread` as the default, as in Metal.
     Kept,
 }
 
 pub(super) struct Edits<'t, 'a> {
     pub(super) t: &'t Tokens<'a>,
     pub(super) spaces: Spaces,
-    /// Byte ranges and what replaces them.
+    /// Byte ranges and their replacements.
     pub(super) list: Vec<(Range<usize>, String)>,
-    /// Tokens that are gone.
+    /// Deleted tokens.
     pub(super) erased: Vec<Range<usize>>,
-    /// Tokens whose replacement was decided by a declaration.
+    /// Tokens replaced along with their declaration.
     pub(super) decided: HashSet<usize>,
     pub(super) locals: usize,
-    /// Function bodies, in order: there a type and a name start a variable.
+    /// Function bodies, in order. Inside them, a type followed by a name declares a variable.
     pub(super) bodies: Vec<Range<usize>>,
-    /// Names that stand for a vector type.
+    /// Names of vector types.
     pub(super) aliases: HashSet<&'a str>,
 }
 
@@ -58,8 +57,8 @@ impl<'t, 'a> Edits<'t, 'a> {
         self.bodies.sort_by_key(|body| body.start);
     }
 
-    /// Where a type name begins that ends with the word `at`: before its
-    /// namespaces and `typename`.
+    /// The start of the type name that ends with the word `at`, including namespaces and
+    /// `typename`.
     pub(super) fn type_start(&self, at: usize) -> usize {
         let mut start = at;
         while start > 1 && self.t.at(start - 1) == "::" && self.t.is_word(start - 2) {
@@ -78,7 +77,7 @@ impl<'t, 'a> Edits<'t, 'a> {
 
     pub(super) fn erase(&mut self, tokens: Range<usize>) {
         let bytes = self.t.bytes(tokens.start, tokens.end);
-        // Lines stay where they are.
+        // Line numbers do not change.
         let lines = self.t.text[bytes.clone()].matches('\n').count();
         self.list.push((bytes, "\n".repeat(lines)));
         self.erased.push(tokens);
@@ -103,10 +102,10 @@ impl<'t, 'a> Edits<'t, 'a> {
         self.apply_traced(range).0
     }
 
-    /// The edited text, and where its pieces come from.
+    /// The edited text, and the origin of its pieces.
     pub(super) fn apply_traced(mut self, range: Range<usize>) -> (String, Vec<Piece>) {
-        // Insertions, then the longest edit: what lies inside an erased range
-        // goes with it.
+        // Insertions first, then the longest edit: an edit inside an erased range is dropped with
+        // it.
         self.list
             .sort_by_key(|(bytes, _)| (bytes.start, !bytes.is_empty(), Reverse(bytes.end)));
         let mut text = String::with_capacity(range.len() + range.len() / 8);
@@ -127,8 +126,8 @@ impl<'t, 'a> Edits<'t, 'a> {
     }
 }
 
-/// A piece of an edited text: from byte `to` on it is the original's bytes from
-/// `from` on, or what replaced those.
+/// A piece of an edited text: from byte `to` on, it contains the original's bytes from `from` on,
+/// or their replacement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) to: usize,

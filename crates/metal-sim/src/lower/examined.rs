@@ -1,6 +1,5 @@
-//! A source made to be examined and not run: its address spaces are left in
-//! its types, and lines are appended that have the compiler judge what C++ has
-//! no words for.
+//! Makes a source for checks, not for running: its types keep their address spaces, and appended
+//! lines make the compiler check conditions that C++ types cannot express.
 
 use std::fmt::Write as _;
 
@@ -11,21 +10,20 @@ use crate::items::ItemKind;
 use crate::lexer::line_marker;
 use crate::parse::{Kernel, Role, Source};
 
-/// The text, and where each part of it comes from.
+/// The text, and the origin of each part.
 #[derive(Debug)]
 pub(crate) struct Examined {
     pub(crate) text: String,
     lines: Vec<usize>,
     pieces: Vec<Piece>,
-    /// Number of lines before those that were appended.
+    /// Number of lines before the appended ones.
     body_lines: usize,
-    /// The byte of the source that each appended line judges.
+    /// The byte of the source that each appended line checks.
     judged: Vec<usize>,
 }
 
 impl Examined {
-    /// The byte of the source that a place of the text comes from. Lines and
-    /// columns count from 1.
+    /// The byte of the source from which a place of the text comes. Lines and columns count from 1.
     pub(crate) fn origin(&self, line: usize, column: usize) -> Option<usize> {
         if let Some(appended) = line.checked_sub(self.body_lines + 1) {
             return self.judged.get(appended).copied();
@@ -40,14 +38,14 @@ impl Examined {
         })
     }
 
-    /// Whether a line is one of those that were appended.
+    /// Whether a line was appended.
     pub(crate) fn is_appended(&self, line: usize) -> bool {
         line > self.body_lines
     }
 }
 
-/// The text of `source` with these kernels, each with the expression that
-/// instantiates it. All other kernels stay if `whole`.
+/// The text of `source` with these kernels, each with the expression that instantiates it. All
+/// other kernels are kept if `whole` is set.
 pub(crate) fn examine(
     source: &Source<'_>,
     kernels: &[(Kernel<'_>, &str)],
@@ -62,7 +60,7 @@ pub(crate) fn examine(
             && kernels
                 .iter()
                 .all(|(kernel, _)| kernel.item.start != item.start);
-        // Places are traced through the edits: a marker would hide a column.
+        // Places are traced through the edits. A marker would hide a column.
         let is_marker = item.kind == ItemKind::Other && line_marker(t.at(item.start)).is_some();
         if item.kind == ItemKind::Instantiation || other_kernel || is_marker {
             edits.erase(item.start..item.end);
@@ -119,7 +117,7 @@ pub(crate) fn examine(
     })
 }
 
-/// Attributes whose value is one number for each dimension.
+/// Attributes with one number per dimension.
 const POSITIONS: [&str; 7] = [
     "thread_position_in_grid",
     "threads_per_grid",
@@ -130,7 +128,7 @@ const POSITIONS: [&str; 7] = [
     "threadgroups_per_grid",
 ];
 
-/// Attributes whose parameters have one type.
+/// Attributes whose parameters must have the same type.
 const OF_ONE_TYPE: [&[&str]; 2] = [
     &["thread_position_in_grid", "threads_per_grid"],
     &[
@@ -140,8 +138,8 @@ const OF_ONE_TYPE: [&[&str]; 2] = [
     ],
 ];
 
-/// Has the compiler judge the types of a kernel's built-in parameters (MSL
-/// 4.0, table 5.8 and the notes below it).
+/// Makes the compiler check the types of a kernel's built-in parameters (MSL 4.0, table 5.8 and the
+/// notes below it).
 fn judge_parameters(kernel: &Kernel<'_>, function: &str, judge: &mut impl FnMut(usize, String)) {
     let mut before: Vec<(usize, &str)> = Vec::new();
     for (position, parameter) in kernel.parameters.iter().enumerate() {

@@ -1,11 +1,10 @@
-//! Metal Shading Language to C++ for the host.
+//! Translates Metal Shading Language to C++ for the host.
 //!
-//! The host has one address space, so the qualifiers go; what they decide
-//! beyond the type is kept: a function-local `threadgroup` variable becomes
-//! memory that the threadgroup shares, `constant` becomes `const`, overloads
-//! that differ by address space only become one. Text is edited in place, so
-//! that the compiler's diagnostics and the places of collectives keep the
-//! original file and line.
+//! The host has one address space, so the qualifiers are removed. Their effects beyond the type are
+//! kept: a function-local `threadgroup` variable becomes memory shared by the threadgroup,
+//! `constant` becomes `const`, and overloads that differ only in address space are merged. Text is
+//! edited in place, so that diagnostics and the places of collectives refer to the original file
+//! and line.
 
 mod descriptor;
 mod edits;
@@ -26,8 +25,8 @@ pub(crate) use edits::Spaces;
 pub(crate) use examined::{Examined, examine};
 pub(crate) use spaces::ADDRESS_SPACES;
 
-/// C++ for one kernel of `source`: everything that it may call, the other
-/// kernels left out, and the descriptor that the runtime loads.
+/// C++ for one kernel of `source`: everything that it may call, without the other kernels, and the
+/// descriptor that the runtime loads.
 pub(crate) fn lower(
     source: &Source<'_>,
     file: &str,
@@ -43,7 +42,6 @@ pub(crate) fn lower(
     Ok(text)
 }
 
-/// The kernel that a host name stands for.
 pub(crate) fn find<'a>(
     source: &Source<'a>,
     file: &str,
@@ -63,12 +61,12 @@ pub(crate) fn find<'a>(
         .ok_or_else(|| Error::Unsupported {
             file: file.to_owned(),
             message: format!(
-                "no kernel function {base} that takes the template arguments of {host_name}"
+                "no kernel function {base} accepts the template arguments of {host_name}"
             ),
         })
 }
 
-/// The text with `kernel` as its only kernel, and its function.
+/// The text with `kernel` as its only kernel, and the kernel's function.
 fn edited(
     source: &Source<'_>,
     kernel: &Kernel<'_>,
@@ -98,7 +96,7 @@ fn edited(
     ))
 }
 
-/// Kernels of one name differ in how many template arguments they take.
+/// Chooses among kernels of one name by the number of template arguments.
 fn choose<'k, 'a>(
     source: &Source<'_>,
     kernels: &'k [Kernel<'a>],
@@ -149,7 +147,7 @@ fn angle_parts(t: &Tokens<'_>, open: usize) -> Vec<Range<usize>> {
     parts
 }
 
-/// Text of a source without its explicit instantiations: what a library keeps.
+/// The text of a source without its explicit instantiations, for a library.
 pub(crate) fn without_instantiations(source: &Source<'_>) -> String {
     let mut edits = Edits::new(&source.tokens, Spaces::Erased);
     for item in source
@@ -162,7 +160,7 @@ pub(crate) fn without_instantiations(source: &Source<'_>) -> String {
     edits.apply()
 }
 
-/// Headers that stand for hardware the simulator does not have mark themselves.
+/// Refuses sources that include a header for unsupported hardware; these headers mark the source.
 fn refuse_unsupported(source: &Source<'_>, file: &str) -> Result<(), Error> {
     let t = &source.tokens;
     let marker = (0..t.tokens.len())

@@ -1,4 +1,4 @@
-//! Address spaces: what becomes of the qualifiers, and of what they decide.
+//! Address spaces: removes the qualifiers but keeps their effects.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,8 +18,8 @@ pub(crate) const ADDRESS_SPACES: [&str; 6] = [
 ];
 
 impl Edits<'_, '_> {
-    /// Drops definitions that become equal to an earlier one of their scope
-    /// when the address spaces are gone.
+    /// Removes definitions that equal an earlier one of their scope once address spaces are
+    /// removed.
     pub(super) fn merge_overloads(&mut self, items: &[Item]) {
         let mut scopes: Vec<(String, usize)> = Vec::new();
         let mut seen: HashMap<(String, String), String> = HashMap::new();
@@ -100,7 +100,7 @@ impl Edits<'_, '_> {
         }
     }
 
-    /// An address space after a member function's parameters.
+    /// Whether this is an address space after a member function's parameters.
     pub(super) fn is_trailing(&self, token: usize) -> bool {
         let before = match self.t.at(token.wrapping_sub(1)) {
             "const" | "noexcept" => token.wrapping_sub(2),
@@ -110,13 +110,13 @@ impl Edits<'_, '_> {
             && matches!(self.t.at(token + 1), "{" | ":" | ";" | "=" | "noexcept")
     }
 
-    /// A qualifier that is not the start of a shared variable.
+    /// Replaces a qualifier that does not start a shared variable.
     pub(super) fn address_space(&mut self, at: usize) -> Result<(), Error> {
         let word = self.t.at(at);
         if word == "threadgroup" {
             self.check_shared(at)?;
         }
-        // C++ has no overloads of member functions by address space.
+        // C++ cannot overload member functions by address space.
         let kept = self.spaces == Spaces::Kept && !self.is_trailing(at);
         let text = match word {
             _ if self.is_trailing(at) => "",
@@ -133,7 +133,7 @@ impl Edits<'_, '_> {
         Ok(())
     }
 
-    /// `device T x[2]` as a parameter is a pointer; C++ refuses the array.
+    /// `device T x[2]` as a parameter is a pointer. C++ refuses the array.
     fn array_parameter(&mut self, at: usize) {
         let t = self.t;
         let mut next = at + 1;
@@ -152,8 +152,7 @@ impl Edits<'_, '_> {
         }
     }
 
-    /// Whether the declaration around `at` is that of a value, not of a
-    /// pointer or reference to one.
+    /// Whether the declaration around `at` declares a value, and not a pointer or reference to one.
     fn is_variable(&self, at: usize) -> bool {
         let t = self.t;
         let mut next = at + 1;
@@ -170,8 +169,8 @@ impl Edits<'_, '_> {
         }
     }
 
-    /// `threadgroup T a[n], b;` inside a function. A pointer into threadgroup
-    /// memory is an ordinary pointer.
+    /// Replaces `threadgroup T a[n], b;` inside a function. A pointer into threadgroup memory is an
+    /// ordinary pointer.
     pub(super) fn threadgroup_declaration(&mut self, at: usize) -> Result<usize, Error> {
         let t = self.t;
         let mut end = at;
@@ -182,13 +181,13 @@ impl Edits<'_, '_> {
                 "<" => depth += 1,
                 ">" => depth -= 1,
                 "," if depth == 0 => ends.push(end),
-                // A pointer, a reference, a function that returns one.
+                // A pointer, a reference, or a function that returns one.
                 "*" | "&" | "(" if depth == 0 => {
                     self.address_space(at)?;
                     return Ok(at + 1);
                 }
                 ";" => break,
-                // Apple's compiler emits no code for `= {0}` either.
+                // `= {0}` is ignored: Apple's compiler does not emit code for it either.
                 "=" if t.at(end + 1) == "{" && t.at(t.skip(end + 1)) == ";" => break,
                 "" | "{" | "=" => return Err(self.unshared(at)),
                 _ => {}
@@ -201,7 +200,7 @@ impl Edits<'_, '_> {
         } else {
             end
         };
-        // The declared name is the word before the first `[`, or before the end.
+        // The declared name is the word before the first `[`, or the last word.
         let declarator = |from: usize, to: usize| {
             let dims = (from..to)
                 .find(|&i| t.at(i) == "[" && t.is_word(i - 1))
@@ -234,9 +233,9 @@ impl Edits<'_, '_> {
         Ok(semicolon + 1)
     }
 
-    /// `threadgroup` that is neither a local declaration's start nor part of a
-    /// pointer, reference, parameter or member function would be a variable
-    /// that each lane has for itself.
+    /// Refuses a `threadgroup` qualifier that is neither at the start of a local declaration nor
+    /// part of a pointer, reference, parameter or member function: each lane would get its own
+    /// variable.
     pub(super) fn check_shared(&self, at: usize) -> Result<(), Error> {
         let t = self.t;
         if self.is_trailing(at) {

@@ -1,4 +1,4 @@
-//! Vectors: they are the compiler's own, and C++ has no constructors for them.
+//! Vectors: clang's vector types, which have no constructors in C++.
 
 use super::edits::Edits;
 
@@ -28,7 +28,7 @@ impl Edits<'_, '_> {
         }
     }
 
-    /// `vec<T, n>`, as [`Edits::vector`].
+    /// Replaces `vec<T, n>`, like [`Edits::vector`].
     pub(super) fn vector_template(&mut self, at: usize) {
         let t = self.t;
         if t.at(at + 1) != "<" {
@@ -41,9 +41,8 @@ impl Edits<'_, '_> {
         self.vector(start, at, end);
     }
 
-    /// A vector type, tokens `start..end`: where a construction follows it, as
-    /// `float4(...)` or `float4 name(...)`, the shim makes the vector. C++ has
-    /// no such form for the compiler's vectors.
+    /// Replaces the construction of a vector, `float4(...)` or `float4 name(...)`, by a call of the
+    /// shim: C++ has no such syntax for the compiler's vectors. The type is at tokens `start..end`.
     pub(super) fn vector(&mut self, start: usize, at: usize, end: usize) {
         let t = self.t;
         // `vec<T, 2> (*)(...)` is the type of a function.
@@ -60,7 +59,7 @@ impl Edits<'_, '_> {
         }
     }
 
-    /// `f({a, b, c}, ...)`: a first argument in braces that may be a vector.
+    /// Handles `f({a, b, c}, ...)`: a first argument in braces that may be a vector.
     pub(super) fn braced_argument(&mut self, at: usize) {
         let t = self.t;
         let close = t.tokens[at].close;

@@ -1,4 +1,4 @@
-//! What becomes of each word, number and attribute.
+//! Replaces words, numbers and attributes.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::Error;
 use crate::lexer::Kind;
 use crate::parse::{DerivedConstant, FunctionConstant, Kernel};
 
-/// Attributes that mean the same on the host.
+/// Attributes with the same meaning on the host.
 const KEPT_ATTRIBUTES: [&str; 5] = ["maybe_unused", "nodiscard", "fallthrough", "clang", "gnu"];
 
 impl Edits<'_, '_> {
-    /// Each thread of the host has its own copies: it sets them before every
-    /// threadgroup, and other threads may run another pipeline of this kernel.
+    /// Each thread of the host has its own copies: it sets them before every threadgroup, and other
+    /// threads may run another pipeline of this kernel.
     pub(super) fn constants(&mut self, constants: &[FunctionConstant]) {
         for constant in constants {
             self.variable_of_a_thread(
@@ -31,7 +31,7 @@ impl Edits<'_, '_> {
         }
     }
 
-    /// What follows from function constants is computed whenever they are set.
+    /// Values that depend on function constants are computed whenever the constants are set.
     pub(super) fn derived_constants(&mut self, derived: &[DerivedConstant]) {
         for constant in derived {
             self.variable_of_a_thread(
@@ -139,7 +139,7 @@ impl Edits<'_, '_> {
             || self.t.kind(at - 1) == Some(Kind::Directive)
     }
 
-    /// Tokens lowered on their own, as text.
+    /// The tokens as text, lowered separately.
     pub(super) fn lowered(&self, tokens: Range<usize>) -> Result<String, Error> {
         if tokens.is_empty() {
             return Ok(String::new());
@@ -153,8 +153,8 @@ impl Edits<'_, '_> {
         Ok(inner.apply_range(bytes).replace('\n', " "))
     }
 
-    /// MSL has no double: an unsuffixed literal is a float. `1h` and `1bf` are
-    /// no C++ literals.
+    /// MSL has no double: a literal without a suffix is a float. `1h` and `1bf` are not C++
+    /// literals.
     pub(super) fn number(&mut self, at: usize) {
         let text = self.t.at(at);
         let hex = text.starts_with("0x") || text.starts_with("0X");
@@ -168,7 +168,7 @@ impl Edits<'_, '_> {
             self.replace(at, &format!("bfloat({digits}f)"));
         } else if !hex && let Some(digits) = lower.strip_suffix('h') {
             let point = if digits.contains(['.', 'e']) { "" } else { "." };
-            // A suffix of the host's, so that no long double is in what is checked.
+            // A suffix of the host's, so that the checked text contains no long double.
             let suffix = match self.spaces {
                 Spaces::Erased => "L",
                 Spaces::Kept => "f",
@@ -179,9 +179,9 @@ impl Edits<'_, '_> {
         }
     }
 
-    /// C++ refuses casts between half and bfloat, and between vectors. A cast
-    /// of an expression with an operator stays a cast: behind a call, a product
-    /// in it could no longer be contracted with the sum around it.
+    /// C++ refuses casts between half and bfloat, and between vectors. The cast of an expression
+    /// with an operator remains a cast: inside a call, a product could no longer be contracted with
+    /// the sum around it.
     pub(super) fn static_cast(&mut self, at: usize) {
         let t = self.t;
         let Some(open) = t.skip_angles(at + 1) else {

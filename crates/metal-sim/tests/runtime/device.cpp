@@ -115,7 +115,7 @@ void libraries_answer_as_on_a_mac(Gpu& gpu) {
   CHECK(!gpu.device->newLibrary(string("/proc/self/exe"), &error));
   CHECK_TEXT(
       std::string(error->localizedDescription()->utf8String()),
-      "no library of the simulated device");
+      "not a library of the simulated device");
 
   auto function = NS::TransferPtr(gpu.library->newFunction(string("broken")));
   CHECK(function);

@@ -276,7 +276,7 @@ void threadgroup_memory(Gpu& gpu) {
   CHECK_TEXT(with(32768 + 16), "32784, the device has 32768");
   // 1024 bytes are static.
   CHECK_TEXT(with(32768), "33792 bytes of threadgroup memory");
-  CHECK_TEXT(with(20), "no multiple of 16");
+  CHECK_TEXT(with(20), "not a multiple of 16");
 
   auto function = NS::TransferPtr(gpu.library->newFunction(string("huge")));
   NS::Error* error = nullptr;
@@ -336,7 +336,7 @@ void deaths(Gpu& gpu) {
 #endif
   CHECK_TEXT(
       run("trapped", 1),
-      "trapped, threadgroup (0, 0, 0), lane 5: the kernel came to a place");
+      "trapped, threadgroup (0, 0, 0), lane 5: the kernel reached code marked as");
   // ThreadSanitizer delivers signals from other threads when a thread waits.
 #if !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
   auto text = run("endless", 1);

@@ -1,5 +1,5 @@
-//! Runs kernels without MLX: compiles Metal text or a library's kernel, calls
-//! it through `run_kernel.cpp` and gives back buffers, counters and faults.
+//! Runs kernels without MLX: compiles Metal text or a library's kernel, calls it through
+//! `run_kernel.cpp` and returns buffers, counters and faults.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -18,7 +18,7 @@ pub fn toolchain() -> Toolchain {
     Toolchain::find(cache()).unwrap()
 }
 
-/// The folder of the crate's C++.
+/// The folder of the crate's C++ code.
 pub fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -29,7 +29,7 @@ pub fn runner() -> &'static Path {
     BUILT.get_or_init(|| build_runner("", &[]))
 }
 
-/// Runs a program that must succeed; shows what it printed where it does not.
+/// Runs a program that must succeed; prints its output if it fails.
 pub fn run(command: &mut Command) {
     let output = command
         .output()
@@ -43,7 +43,7 @@ pub fn run(command: &mut Command) {
     );
 }
 
-/// Configures and builds a CMake project of this crate; gives its build folder.
+/// Configures and builds a CMake project of this crate; returns its build folder.
 pub fn cmake(source: &str, name: &str, settings: &[String]) -> PathBuf {
     let build = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     run(Command::new("cmake")
@@ -60,7 +60,7 @@ pub fn cmake(source: &str, name: &str, settings: &[String]) -> PathBuf {
     build
 }
 
-/// A C++ compiler for the host side, clang where there is one.
+/// A C++ compiler for the host side, preferably clang.
 pub fn compiler() -> &'static str {
     ["clang++-19", "clang++", "c++"]
         .into_iter()
@@ -68,7 +68,7 @@ pub fn compiler() -> &'static str {
         .expect("a C++ compiler")
 }
 
-/// Builds `run_kernel` with more flags; `tag` tells the files apart.
+/// Builds `run_kernel` with more flags; `tag` distinguishes the files.
 pub fn build_runner(tag: &str, flags: &[&str]) -> PathBuf {
     build_runner_in(compiler(), &crate_folder().join("engine"), tag, flags)
 }
@@ -76,7 +76,7 @@ pub fn build_runner(tag: &str, flags: &[&str]) -> PathBuf {
 /// Builds `run_kernel` with another compiler, or with the engine in another folder.
 pub fn build_runner_in(compiler: &str, engine: &Path, tag: &str, flags: &[&str]) -> PathBuf {
     let root = crate_folder();
-    // One program of several that run at once may use it while another builds.
+    // Another process may use the program while this one builds it.
     let process = std::process::id();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run_kernel{tag}-{process}"));
     run(Command::new(compiler)
@@ -100,7 +100,7 @@ pub fn build_runner_in(compiler: &str, engine: &Path, tag: &str, flags: &[&str])
     target
 }
 
-/// A kernel to run and what it is to be run with.
+/// A kernel to run, with its arguments.
 pub struct Run {
     library: PathBuf,
     name: String,
@@ -113,7 +113,6 @@ pub struct Run {
     shim: Option<PathBuf>,
 }
 
-/// What a run did.
 pub struct Outcome {
     buffers: BTreeMap<u32, Vec<u8>>,
     /// `code slot message` of a fault.
@@ -126,7 +125,7 @@ pub struct Outcome {
 
 #[derive(Debug)]
 pub struct Fault {
-    /// As `abi/kernel_abi.h` has it, without what all of them begin with: `RACE`.
+    /// The name in `abi/kernel_abi.h` without its prefix: `RACE`.
     pub code: &'static str,
     pub slot: i32,
     pub message: String,
@@ -152,7 +151,7 @@ impl Run {
         }
     }
 
-    /// The same run of another kernel.
+    /// The same arguments for another kernel.
     pub fn of(mut self, library: &Path, name: &str) -> Self {
         self.library = library.to_owned();
         self.name = name.to_owned();
@@ -171,7 +170,7 @@ impl Run {
         self
     }
 
-    /// The kernel compiled into another cache, perhaps with another shim.
+    /// Compiles the kernel into another cache, and with another shim if there is one.
     pub fn cached_in(mut self, cache: &Path, shim: Option<&Path>) -> Self {
         self.cache = cache.to_owned();
         self.shim = shim.map(Path::to_owned);
@@ -183,7 +182,7 @@ impl Run {
         self
     }
 
-    /// Compiled to find faults of accesses, or what nobody wrote.
+    /// Compiles the kernel to detect invalid accesses, or uses of uninitialized values.
     pub fn looking_for(mut self, variant: Variant) -> Self {
         self.options.variant = variant;
         self.with("track")
@@ -206,7 +205,7 @@ impl Run {
         self
     }
 
-    /// Any option of `run_kernel`.
+    /// Adds options of `run_kernel`.
     pub fn with(mut self, words: &str) -> Self {
         self.push(&words.split(' ').collect::<Vec<_>>());
         self
@@ -325,7 +324,7 @@ fn fault_code(number: &str) -> &'static str {
         .trim_end()
 }
 
-/// Values that cross as bytes.
+/// Values that are passed as bytes.
 pub trait Plain: Copy {
     fn bytes(&self) -> Vec<u8>;
     fn read(bytes: &[u8]) -> Self;
@@ -357,7 +356,7 @@ impl Plain for half::bf16 {
     }
 }
 
-/// Without the buffers: they are long.
+/// Omits the buffers, which are long.
 impl std::fmt::Debug for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.text)

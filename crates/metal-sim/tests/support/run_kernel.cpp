@@ -1,9 +1,9 @@
 // Runs one compiled kernel over a grid, without MLX and without the device
-// runtime: what tests of the compiler and the engine need.
+// runtime, for tests of the compiler and the engine.
 //
 //   run_kernel KERNEL.so OPTION...
 //     buffer INDEX FILE        contents; written back when the kernel is done
-//     bytes INDEX HEX          as setBytes
+//     bytes INDEX HEX          like setBytes
 //     local INDEX LENGTH       threadgroup memory
 //     constant INDEX TYPE RAW  function constant, MTLDataType's number
 //     groups X Y Z | threads X Y Z   the grid, in threadgroups or in threads
@@ -17,8 +17,9 @@
 //     repeat N                 run the grid N times and print the best time
 //     track                    for checked and tracked kernels
 //
-// Prints `fault CODE LANE GX GY GZ SLOT OFFSET MESSAGE` and exits with 2 where
-// a threadgroup faults; else `loaded INDEX BYTES` and `stored INDEX BYTES`.
+// If a threadgroup faults, prints `fault CODE LANE GX GY GZ SLOT OFFSET
+// MESSAGE` and exits with 2; else prints `loaded INDEX BYTES` and `stored INDEX
+// BYTES`.
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-//! Writes small containers for tests: enough of the format to put every part where the reader expects it.
+//! Writes small containers for tests, with every part of the format that the reader needs.
 #![allow(dead_code)]
 
 use sha2::{Digest, Sha256};

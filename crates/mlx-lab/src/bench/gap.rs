@@ -1,4 +1,4 @@
-//! How much of the time between the one-row kernel and the fast one the order-preserving kernel saves.
+//! The part of the time between the one-row kernel and the default one that the order-preserving kernel saves.
 
 use mlx_overlay::RowPolicy;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Cell, Spread, grouped};
 use crate::product::Product;
 
-/// A kernel that recovers less than this part of the gap is not worth carrying: its gain does not outweigh its names in
-/// the library and its line of patches. A convention, not a measurement.
+/// A kernel that recovers less than this part of the gap is not worth carrying: the gain does not justify more names in
+/// the library and one more patch. A convention, not a measurement.
 pub const WORTH: f64 = 0.5;
 
 /// One product at one number of rows: three kernels.
@@ -35,9 +35,9 @@ pub struct Gap {
 pub struct Limits {
     /// The product.
     pub product: Product,
-    /// The fewest rows for which it pays.
+    /// The smallest number of rows for which it pays.
     pub pays_from: Option<usize>,
-    /// The fewest rows above that for which it stops paying.
+    /// The smallest number of rows above that for which it no longer pays.
     pub stops_at: Option<usize>,
     /// The median of the recovered part, if there is a gap.
     pub recovered: Option<f64>,
@@ -152,7 +152,7 @@ pub(super) mod tests {
     fn the_part_of_the_gap_that_is_recovered() {
         let cells = [
             at(2, [200.0, 100.0, 125.0]),
-            // Within the spreads: not a gap.
+            // Within the spreads, so not a gap.
             at(3, [101.0, 100.0, 100.0]),
             at(4, [400.0, 100.0, 100.0]),
             at(5, [400.0, 100.0, 440.0]),

@@ -25,11 +25,11 @@ pub fn summary(report: &Report) -> String {
     text
 }
 
-/// The page.
+/// The complete page.
 pub fn markdown(report: &Report) -> String {
     let mut page = "# Quantized products of several rows\n\n".to_owned();
     let simulated = report.machines.iter().any(|machine| machine.simulated);
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     for machine in &report.machines {
         let _ = writeln!(page, "- {}", machine.line());
     }
@@ -39,7 +39,7 @@ pub fn markdown(report: &Report) -> String {
     let _ = writeln!(
         page,
         "- chains of dependent products, arms interleaved B A A B, {} rounds; medians, and the \
-         quartiles as spread; bytes are those of weights, scales and biases, once",
+         quartiles as spread; bytes are those of weights, scales and biases, counted once",
         report.rounds
     );
     if let Some(outputs) = report.outputs {
@@ -115,7 +115,7 @@ fn times(page: &mut String, report: &Report, simulated: bool) {
                     .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
                 match (cell.arm.as_str(), cell.kernel.as_str()) {
                     (DENSE, _) => "bf16 weights",
-                    (_, "") => "not told",
+                    (_, "") => "unknown",
                     (_, kernel) => kernel,
                 }
             );

@@ -1,8 +1,8 @@
-//! Measures how long chains of products take, arm by arm.
+//! Measures long chains of products, arm by arm.
 //!
 //! Each arm is a chain of dependent products over weights that do not stay in a cache. Independent products in one
-//! evaluation overlap on the GPU and hide their cost, and a single product per evaluation measures how long the GPU
-//! takes to wake up. See `docs/guide/measure.md`.
+//! evaluation would overlap on the GPU and hide their cost. A single product per evaluation would measure how long the
+//! GPU takes to wake up. See `docs/guide/measure.md`.
 
 mod gap;
 mod markdown;
@@ -30,7 +30,7 @@ pub use schedule::{Spread, Sustained, interleave, sustain};
 pub use wide::{Wide, wide, wide_lines};
 pub use worker::{ALTERNATIVE, DENSE, Local, Remote, Setup, Worker, serve};
 
-/// What to measure.
+/// The setup of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     pub products: Vec<Product>,
@@ -38,13 +38,13 @@ pub struct Options {
     pub blocks: Vec<(usize, usize)>,
     /// The arms to compare.
     pub arms: Vec<Arm>,
-    /// Whether to measure the same product with dense weights too.
+    /// Whether to also measure the same product with dense weights.
     pub dense: bool,
     /// Rounds of B A A B.
     pub rounds: usize,
     /// How long a chain should take, in seconds.
     pub chain: f64,
-    /// The matrices that take turns have at least this many bytes together.
+    /// The minimum total size of the matrices that take turns, in bytes.
     pub rotated: u64,
     /// Seconds for which one chain is repeated at the end; 0 for none.
     pub sustained: f64,
@@ -53,7 +53,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The products as they are computed, and notes on those that became the same as an earlier one.
+    /// The products as they are computed, with notes on those that became identical to an earlier one.
     fn computed(&self) -> (Vec<Product>, Vec<String>) {
         let mut products: Vec<Product> = Vec::new();
         let mut merged = Vec::new();
@@ -64,7 +64,7 @@ impl Options {
                 .iter()
                 .find(|other| other.shape() == product.shape())
             {
-                Some(other) => merged.push(format!("{whole} is the same as {other} then")),
+                Some(other) => merged.push(format!("{whole} is then the same as {other}")),
                 None => products.push(product),
             }
         }
@@ -93,7 +93,7 @@ impl Arm {
         Self::named(ALTERNATIVE.to_owned())
     }
 
-    /// All arms that can be compared here: the policies, with those of `exact` last, and the other arrangement. Only
+    /// All arms that can be compared here: the policies (`exact` last), then the other arrangement. Only
     /// `default` if the library has no policies.
     pub fn all() -> Vec<Self> {
         if !mlx_overlay::has_policies() {
@@ -202,11 +202,11 @@ pub struct Report {
     pub merged: Vec<String>,
     /// The times.
     pub cells: Vec<Cell>,
-    /// Comparisons that were left out because both arms take the same kernel.
+    /// Comparisons that were omitted because both arms use the same kernel.
     pub refused: Vec<String>,
-    /// What the order-preserving kernels recover. Empty on a simulated device.
+    /// The gaps that the order-preserving kernels recover. Empty on a simulated device.
     pub gaps: Vec<Gap>,
-    /// Where they stop paying, by product.
+    /// The numbers of rows between which they pay, by product.
     pub limits: Vec<Limits>,
     /// The costs and savings of `wide`. Empty on a simulated device.
     #[serde(default)]
@@ -217,12 +217,12 @@ pub struct Report {
 
 /// Measures.
 ///
-/// If [`ALTERNATIVE`] is an arm of this process, products of the same shape in other threads take that arrangement
-/// during the measurement, and the process's routing table is empty afterwards.
+/// If [`ALTERNATIVE`] is an arm of this process, products of the same shape in other threads also use that arrangement
+/// during the measurement. Afterwards the process's routing table is empty.
 ///
 /// # Errors
-/// The workers' errors; [`Error::SameKernel`] if all arms of all products with several rows take the same kernels, so
-/// that there is nothing to compare.
+/// The workers' errors; [`Error::SameKernel`] if all arms of all products with several rows use the same kernels, so
+/// there is nothing to compare.
 pub fn run(
     options: &Options,
     workers: &mut [Box<dyn Worker>],
@@ -255,9 +255,9 @@ pub fn run(
     }
     let several = options.blocks.iter().any(|&(batch, rows)| batch * rows > 1);
     if several && options.arms.len() > 1 && !compared {
-        // True of all of them; the first one is reported.
+        // All arms are like this; report the first.
         return Err(same.into_iter().next().map_or_else(
-            || Error::Invalid("no arm could be compared with another".to_owned()),
+            || Error::Invalid("there are no two arms to compare".to_owned()),
             Same::error,
         ));
     }
@@ -301,7 +301,7 @@ fn check(options: &Options, workers: &[Box<dyn Worker>]) -> Result<()> {
         .iter()
         .any(|&(b, m)| b.saturating_mul(m) > 1 << 16)
     {
-        "at most 65536 rows in all"
+        "too many rows: at most 65536 in total"
     } else if options.arms.is_empty() || options.rounds == 0 {
         "no arm to measure, or no round"
     } else if options.arms.iter().any(|arm| arm.worker >= workers.len()) {
@@ -318,7 +318,7 @@ struct Measured {
     compared: bool,
 }
 
-/// Two arms that take the same kernel for a block; one of them was measured.
+/// Two arms that use the same kernel for a block; only one of them was measured.
 struct Same {
     product: String,
     batch: usize,
@@ -340,7 +340,7 @@ impl Same {
     }
 }
 
-/// What was not measured twice, one line for each product and pair of arms.
+/// The arms that were not measured twice, one line for each product and pair of arms.
 fn refused(same: &[Same]) -> Vec<String> {
     let mut pairs: Vec<Vec<&Same>> = Vec::new();
     for one in same {
@@ -507,8 +507,8 @@ fn length(options: &Options, workers: &mut [Box<dyn Worker>], setup: &Setup) -> 
     Ok(((options.chain / seconds.max(1e-9)) as usize).clamp(2, 512))
 }
 
-/// Pristine MLX does not report its kernels. It takes those of the patched library's `default`, but its tiles for wide
-/// affine products have at most 5 rows, and the overlay's 8 (patch affine-tile-cap).
+/// Pristine MLX does not report its kernels. It uses those of the patched library's `default`, except that its tiles for
+/// wide affine products have at most 5 rows, the overlay's 8 (patch affine-tile-cap).
 fn name_pristine(arms: &mut [Prepared], rows: usize) {
     let default = arms
         .iter()
@@ -527,7 +527,7 @@ fn name_pristine(arms: &mut [Prepared], rows: usize) {
     }
 }
 
-/// The first product with several rows, under the last arm except the other arrangement, for the requested time.
+/// Runs the first product with several rows for the requested time, under the last arm that is not the other arrangement.
 fn long_run(
     options: &Options,
     workers: &mut [Box<dyn Worker>],

@@ -6,7 +6,7 @@ use cli::chart::{Axis, Plot, Style};
 
 use super::{Cell, DENSE, Report};
 
-/// A plot for each product with one block: a name that is valid in a file name, and the SVG document.
+/// A plot for each product with one block: a name that is valid as a file name, and the SVG document.
 ///
 /// The dashed line is the time to read the weights at `bandwidth`, in GB/s: the device's, or that of the fastest arm.
 /// It is not drawn for a simulated device.
@@ -17,7 +17,7 @@ pub fn plots(report: &Report, bandwidth: Option<f64>) -> Vec<(String, String)> {
             products.push(&cell.product);
         }
     }
-    // Two products may differ in characters that a file name cannot have.
+    // Two products may differ only in characters that a file name cannot contain.
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     products
         .into_iter()
@@ -49,7 +49,7 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
         let of = cells.iter().filter(|cell| (cell.arm == DENSE) == dense);
         of.map(|cell| micros(cell.seconds.high)).fold(0.0, f32::max)
     };
-    // The dense control is of another order of magnitude: with its scale the policies could not be told apart.
+    // The dense control is much slower: on its scale the policies would be indistinguishable.
     let control = slowest(true) <= 1.25 * slowest(false) || slowest(false) == 0.0;
     let highest = if control {
         slowest(true).max(slowest(false))
@@ -69,7 +69,7 @@ fn plot(report: &Report, title: &str, cells: &[&Cell], bandwidth: Option<f64>) -
         }
     });
     let unit = if simulated {
-        "simulator's µs a product"
+        "simulator's µs per product"
     } else {
         "µs a product"
     };
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::machine::{Condition, Machine};
 
-    /// Invented times of an invented device.
+    /// Made-up times of a made-up device.
     fn report(simulated: bool) -> Report {
         let condition = Condition {
             power: None,
@@ -238,7 +238,7 @@ mod tests {
         }
         let (_, svg) = plots(&report, None).remove(0);
         assert!(svg.contains("dense: 3414 µs, not drawn"), "{svg}");
-        // Two products whose names differ in characters that a file name cannot have.
+        // Two products whose names differ only in characters that a file name cannot contain.
         let mut others = report.cells.clone();
         for (cell, other) in report.cells.iter_mut().zip(&mut others) {
             cell.product.name = "a/b".to_owned();

@@ -1,4 +1,4 @@
-//! The cost of giving even one row the bits of `qmv_wide`, and the savings.
+//! The cost of computing even one row with the bits of `qmv_wide`, and the savings.
 
 use mlx_overlay::RowPolicy;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::{Cell, Spread, grouped};
 use crate::probe::spans;
 use crate::product::Product;
 
-/// One product at one number of rows under `wide`, with the policies that could be used instead.
+/// One product at one number of rows under `wide`, with the alternatives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Wide {
     /// The product.
@@ -23,15 +23,15 @@ pub struct Wide {
 }
 
 impl Wide {
-    /// The part by which `wide` takes longer than another time; negative if it is faster. `None` within the spreads.
+    /// How much longer `wide` takes than another time, as a part; negative if it is faster. `None` within the spreads.
     pub fn more_than(&self, other: &Spread) -> Option<f64> {
         let differs = self.wide.is_below(other) || other.is_below(&self.wide);
         differs.then(|| self.wide.median / other.median - 1.0)
     }
 }
 
-/// Compares `wide` for all cells in which all three policies were measured with one block, directly or through another
-/// policy with the same kernel.
+/// Compares `wide` for all cells with one block in which all three policies were measured, either directly or through
+/// another policy with the same kernel.
 pub fn wide(cells: &[Cell]) -> Vec<Wide> {
     let mut all = Vec::new();
     for ((_, batch, rows), cells) in grouped(cells) {
@@ -55,7 +55,7 @@ pub fn wide(cells: &[Cell]) -> Vec<Wide> {
     all
 }
 
-/// A line for each product: the cost for one row, and where several rows are faster than under `exact`.
+/// A line for each product: the cost for one row, and the numbers of rows that are faster than under `exact`.
 pub fn wide_lines(all: &[Wide]) -> Vec<String> {
     all.chunk_by(|a, b| a.product == b.product)
         .map(line)

@@ -1,4 +1,4 @@
-//! Runs the chains: in this process, or in one that is linked to another build.
+//! Runs the chains, in this process or in one that is linked to another build.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -33,14 +33,14 @@ pub struct Setup {
     pub arm: String,
     /// Products in the chain.
     pub length: usize,
-    /// Matrices that take turns, so that none is still in a cache at its next turn.
+    /// Matrices that take turns, so many that none is still in a cache at its next turn.
     pub copies: usize,
 }
 
 /// The name of the arm with dense weights.
 pub const DENSE: &str = "dense";
 
-/// The name of the arm that takes the streamed kernels' other arrangement: `exact` with a route to it.
+/// The name of the arm that uses the other arrangement of the streamed kernels: `exact` with a route to it.
 pub const ALTERNATIVE: &str = "exact-alt";
 
 /// Runs chains.
@@ -51,7 +51,7 @@ pub trait Worker {
     /// MLX's.
     fn machine(&mut self) -> Result<Machine>;
 
-    /// Makes a chain. Returns its number and the kernel of its products: empty if the library does not report it.
+    /// Makes a chain. Returns its number and the kernel of its products (empty if the library does not report it).
     ///
     /// # Errors
     /// MLX's.
@@ -198,8 +198,8 @@ impl Chain {
             n, k, quantization, ..
         } = self.setup.product;
         let [batch, rows] = [self.setup.batch, self.setup.rows];
-        // The output of a square product is the next input unchanged. For others, one column is added to the input,
-        // which costs another small kernel. Block floats would drift.
+        // The output of a square product is the next input. For other products, one column of the output is added to the
+        // input, which costs another small kernel. Block floats would drift.
         let direct = n == k && quantization.has_biases();
         let end = self.stream.scope(|| {
             let mut x = self.x.clone();
@@ -216,7 +216,7 @@ impl Chain {
             }
             Ok::<_, Error>(x)
         })?;
-        // The routing table belongs to the process: other arms must not see it.
+        // The routing table belongs to the process, and must not affect other arms.
         let product = &self.setup.product;
         let _routed = match self.route {
             Some(path) => Some(Routed::new(product, path)?),
@@ -253,7 +253,7 @@ enum Answer {
 ///
 /// # Errors
 /// [`Error::Invalid`] for a line that is not a request, or if the output cannot be written. The result of a request,
-/// including a failure, goes to the output.
+/// even a failure, is written to the output.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<()> {
     let mut worker = Local::default();
     let broken = |error: &dyn std::fmt::Display| Error::Invalid(format!("the worker: {error}"));
@@ -276,8 +276,8 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Works in another process: a `mlx-lab` that was linked to another build of MLX. Both arms of such a comparison are
-/// processes, so that neither has an advantage.
+/// Works in another process: a `mlx-lab` that was linked to another build of MLX. In such a comparison both arms are
+/// separate processes, so that neither has an advantage.
 pub struct Remote {
     program: PathBuf,
     child: Child,

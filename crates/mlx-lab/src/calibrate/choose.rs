@@ -1,4 +1,4 @@
-//! Turns times into preferences.
+//! Derives preferences from times.
 
 use dispatch_plan::function_of;
 use mlx_overlay::{PolicyKind, RoutePath, RowPolicy};
@@ -13,14 +13,14 @@ struct Point<'a> {
     product: &'a Product,
     rows: usize,
     times: Vec<(RoutePath, Spread)>,
-    /// The path that `default` takes, if a route can change that.
+    /// The path that `default` uses, if a route can change that.
     stock: Option<RoutePath>,
 }
 
-/// Preferences for products of several rows, and rejected ones.
+/// Chooses preferences for products of several rows; also returns the rejected ones.
 ///
-/// The dispatch takes the first entry that fits and that its policy permits. So an entry for policies that do not
-/// require the bits of one row comes before an entry for those that do.
+/// The dispatch uses the first entry that fits and that its policy permits. So an entry for policies that do not
+/// require the bits of one row comes before an entry for policies that do.
 ///
 /// # Errors
 /// The errors of `sound`.
@@ -53,7 +53,7 @@ pub fn choose(
                 };
                 if saves < margin || !time.is_below(&stock) {
                     return reject(&format!(
-                        "saves {:.1}%, within margin and spread",
+                        "saves {:.1}%, which is within margin and spread",
                         saves * 100.0
                     ));
                 }
@@ -70,7 +70,7 @@ pub fn choose(
         let mut entries = Vec::new();
         match (without, with_bits) {
             (Some((path, saves)), _) => entries.push((path, saves)),
-            // Keeps policies that only want speed from using the next entry.
+            // Keeps policies that only need speed from using the next entry.
             (None, Some(_)) if point.stock == Some(RoutePath::Wide) => {
                 entries.push((RoutePath::Wide, 0.0));
             }
@@ -91,9 +91,9 @@ pub fn choose(
 /// The paths with the bits of one row.
 const WITH_BITS: &[RoutePath] = &[RoutePath::Qmv, RoutePath::Streamed, RoutePath::StreamedAlt];
 
-/// Adds an entry, or extends the entry of the previous number of rows by one.
+/// Adds an entry, or extends the entry for one row less.
 fn add(found: &mut Vec<Preference>, point: &Point<'_>, path: RoutePath, saves: f64) {
-    // These fit: MLX's extents are 32-bit integers.
+    // These casts are safe: MLX's extents are 32-bit integers.
     let int = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
     let (n, k, rows) = (int(point.product.n), int(point.product.k), int(point.rows));
     // Both are small.
@@ -156,9 +156,10 @@ impl Point<'_> {
     }
 }
 
-/// The path that leads to the measured kernel; `None` if no entry does.
+/// The path that selects the measured kernel; `None` if no entry does.
 fn path_of(cell: &Cell) -> Option<RoutePath> {
-    // The tiles of `wide`, and its kernel where `default` takes a matrix kernel, are only used under that policy.
+    // The tiles of `wide`, and its kernel for products in which `default` uses a matrix kernel, are only used under
+    // `wide`.
     let is_wide = |arm: &str| {
         let policy = arm.parse::<RowPolicy>();
         policy.is_ok_and(|policy| policy.kind() == PolicyKind::Wide)
@@ -238,7 +239,7 @@ mod tests {
         // The one-row kernel beats both: one entry for all policies.
         let qmv = ("qmv".to_owned(), [2, 3]);
         assert_eq!(chosen(&cells, false), std::slice::from_ref(&qmv));
-        // Only for exact policies; `default` stays where it is.
+        // Only for exact policies; `default` stays as it is.
         assert_eq!(chosen(&cells, true), [("qmv_wide".to_owned(), [2, 3]), qmv]);
     }
 
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn an_exact_winner_does_not_slow_down_the_rest() {
-        // Without the bits of one row wide wins, with them the one-row kernel.
+        // Without the bits of one row, wide wins; with them, the one-row kernel.
         let cells = measured(2, [25.0, 20.0, 30.0]);
         for exact in [false, true] {
             let expected = [("qmv_wide".to_owned(), [2, 2]), ("qmv".to_owned(), [2, 2])];
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(
             rejected,
             [
-                "kv=1024x4096:4:64, M = 2: qmv instead of qmv_streamed saves 3.3%, within margin and spread"
+                "kv=1024x4096:4:64, M = 2: qmv instead of qmv_streamed saves 3.3%, which is within margin and spread"
             ]
         );
         let wrong = measured(2, [10.0, 20.0, 30.0]);
@@ -350,7 +351,7 @@ mod tests {
         let fastest = arranged(6, [90.0, 20.0, 16.0, 12.0]);
         let expected = [entry("qmv_streamed_alt", [6, 6])];
         assert_eq!(chosen(&fastest, false), expected);
-        // Above the batch limit `default` takes a matrix kernel whatever the routes are: only exact policies have a
+        // Above the batch limit `default` uses a matrix kernel, whatever the routes are: only exact policies have a
         // choice.
         let mut matrix = arranged(14, [90.0, 20.0, 40.0, 30.0]);
         matrix[0].kernel = "affine_qmm_t_bfloat16_t_gs_64_b_4".to_owned();
@@ -379,13 +380,13 @@ mod tests {
         assert_eq!(chosen(&cells, true), []);
     }
 
-    /// No entry leads to a kernel that is only used under `wide`.
+    /// No entry selects a kernel that is only used under `wide`.
     #[test]
     fn times_of_wide_decide_nothing() {
         let mut cells = measured(6, [60.0, 50.0, 40.0]).to_vec();
         cells.insert(0, cell(6, "wide", "qmv_wide", 10.0));
         assert_eq!(chosen(&cells, false), [("qmv_streamed".to_owned(), [6, 6])]);
-        // If `default` takes the same kernel, the times are its times too.
+        // If `default` uses the same kernel, the times are its times too.
         let mut shared = measured(3, [60.0, 50.0, 40.0]).to_vec();
         shared[0].arm = "wide:64".to_owned();
         shared[0].also = vec!["default".to_owned()];

@@ -1,4 +1,4 @@
-//! How many tokens to guess before they are verified.
+//! How many tokens to guess before verifying them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ pub struct Costs {
     pub verify: Vec<f64>,
     /// One guess.
     pub guess: f64,
-    /// The probability that a guess is right, given that those before it were.
+    /// The probability that a guess is right if those before it were.
     pub acceptance: f64,
 }
 
-/// How far to guess ahead.
+/// The best depth.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Depth {
     /// Guesses per cycle; 0 means do not guess.
@@ -28,8 +28,8 @@ pub struct Depth {
     pub speedup: f64,
 }
 
-/// The depth with the most tokens per second. A cycle of d guesses costs d of them and a pass over d + 1 rows, and
-/// gives 1 + a + .. + a^d tokens (Leviathan, Kalman and Matias, "Fast inference from transformers via speculative
+/// The depth with the most tokens per second. A cycle of d guesses costs d guesses and a pass over d + 1 rows, and
+/// yields 1 + a + .. + a^d tokens (Leviathan, Kalman and Matias, "Fast inference from transformers via speculative
 /// decoding", 2023).
 ///
 /// # Errors
@@ -87,20 +87,20 @@ mod tests {
 
     #[test]
     fn it_goes_as_far_as_verifying_is_free() {
-        // Rows without cost: as deep as measured.
+        // Extra rows cost nothing: as deep as measured.
         assert_eq!(depth(&[1.0; 8], 0.0, 0.5).guesses, 7);
-        // Rows that cost as much as passes: no guess pays.
+        // Extra rows cost as much as passes: no guess pays.
         let linear: Vec<f64> = (1..=8).map(f64::from).collect();
         assert_eq!(depth(&linear, 0.0, 0.9).guesses, 0);
         assert_eq!(depth(&[1.0; 8], 0.0, 0.0).guesses, 0);
-        // A step in the cost ends it.
+        // A step in the cost is the limit.
         let steps = [1.0, 1.1, 1.2, 1.3, 3.0, 3.0, 3.0, 3.0];
         let best = depth(&steps, 0.05, 0.7);
         assert_eq!(best.guesses, 3);
         let tokens = 1.0 + 0.7 + 0.49 + 0.343;
         assert!((best.tokens - tokens).abs() < 1e-12);
         assert!((best.speedup - tokens / 1.45).abs() < 1e-12);
-        // An expensive guess ends it earlier.
+        // With an expensive guess the limit is lower.
         assert!(depth(&steps, 0.4, 0.7).guesses < 3);
     }
 

@@ -1,4 +1,4 @@
-//! Which kernel to use for which shape, as a file; and how far ahead to guess.
+//! Finds out which kernel to use for which shape, saves the result in a file, and computes how far ahead to guess.
 
 mod choose;
 mod depth;
@@ -25,7 +25,7 @@ pub use depth::{Costs, Depth, best_depth};
 /// The file format. Format 1 had neither mode nor group size.
 const FORMAT: u32 = 2;
 
-/// A measured preference, as in the file.
+/// A measured preference, as it is stored in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preference {
@@ -39,12 +39,12 @@ pub struct Preference {
     pub n: [i32; 2],
     /// Range of values per row.
     pub k: [i32; 2],
-    /// Range of rows. Above its end another path wins, or nothing was measured.
+    /// Range of rows. Above it another path wins, or nothing was measured.
     pub m: [i32; 2],
     /// `qmv`, `qmv_wide`, `qmv_streamed` or `qmv_streamed_alt`.
     pub path: String,
-    /// The smallest part of the time that the path saves compared with the choice without this entry; 0 for an entry
-    /// that only keeps a later one from policies that do not require the bits of one row.
+    /// The smallest part of the time that the path saves compared with the choice without this entry. 0 for an entry
+    /// that only hides a later one from policies that do not require the bits of one row.
     pub saves: f64,
 }
 
@@ -58,9 +58,9 @@ pub struct Calibration {
     pub margin: f64,
     /// Whether only kernels with the bits of one row were allowed to win.
     pub exact: bool,
-    /// What was measured but not preferred, with the reason.
+    /// Measured kernels that are not preferred, with the reason.
     pub rejected: Vec<String>,
-    /// The machine on which it was made. It is valid only there.
+    /// The machine on which it was made, and for which alone it is valid.
     pub machine: Machine,
     /// The preferences, in the order in which the dispatch tries them.
     #[serde(default, rename = "route")]
@@ -108,7 +108,7 @@ impl Calibration {
             path: path.to_owned(),
             error,
         })?;
-        // Read first, because another format may lack fields of this one.
+        // Read first, because a file of another format may lack fields of this one.
         let Layout { format } =
             toml::from_str(&text).map_err(|error| Error::content(path, error))?;
         if format != FORMAT {
@@ -127,7 +127,7 @@ impl Calibration {
     pub fn to_toml(&self) -> Result<String> {
         let body = toml::to_string(self).map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(format!(
-            "# Written by `mlx-lab calibrate`. Holds for this machine and this build of MLX only.\n{body}"
+            "# Written by `mlx-lab calibrate`. Valid only for this machine and this build of MLX.\n{body}"
         ))
     }
 
@@ -193,16 +193,17 @@ pub fn margin(part: f64) -> Result<f64> {
     }
 }
 
-/// The field that files of every format have.
+/// The field that every format of the file has.
 #[derive(Deserialize)]
 struct Layout {
     format: u32,
 }
 
-/// Whether a path's rows are right for a product: bit for bit, or within rounding for `qmv_wide`. Computes as few
-/// outputs, from `outputs` on, as take the same kernels as all. A path that the product does not take is not right.
+/// Whether a path's rows are right for a product: bit for bit, or within rounding for `qmv_wide`. Computes the fewest
+/// outputs, but at least `outputs`, that use the same kernels as all outputs. A path that the product does not use is
+/// not right.
 ///
-/// To examine the streamed kernels' other arrangement, it replaces the process's routing table, which is empty
+/// To examine the other arrangement of the streamed kernels, this replaces the process's routing table, which is empty
 /// afterwards.
 ///
 /// # Errors
@@ -216,7 +217,7 @@ pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) ->
     };
     let stream = setting::stream(policy)?;
     let default = setting::stream(RowPolicy::DEFAULT)?;
-    // Only a route leads there.
+    // Only a route selects that path.
     let _routed = match path {
         RoutePath::StreamedAlt => Some(Routed::new(product, path)?),
         _ => None,
@@ -245,7 +246,7 @@ pub fn sound(product: &Product, rows: usize, path: RoutePath, outputs: usize) ->
             mlx_overlay::quantized_matmul(&x, &matrix)?.to_vec::<f32>()
         })?;
         let largest = alone.iter().fold(0f32, |most, y| most.max(y.abs()));
-        // Sums of K terms in another order.
+        // The same sums of K terms in another order.
         let allowed = largest * f32::EPSILON * (product.k as f32).sqrt() * 4.0;
         let right = |(a, b): (&f32, &f32)| match path {
             RoutePath::Wide => (a - b).abs() <= allowed,
@@ -296,7 +297,7 @@ pub fn attention_seconds(
             mlx_overlay::eval([&x])?;
             times.push(start.elapsed().as_secs_f64());
         }
-        // The first run makes the pipeline.
+        // The first run compiles the pipeline.
         let spread = crate::bench::Spread::of(&times[1..], LENGTH);
         spread
             .map(|spread| spread.median)

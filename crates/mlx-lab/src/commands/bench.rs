@@ -13,8 +13,8 @@ use super::{Numbers, Outcome};
 /// Measure chains of dependent products, kernel by kernel
 ///
 /// Writes bench.json, bench.md and a plot for each product to a folder, and prints their paths. On a simulated device
-/// only 16 outputs of each product are computed and the times are the simulator's; the report says so, and nothing is
-/// derived from them.
+/// only 16 outputs of each product are computed, and the times are those of the simulator; the report says so, and
+/// derives nothing from them.
 ///
 /// Exit codes: 0 measured, 1 an error (for example if both arms would take the same kernel), 2 wrong usage.
 #[derive(Debug, clap::Args)]
@@ -55,13 +55,13 @@ pub(crate) struct Args {
     /// Repeat one chain for this many seconds at the end [default: 120; 0 with --quick or simulated]
     #[arg(long, value_name = "SECONDS")]
     sustained: Option<u32>,
-    /// The device's bandwidth, for the plots; [default: the fastest read of each product]
+    /// The device's bandwidth, for the plots [default:  the fastest read of each product]
     #[arg(long, value_name = "GB/S", value_parser = bandwidth)]
     bandwidth: Option<f64>,
     /// Fewer shapes, rows and rounds
     #[arg(long)]
     quick: bool,
-    /// Leave out the control with dense weights
+    /// Skip the control with dense weights
     #[arg(long)]
     no_dense: bool,
 }
@@ -109,7 +109,7 @@ pub(crate) fn run(args: Args) -> Outcome {
             args.out.join("bench.json").display(),
             plots.join(", ")
         ),
-        // The measurement may have taken an hour.
+        // The measurement may have taken an hour, so print something even if writing failed.
         Err(error) => {
             print!("{}", bench::markdown(&report));
             return Err(error);
@@ -135,7 +135,7 @@ fn options(args: &Args, simulated: bool) -> Result<Options> {
     let mut products = args.product.clone();
     if products.is_empty() {
         products = mlx_lab::shapes(&formats)?;
-        // Groups, for the shape in which the weights dominate.
+        // Group sizes, for the shape in which the weights dominate.
         if !quick && args.formats.is_empty() {
             for group in [32, 128] {
                 let quantization = Quantization::affine(4, group)?;

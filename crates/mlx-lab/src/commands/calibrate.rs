@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// The file to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Only consider kernels with the bits of one row
+    /// Consider only kernels with the bits of one row
     #[arg(long)]
     exact: bool,
     /// The part of the time that a kernel must save to be preferred, from 0 to below 1
@@ -127,7 +127,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         args.out.display(),
         calibration.rejected.len()
     );
-    // Products that have no other arrangement.
+    // Products without another arrangement.
     for line in report.refused.iter().filter(|l| l.contains(ALTERNATIVE)) {
         println!("{line}");
     }
@@ -216,15 +216,15 @@ fn depth(
             );
         }
         println!(
-            "depth under {policy}: {} guesses, {:.2} tokens a cycle, {:.1} tokens a second, {:.2} times as many as \
-             without (products and attention at {} positions; norms and the host left out)",
+            "depth under {policy}: {} guesses, {:.2} tokens per cycle, {:.1} tokens per second, {:.2} times as many as \
+             without (products and attention at {} positions; without norms and the host)",
             depth.guesses, depth.tokens, depth.tokens_per_s, depth.speedup, args.context
         );
     }
     Ok(())
 }
 
-/// Seconds of a pass over 1, 2 and so on rows, as far as measured, computed from those of its attention.
+/// Seconds of a pass over 1, 2 and so on rows, as far as measured, given the seconds of its attention.
 fn passes(cells: &[Cell], layers: &[Layer], attention: &[f64], policy: RowPolicy) -> Vec<f64> {
     let products = |rows| -> Option<f64> {
         let of = |layer: &Layer| {

@@ -9,9 +9,9 @@ use super::{FOUND, Outcome};
 
 /// Run a batch under the default policy alongside verify passes under an exact one
 ///
-/// A pass is the chain of a model's quantized products, with random weights. The batch takes its steps alone, and then
-/// in turn with the verify passes. Its kernels and the bits of its rows must be the same; on a real device its times
-/// are compared too.
+/// A pass is the chain of a model's quantized products, with random weights. The batch takes its steps first alone, and
+/// then alternating with the verify passes. Its kernels and the bits of its rows must be the same in both cases; on a
+/// real device its times are compared too.
 ///
 /// Exit codes: 0 the same, 3 different, 1 an error, 2 wrong usage.
 #[derive(Debug, clap::Args)]

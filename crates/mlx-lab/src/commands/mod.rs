@@ -18,7 +18,7 @@ pub(crate) const FOUND: u8 = 3;
 /// The result of a command: its exit code.
 pub(crate) type Outcome = Result<ExitCode>;
 
-/// The largest number in a list: rows, positions and tokens are smaller.
+/// The largest allowed number in a list; real rows, positions and tokens are smaller.
 const MOST: usize = 1 << 20;
 
 /// Numbers and spans: `1,2,4-8`.
@@ -41,7 +41,9 @@ pub(crate) fn numbers(text: &str) -> Result<Vec<usize>> {
             Some((from, to)) => {
                 let (from, to) = (number(from)?, number(to)?);
                 if from > to || to > 4096 {
-                    bail!("\"{part}\" is not a span from a number to a greater one, up to 4096");
+                    bail!(
+                        "\"{part}\" is not a span from a number to a larger one, of at most 4096 numbers"
+                    );
                 }
                 numbers.extend(from..=to);
             }
@@ -62,7 +64,7 @@ impl std::str::FromStr for Numbers {
     }
 }
 
-/// Prints an outcome for people, or as JSON if that goes to standard output.
+/// Prints an outcome as text, or as JSON if the JSON goes to standard output.
 pub(crate) fn print<T: Serialize>(
     report: &T,
     json: Option<&Path>,
@@ -73,7 +75,7 @@ pub(crate) fn print<T: Serialize>(
         Some(path) if path.as_os_str() == "-" => println!("{}", text()?),
         Some(path) => {
             let written = cli::file::write(path, format!("{}\n", text()?));
-            // Even if the file could not be written: the run may have taken an hour.
+            // Print even if the file could not be written: the run may have taken an hour.
             print!("{}", render(report));
             written?;
         }
@@ -82,7 +84,7 @@ pub(crate) fn print<T: Serialize>(
     Ok(())
 }
 
-/// Fails if [`print`] could not write, before there is anything to print.
+/// Fails early if [`print`] could not write.
 pub(crate) fn check_json(json: Option<&Path>) -> Result<()> {
     match json {
         Some(path) if path.as_os_str() != "-" => Ok(cli::file::check_writable(path)?),

@@ -16,8 +16,8 @@ use super::{FOUND, Numbers, Outcome};
 ///
 /// The result lists the policies that are exact for every product, and which of them reads the fewest bytes of weights.
 /// With --model, attention, dense products, norms and rotary positions are compared too. Every tensor of the model is
-/// either compared, known not to be multiplied, or listed as not probed, such as the matrices of a mixture of experts;
-/// in the last case the result is not "exact".
+/// either compared, known not to be multiplied, or listed as not probed, such as the matrices of a mixture of experts.
+/// If any is not probed, the result is not "exact".
 ///
 /// Exit codes: 0 exact, 3 not exact or not all probed, 1 an error, 2 wrong usage.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// A model folder as mlx_lm writes it: config.json and model*.safetensors (only headers are read)
     #[arg(long, value_name = "FOLDER", conflicts_with = "product")]
     model: Option<PathBuf>,
-    /// Exit with 0 if everything probed is exact, even if parts of the model were not probed
+    /// Exit with 0 if everything that was probed is exact, even if parts of the model were not probed
     #[arg(long, requires = "model")]
     allow_skipped: bool,
     /// A product: [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]], or :mxfp4, :mxfp8, :nvfp4. May be repeated
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// [default: 2; 1 on a simulated GPU]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// Compute this many outputs if as few take the same kernel, and one key head
+    /// Compute only this many outputs if the kernel is the same, and only one key head
     ///
     /// [default: all; 32 on a simulated GPU]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
@@ -124,12 +124,12 @@ const VALIDATION: [&str; 2] = [
     "MTL_SHADER_VALIDATION_REPORT_TO_STDERR",
 ];
 
-/// Restarts this program with shader validation, unless it is on already.
+/// Restarts this program with shader validation, unless it is already on.
 fn validate() -> Result<()> {
     if mlx_overlay::build_info()?.backend != Backend::Metal {
         bail!(
-            "--shader-validation needs the Metal back-end, but this is another one: run it on a Mac; the simulated device checks \
-             accesses without being asked"
+            "--shader-validation needs the Metal back-end, but this is another one: run it on a Mac; the simulated device always \
+             checks accesses"
         );
     }
     if is_on(std::env::var_os(VALIDATION[0]).as_deref()) {

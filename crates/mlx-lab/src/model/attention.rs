@@ -1,4 +1,4 @@
-//! The attention of each layer, determined from its tensors and, if they are not enough, from the configuration.
+//! The attention of each layer, derived from its tensors and, if necessary, from the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ impl Config {
             };
             return Some(letters.chars().map(kind).cycle().take(layers).collect());
         }
-        // Every n-th layer sees all positions, the others a window.
+        // Every n-th layer sees all positions, the others only a window.
         let pattern = self.optional_count("sliding_window_pattern").ok().flatten();
         let every = pattern.or(match self.kind() {
             "gemma3" | "gemma3_text" => Some(6),
@@ -76,12 +76,12 @@ impl Config {
     }
 }
 
-/// The attention of the layers of an inventory, in order, with identical layers together. Other mixers, and attention
+/// The attention of the layers of an inventory, in order, with identical layers merged. Other mixers, and attention
 /// that does not match the configuration, are skipped by name.
 pub(super) fn read(config: &Config, inventory: &mut Inventory, layers: usize) -> Vec<Attention> {
     let kinds = config.layer_kinds(layers);
     let mut shapes: Vec<Attention> = Vec::new();
-    // A layer that uses the keys of an earlier one has no own keys.
+    // A layer that uses the keys of an earlier one has no keys of its own.
     let mut earlier: BTreeMap<bool, usize> = BTreeMap::new();
     for layer in 0..layers {
         let kind = match &kinds {
@@ -168,7 +168,7 @@ fn begins(name: &str) -> bool {
     name == "q_proj" || FUSED.contains(&name) || LATENT.contains(&name)
 }
 
-/// The modules with which a layer mixes positions, by attention or otherwise: layers may differ in them.
+/// The modules with which a layer mixes positions, by attention or otherwise; layers may differ in them.
 pub(super) fn mixers(modules: &BTreeSet<String>) -> BTreeSet<&str> {
     fn split(module: &str) -> (&str, &str) {
         module.rsplit_once('.').unwrap_or(("", module))
@@ -216,7 +216,7 @@ fn of_module(
             || FUSED.contains(name)
             || OUTPUTS.contains(name)
     };
-    // Another matrix, such as a gate, makes it another kind of attention.
+    // Another matrix, such as a gate, makes it a different kind of attention.
     let stranger = children
         .iter()
         .find(|name| !known(name) && product(name).is_some());
@@ -270,7 +270,7 @@ const MIXERS: [&str; 8] = [
     "time_mix",
 ];
 
-/// The reason why no attention kernel computes it, if the configuration shows one.
+/// Why no attention kernel can compute it, if the configuration shows a reason.
 fn by_hand(config: &Config) -> Option<&'static str> {
     if config
         .number("attn_logit_softcapping")

@@ -16,14 +16,14 @@ pub struct Config {
     fields: Map<String, Value>,
 }
 
-/// What the configuration states about a module's quantization.
+/// How the configuration describes a module's quantization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stated {
-    /// It has its own entry.
+    /// The module has its own entry.
     Own(Quantization),
-    /// It has an entry that says it is not quantized.
+    /// The module has an entry that says it is not quantized.
     Not,
-    /// It has no entry: its shapes decide.
+    /// The module has no entry: its shapes decide.
     Common,
     /// Nothing is quantized.
     Nothing,
@@ -127,12 +127,12 @@ impl Config {
             .flatten()
             .find_map(|own| own.get("type").or_else(|| own.get("rope_type")))
             .and_then(Value::as_str);
-        // Scaling without a name is not the default: mlx-lm would not know it either.
+        // Unnamed scaling is not the default: mlx-lm rejects it too.
         let unnamed = scaling.is_some_and(|own| own.contains_key("factor"));
         name.unwrap_or(if unnamed { "unnamed" } else { "default" })
     }
 
-    /// What the configuration states about a module's quantization.
+    /// How the configuration describes a module's quantization.
     pub(super) fn stated(&self, module: &str) -> std::result::Result<Stated, String> {
         let Some(common) = self.quantization() else {
             return Ok(Stated::Nothing);
@@ -170,7 +170,7 @@ impl Config {
             }
             ("compressed-tensors", Some("pack-quantized")) => affine(4, 32),
             _ => Err(format!(
-                "config.json's quantization is of the method `{method}`, which is not MLX's: convert the model with \
+                "config.json has the quantization method `{method}`, which MLX does not support: convert the model with \
                  `mlx_lm.convert`"
             )),
         }
@@ -187,7 +187,7 @@ impl Config {
             .find_map(Value::as_object)
     }
 
-    /// A field with a value; models of several parts have those of the language model in `text_config`.
+    /// A field with a value. Models with several parts store those of the language model in `text_config`.
     fn field(&self, name: &str) -> Option<&Value> {
         let text = self.fields.get("text_config").and_then(Value::as_object);
         [text, Some(&self.fields)]

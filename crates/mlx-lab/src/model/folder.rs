@@ -1,4 +1,4 @@
-//! The tensors of a model folder: those in its index, else in `model*.safetensors`, as mlx-lm reads them.
+//! The tensors of a model folder: those in its index, otherwise those in `model*.safetensors`, as in mlx-lm.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ pub(crate) struct Folder {
     path: PathBuf,
     files: Vec<PathBuf>,
     tensors: BTreeMap<String, Tensor>,
-    /// Files that mlx-lm reads too but the index does not list.
+    /// Files that the index does not list but mlx-lm reads.
     pub(super) unlisted: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Folder {
             if let Some(other) = self.tensors.insert(name.clone(), tensor) {
                 let other = self.files[other.file].display();
                 let reason = format!(
-                    "{name} is in {other} as well: remove the file that does not belong to the model"
+                    "{name} is also in {other}: remove the file that does not belong to the model"
                 );
                 return Err(Error::content(&path, reason));
             }
@@ -141,7 +141,7 @@ impl Index {
         self.tensors.values().collect()
     }
 
-    /// The files to read, and additional ones. If none of the listed files exists, the index belongs to another set of
+    /// The files to read, and additional ones. If none of the listed files exists, the index belongs to other
     /// files; mlx-lm ignores it too.
     fn choose(&self, folder: &Path, found: &[String]) -> Result<(Vec<String>, Vec<String>)> {
         let files = self.files();
@@ -235,7 +235,7 @@ fn nothing(path: &Path) -> Result<String> {
     ))
 }
 
-/// Fails if the names state more shards than exist: `model-00001-of-00003.safetensors`.
+/// Fails if the names announce more shards than exist: `model-00001-of-00003.safetensors`.
 fn complete(folder: &Path, names: &[String]) -> Result<()> {
     for name in names {
         let Some(shards) = shards(name) else { continue };
@@ -279,7 +279,7 @@ fn exists(path: &Path) -> bool {
     fs::metadata(path).is_ok()
 }
 
-/// Fails for what is not a regular file: opening a fifo waits, and a device may never end.
+/// Fails if the path is not a regular file: opening a fifo would wait, and reading a device may never end.
 fn require_file(path: &Path) -> Result<u64> {
     let found = fs::metadata(path).map_err(|error| Error::File {
         path: path.to_owned(),
@@ -314,14 +314,14 @@ fn map(path: &Path) -> Result<Mmap> {
         return Err(Error::content(path, EMPTY));
     }
     let file = File::open(path).map_err(fail)?;
-    // SAFETY: the map is only read. A model folder must not be written while it is used; if it is, the numbers are
-    // wrong, and a truncated file ends the process with SIGBUS.
+    // SAFETY: the map is only read. A model folder must not be modified while it is used: changed contents would give
+    // wrong numbers, and a truncated file would end the process with SIGBUS.
     unsafe { Mmap::map(&file) }.map_err(fail)
 }
 
 const EMPTY: &str = "is empty; download it again";
 
-/// What is in a file's place if a download was skipped or failed.
+/// Recognizes what a skipped or failed download leaves in a file's place.
 fn not_the_file(bytes: &[u8]) -> Option<&'static str> {
     let start = bytes.get(..64).unwrap_or(bytes).trim_ascii_start();
     if start.is_empty() {

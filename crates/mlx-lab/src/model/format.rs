@@ -9,8 +9,8 @@ use super::folder::Tensor;
 use super::{Config, Folder, HIDDEN};
 use crate::{Error, Result};
 
-/// How a module is quantized; `None` if it has no scales. As in mlx-lm: from the module's entry in `config.json`, else
-/// from its shapes.
+/// How a module is quantized; `None` if it has no scales. As in mlx-lm, the module's entry in `config.json` decides,
+/// otherwise its shapes.
 ///
 /// # Errors
 /// [`Error::Content`] with the module, if its tensors do not match each other or the configuration.
@@ -152,7 +152,7 @@ fn fitting(weight: &Tensor, scales: &Tensor) -> Vec<(Quantization, usize)> {
     formats.into_iter().filter_map(fit).collect()
 }
 
-/// Possible values per row of the module, by its name, likely ones first: mlx-lm knows them from its module tree.
+/// Possible values per row of the module, derived from its name, likely ones first; mlx-lm gets them from its modules.
 fn widths(config: &Config, folder: &Folder, module: &str) -> Vec<usize> {
     let (parent, name) = module.rsplit_once('.').unwrap_or(("", module));
     let outputs = |name: &str| {

@@ -28,9 +28,9 @@ pub struct Module {
 pub struct Inventory {
     /// Matrices of products, by name.
     pub products: BTreeMap<String, Module>,
-    /// What is known not to be multiplied, with the reason.
+    /// Tensors that are known not to be multiplied, with the reason.
     pub others: BTreeMap<String, &'static str>,
-    /// What is skipped, with the reason.
+    /// Parts that are skipped, with the reason.
     pub skipped: Vec<(String, String)>,
     /// Lengths of vectors.
     vectors: BTreeMap<String, usize>,
@@ -38,7 +38,7 @@ pub struct Inventory {
     layers: BTreeMap<usize, BTreeSet<String>>,
 }
 
-/// Parts of a model that mlx-lm, which generates text, leaves out.
+/// Parts of a model that mlx-lm, which generates text, does not load.
 const LEFT_OUT: [&str; 13] = [
     "vision_tower",
     "vision_model",
@@ -163,7 +163,7 @@ impl Inventory {
             {
                 inventory
                     .others
-                    .insert(name.to_owned(), "left out by mlx-lm");
+                    .insert(name.to_owned(), "not loaded by mlx-lm");
                 continue;
             }
             if let Some((layer, layers)) = beyond {
@@ -253,7 +253,7 @@ impl Inventory {
                 format!("{module}.{part}")
             };
             if tensor.shape.len() <= 1 || part == "bias" {
-                self.others.insert(name, "no matrix");
+                self.others.insert(name, "not a matrix");
             } else {
                 let convert = if is_float(tensor) {
                     String::new()
@@ -292,7 +292,8 @@ impl Inventory {
         } else if let [] | [_] = shape[..] {
             self.vectors
                 .insert(module.to_owned(), shape.first().copied().unwrap_or(1));
-            self.others.insert(format!("{module}.weight"), "no matrix");
+            self.others
+                .insert(format!("{module}.weight"), "not a matrix");
         } else if LOOKED_UP.contains(&last) {
             self.others.insert(module.to_owned(), "looked up");
         } else if is_of_experts(module) {
@@ -305,7 +306,7 @@ impl Inventory {
         } else if let [n, columns] = shape[..] {
             let k = match quantization {
                 None => columns,
-                // It fits: `format` has checked that.
+                // The cast is safe: `format` has checked the value.
                 Some(format) => columns * 32 / format.bits() as usize,
             };
             let product = Module {
@@ -337,8 +338,8 @@ impl Inventory {
         Ok(())
     }
 
-    /// The tensors decide which matrix is the head: the embedding, if there is no other, or if the configuration ties
-    /// them.
+    /// Finds the head. The tensors decide: it is the embedding if there is no other matrix for it, or if the
+    /// configuration ties the two.
     fn settle_head(&mut self, config: &Config) {
         let outside = |names: &[&str]| -> Vec<String> {
             let is = |name: &&String| {
@@ -360,7 +361,7 @@ impl Inventory {
                 self.products.remove(&head);
                 self.others.insert(
                     head,
-                    "left out by mlx-lm, as config.json ties the head to the embedding",
+                    "not loaded by mlx-lm, as config.json ties the head to the embedding",
                 );
             }
         } else if config.tied() == Some(false) {
@@ -369,7 +370,7 @@ impl Inventory {
                 self.others.insert(embedding, "looked up");
             }
         }
-        // If both exist and the configuration states nothing, or the family ignores it (Gemma 3 uses the head that
+        // If both exist and the configuration does not decide, or the family ignores it (Gemma 3 uses the head that
         // exists), both are products here.
     }
 
@@ -382,7 +383,7 @@ impl Inventory {
             );
             return Ok(());
         };
-        // Higher numbers were rejected, so the difference between the two is what is missing.
+        // Higher layer numbers were rejected, so the difference is the number of missing layers.
         let missing = layers - self.layers.len();
         let Some(first) = (0..layers).find(|layer| !self.layers.contains_key(layer)) else {
             return Ok(());
@@ -394,11 +395,11 @@ impl Inventory {
         Err(Error::content(folder.path(), reason))
     }
 
-    /// Reports the products outside attention that a layer lacks: compared with a layer that has all of its products
-    /// and more, and with layers that share a part. Layers that share nothing, such as dense ones and those with
-    /// experts, are of different kinds.
+    /// Reports products outside attention that a layer lacks, compared with a layer that has all of its products
+    /// and more, and with layers that share a part with it. Layers that share nothing, such as dense layers and layers
+    /// with experts, are of different kinds.
     fn check_parts_of_layers(&mut self) {
-        // Layers are compared by the names that their products would have in the first one.
+        // Layers are compared by the names that their products would have in the first layer.
         let products = |modules: &BTreeSet<String>| -> BTreeSet<String> {
             let mixers = attention::mixers(modules);
             let is_meant = |module: &&String| {
@@ -421,13 +422,13 @@ impl Inventory {
                 let is_due = |name: &&String| own.is_subset(other) || shared.contains(parent(name));
                 let due = other.difference(own).filter(is_due);
                 lacking.extend(due.map(|name| in_layer(name, *layer)).filter(|name| {
-                    // A tensor that is not a product is reported elsewhere.
+                    // Tensors that are not products are reported elsewhere.
                     !self.layers[layer].contains(name)
                 }));
             }
         }
         for name in lacking {
-            self.skip(name, "missing, though other layers have it");
+            self.skip(name, "missing, but other layers have it");
         }
     }
 
@@ -454,13 +455,13 @@ impl Inventory {
         alike.into_iter().map(line).collect()
     }
 
-    /// What is not multiplied, in a few lines.
+    /// The tensors that are not multiplied, in a few lines.
     pub(super) fn others(&self) -> Vec<String> {
         let mut counts: BTreeMap<(&str, String), (&str, usize)> = BTreeMap::new();
         for (name, why) in &self.others {
             let key = match *why {
                 // Norms and biases, of which there are hundreds.
-                "no matrix" => String::new(),
+                "not a matrix" => String::new(),
                 _ => name.split('.').next().unwrap_or(name).to_owned(),
             };
             counts.entry((why, key)).or_insert((name, 0)).1 += 1;
@@ -477,7 +478,7 @@ impl Inventory {
         modules.map(String::as_str).collect()
     }
 
-    /// The type of the rows: that of the embedding's output, which no list of tensors has.
+    /// The type of the rows: that of the embedding's output, which no tensor list contains.
     pub(super) fn dtype(folder: &Folder) -> Option<Dtype> {
         let of = |part: &str| {
             folder.tensors().find(|(name, _)| {

@@ -1,5 +1,5 @@
-//! The products of a model folder, from `config.json` and the headers of its safetensors files, read as mlx-lm reads
-//! them.
+//! The products of a model folder, from `config.json` and the headers of its safetensors files, interpreted like
+//! mlx-lm does.
 
 mod attention;
 mod config;
@@ -40,9 +40,9 @@ pub struct Model {
     pub hidden: Option<usize>,
     /// The type of the rows, if the embedding shows it.
     pub dtype: Option<Dtype>,
-    /// What is known not to be multiplied, or is left out by mlx-lm.
+    /// Tensors that are known not to be multiplied, or that mlx-lm does not load.
     pub others: Vec<String>,
-    /// What is skipped, with the reason.
+    /// Parts that are skipped, with the reason.
     pub skipped: Vec<String>,
 }
 
@@ -193,7 +193,7 @@ fn order(a: &str, b: &str) -> Ordering {
     let key = |name: &str| {
         let layer = inventory::layer_of(name);
         let part = PARTS.iter().position(|part| name.ends_with(part));
-        // Tensors outside layers come first if they are embeddings, else last.
+        // Tensors outside layers come first if they are embeddings, otherwise last.
         let layer = match (layer, part) {
             (Some(layer), _) => layer.saturating_add(1),
             (None, Some(0)) => 0,

@@ -77,7 +77,7 @@ fn not_finite(word: &str) -> Option<&'static str> {
         "NaN" => return Some("NaN"),
         _ => {}
     }
-    // `1e999` is infinite in Python; Rust's own "inf" is not a number there.
+    // `1e999` is infinite in Python. Rust's own "inf" is not a number in JSON.
     let digits = word.strip_prefix('-').unwrap_or(word);
     let overflows = digits.starts_with(|c: char| c.is_ascii_digit())
         && word.parse::<f64>().is_ok_and(f64::is_infinite);

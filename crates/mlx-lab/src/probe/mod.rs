@@ -1,4 +1,4 @@
-//! Checks whether a row of a block has the same bits as alone: product by product, policy by policy.
+//! Checks whether a row of a block has the bits that it has alone: product by product, policy by policy.
 
 mod operation;
 mod product;
@@ -19,7 +19,7 @@ pub use operation::{Operation, OperationCell, OperationVerdict};
 pub(crate) use text::spans;
 pub use text::{render, table};
 
-/// What to compare.
+/// The setup of a comparison.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Rows of the blocks.
@@ -30,19 +30,19 @@ pub struct Options {
     pub dtype: Dtype,
     /// Different random numbers to try.
     pub seeds: u64,
-    /// Compute this many outputs of each product if as few take the same kernel; all if `None`. Attention then has one
-    /// key head.
+    /// Compute only this many outputs of each product if they use the same kernel; all if `None`. Attention then has
+    /// one key head.
     pub outputs: Option<usize>,
     /// Numbers of positions in attention's context.
     pub contexts: Vec<usize>,
-    /// Whether the device is simulated. If so, a policy is abandoned at its first difference, and a block that would
-    /// take minutes is not compared.
+    /// Whether the device is simulated. If so, a policy is abandoned at its first difference, and blocks that would
+    /// take minutes are not compared.
     pub simulated: bool,
 }
 
 impl Options {
     /// Blocks of 2 to 9, 12, 13 and 16 rows in bf16, under every available policy: up to two tiles of the streamed
-    /// kernels, full and not. On a simulated device, only as many outputs as are needed to show a difference.
+    /// kernels, full and not full. On a simulated device, only as many outputs as are needed to show a difference.
     ///
     /// # Errors
     /// MLX's.
@@ -63,7 +63,7 @@ impl Options {
         })
     }
 
-    /// The types of x. The model's type comes last, because its kernels are reported.
+    /// The types of x. The model's type comes last, because its kernels are the reported ones.
     fn types(&self) -> Vec<Dtype> {
         let mut types = vec![Dtype::F32];
         types.extend((self.dtype != Dtype::F32).then_some(self.dtype));
@@ -99,7 +99,7 @@ impl Cell {
     }
 }
 
-/// One row under `wide`, which gives it other bits.
+/// One row under `wide`, which may change its bits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WideRow {
     /// The dispatched kernel. Empty if the library does not report it.
@@ -160,7 +160,7 @@ impl Report {
         self.exact.first().map(String::as_str)
     }
 
-    /// Whether a product was compared. Otherwise nothing is exact, whatever the result for norms.
+    /// Whether a product was compared. If not, the result is not exact, whatever the norms are.
     pub fn has_products(&self) -> bool {
         let is_dense =
             |verdict: &OperationVerdict| matches!(verdict.operation, Operation::Dense { .. });
@@ -172,7 +172,7 @@ impl Report {
         self.is_exact_where_probed() && self.skipped.is_empty()
     }
 
-    /// Whether everything that was probed is exact under some policy, and something was probed.
+    /// Whether something was probed, and everything that was probed is exact under some policy.
     pub fn is_exact_where_probed(&self) -> bool {
         !self.exact.is_empty()
     }
@@ -188,7 +188,7 @@ impl Report {
                 "the products are not exact under {policy}, so there is nothing to certify"
             )));
         }
-        // Under `wide`, one row takes the kernel of several.
+        // Under `wide`, one row uses the kernel for several rows.
         let wide = policy.kind() == PolicyKind::Wide;
         let of_layers = self.layers.iter().flat_map(|layer| {
             let cells = layer.cells.iter().filter(|cell| cell.policy == name);
@@ -216,7 +216,7 @@ impl Report {
 /// The kernels that a probe found to be exact under a policy.
 ///
 /// Before a server relies on a probe, it records what a verify pass dispatches ([`mlx_overlay::record_kernels`]) and
-/// calls [`Certificate::check`]: a probe of other shapes, types or layouts than those served has certified other
+/// calls [`Certificate::check`]: if the probe had other shapes, types or layouts than the server, it certified other
 /// kernels. A kernel's name contains its function, type, bits, group size, and the rows of its tile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
@@ -233,7 +233,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Compares the kernels that a block of so many rows dispatched with those that were probed. Kernels that compute
+    /// Compares the kernels that a block of `rows` rows dispatched with those that were probed. Kernels that compute
     /// neither a product nor attention are ignored.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl Certificate {
     ) -> Result<()> {
         if rows > self.rows {
             return Err(Error::Invalid(format!(
-                "policy {} was probed with blocks of up to {} rows, and this one has {rows}: it was not probed",
+                "policy {} was probed with blocks of up to {} rows, but this block has {rows}",
                 self.policy, self.rows
             )));
         }
@@ -276,7 +276,7 @@ impl Certificate {
 /// Probes products. `progress` is called with the numbers of compared blocks and of all blocks.
 ///
 /// # Errors
-/// MLX's; [`Error::Kernel`] if a product took another kernel than in the plan for the whole product: the comparison
+/// MLX's; [`Error::Kernel`] if a product used another kernel than the plan for the whole product: the comparison
 /// would certify the wrong kernel.
 pub fn products(
     layers: &[Layer],
@@ -297,7 +297,7 @@ pub fn model(
 ) -> Result<Report> {
     if options.contexts.is_empty() {
         return Err(Error::Invalid(
-            "no positions for attention to look back on".to_owned(),
+            "no positions in attention's context".to_owned(),
         ));
     }
     let mut skipped = model.skipped.clone();
@@ -402,7 +402,7 @@ fn operations(
         contexts.retain(|&context| context >= most);
         let mut last = None;
         for context in contexts {
-            // More positions with the same kernels show nothing new.
+            // More positions with the same kernels add nothing.
             let new = match last {
                 None => true,
                 Some(last) => operation::changes(&at(context), options, last, context)?,
@@ -436,7 +436,7 @@ fn operations(
 fn check(options: &Options) -> Result<()> {
     let complaint =
         if options.rows.is_empty() || options.rows.iter().any(|m| !(2..=MOST_ROWS).contains(m)) {
-            "blocks have 2 to 4096 rows"
+            "a block must have 2 to 4096 rows"
         } else if options.policies.is_empty() {
             "no policy to try"
         } else if options.seeds == 0 {
@@ -446,9 +446,9 @@ fn check(options: &Options) -> Result<()> {
             .iter()
             .any(|&context| context > MOST_POSITIONS)
         {
-            "attention looks back on at most 1048576 positions"
+            "attention's context is limited to 1048576 positions"
         } else if !options.dtype.is_float() {
-            "x is of f32, f16 or bf16"
+            "x must have the type f32, f16 or bf16"
         } else {
             return Ok(());
         };
@@ -458,7 +458,7 @@ fn check(options: &Options) -> Result<()> {
 const MOST_ROWS: usize = 4096;
 const MOST_POSITIONS: usize = 1 << 20;
 
-/// Determines which policies are exact for everything that was compared, and the obstacles for the others.
+/// Determines which policies are exact for everything that was compared, and why the others are not.
 fn conclude(report: &mut Report, options: &Options) -> Result<()> {
     let mut exact: Vec<(u64, String)> = Vec::new();
     if !report.has_products() {
@@ -483,7 +483,7 @@ fn conclude(report: &mut Report, options: &Options) -> Result<()> {
             exact.push((bytes, name));
         }
     }
-    // A stable sort: of two that read the same, the one requested first stays first.
+    // A stable sort: of two policies that read the same, the one requested first stays first.
     exact.sort_by_key(|&(bytes, _)| bytes);
     report.exact = exact.into_iter().map(|(_, name)| name).collect();
     if !report.exact.is_empty() {
@@ -533,7 +533,7 @@ fn obstacle(layer: &LayerVerdict, policy: RowPolicy) -> Option<String> {
     let what = format!("{} ({} like it)", layer.layer.product, layer.layer.count);
     if cell.outputs == 0 {
         return Some(format!(
-            "{what}: `{policy}` was not compared at M = {}, as its kernel takes all outputs: too long for a simulated device",
+            "{what}: `{policy}` was not compared at M = {}: its kernel needs all outputs, which takes too long on a simulated device",
             cell.rows
         ));
     }
@@ -546,7 +546,7 @@ fn obstacle(layer: &LayerVerdict, policy: RowPolicy) -> Option<String> {
                 cell.rows, cell.kernel
             ));
         }
-        _ => "not the choice of a kernel: please report it with this output",
+        _ => "not caused by the choice of a kernel: please report it with this output",
     };
     Some(format!(
         "{what}: `{policy}` differs from M = {} on, in {}: {why}",

@@ -106,7 +106,7 @@ pub struct OperationCell {
 pub struct OperationVerdict {
     #[serde(flatten)]
     pub operation: Operation,
-    /// How many of them the model has.
+    /// How many of these operations the model has.
     pub count: usize,
     /// The kernels of rows alone.
     pub alone: Vec<String>,
@@ -129,7 +129,7 @@ impl OperationVerdict {
     }
 }
 
-/// The number of blocks that comparing an operation takes.
+/// The number of blocks to compare for an operation.
 pub(super) fn steps(options: &Options) -> usize {
     options.policies.len() * options.rows.len()
 }
@@ -201,7 +201,7 @@ pub(super) fn verdict(
                 let why = mechanism(&verdict.operation, rows, options, policy)?;
                 verdict.reasons.push((name, why));
             }
-            // Fewer outputs than the matrix has: MLX may take another kernel for all of them.
+            // Fewer outputs than the matrix has: for all of them MLX may use another kernel.
             None if !is_whole(&verdict.operation, options)?
                 && !is_kept(&verdict.operation, options, policy)? =>
             {
@@ -236,7 +236,7 @@ fn mechanism(
             "a block has at most {most} rows under it: take `exact:{rows}`, or `narrow:{rows}`"
         ));
     }
-    let report = "each row is computed on its own; please report this with the output";
+    let report = "each row is computed independently, so please report this with the output";
     Ok(match operation {
         Operation::RmsNorm { .. } | Operation::Rope { .. } => report.to_owned(),
         Operation::Attention { dims, .. } => match attention_plan(operation, rows, options, policy)?
@@ -366,7 +366,7 @@ pub(super) fn dense_bytes(
     Ok(bytes)
 }
 
-/// Whether one row takes other kernels for `b` keys than for `a`, or the library does not report them.
+/// Whether one row uses other kernels for `b` keys than for `a`, or the library does not report them.
 pub(super) fn changes(
     operation: &Operation,
     options: &Options,
@@ -391,7 +391,7 @@ fn differ<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
     a.is_none() || a != b
 }
 
-/// The number of outputs of a dense product to compute: at least the requested number, and the fewest that take the
+/// The number of outputs of a dense product to compute: at least the requested number, and the fewest that use the
 /// same kernels as all.
 fn outputs(operation: &Operation, options: &Options) -> Result<usize> {
     let &Operation::Dense { n: whole, .. } = operation else {
@@ -481,7 +481,7 @@ impl<'a> Sample<'a> {
                 before = context.max(rows) - rows;
                 let [heads, kv_heads] = heads(operation, options)?;
                 let mut operands = vec![
-                    // Laid out as a projection leaves it: the heads of a row are adjacent.
+                    // In the layout of a projection's output: the heads of a row are adjacent.
                     noise.array(&[1, rows, heads, dims], 1.0, dtype)?,
                     noise.array(&[1, kv_heads, before + rows, dims], 1.0, dtype)?,
                     noise.array(&[1, kv_heads, before + rows, value_dims], 1.0, dtype)?,
@@ -562,7 +562,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// The numbers of heads to compute: one key head of several, if few outputs are requested and the plans are the same.
+/// The numbers of heads to compute: one key head of several, if few outputs are requested and the plans are equal.
 fn heads(operation: &Operation, options: &Options) -> Result<[usize; 2]> {
     let &Operation::Attention {
         heads, kv_heads, ..
@@ -584,7 +584,7 @@ fn heads(operation: &Operation, options: &Options) -> Result<[usize; 2]> {
             let (whole, part) = (whole?, part?);
             let fused =
                 |plan: &AttentionPlan| plan.groups.iter().all(|group| group.way != Way::Unfused);
-            // If unfused, the number of heads affects the kernels of the products.
+            // If attention is not fused, the number of heads affects the kernels of the products.
             if whole != part || !whole.as_ref().is_some_and(fused) {
                 return Ok([heads, kv_heads]);
             }

@@ -1,4 +1,4 @@
-//! One quantized product: compares rows together with rows alone.
+//! One quantized product: compares rows together with the same rows alone.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Run {
     function: String,
 }
 
-/// The number of blocks that comparing a layer takes: one for each policy, number of rows, type and seed.
+/// The number of blocks to compare for a layer: one for each policy, number of rows, type and seed.
 pub(super) fn steps(options: &Options) -> usize {
     options.policies.len() * options.rows.len() * options.types().len() * options.seeds as usize
 }
@@ -95,7 +95,7 @@ pub(super) fn verdict(
                         continue;
                     }
                     let sample = samples.of(outputs)?;
-                    // `wide` has its own bits, also for one row.
+                    // `wide` has its own bits, even for one row.
                     let own = policy.kind() == PolicyKind::Wide;
                     let run = stream.scope(|| sample.run(0..rows))?;
                     expect(product, dtype, rows, &kernel, &run)?;
@@ -115,8 +115,8 @@ pub(super) fn verdict(
                         differing += unequal(&alone.bits, &run.bits[row * outputs..][..outputs]);
                     }
                     (cell.kernel, cell.function) = (run.kernel, run.function);
-                    // MLX's matrix kernels split K into parts, and the number of parts depends on the outputs: a subset
-                    // of the outputs proves nothing.
+                    // MLX's matrix kernels split K into parts whose number depends on the outputs, so a subset of the
+                    // outputs proves nothing.
                     *differs |= differing > 0;
                     if outputs == product.n || kept || differing > 0 {
                         cell.differing += differing;
@@ -136,10 +136,10 @@ pub(super) fn verdict(
     Ok(verdict)
 }
 
-/// More multiplications in a block are too much for the simulated device: this takes about half a minute.
+/// A block with more multiplications is too slow on the simulated device: this many take about half a minute.
 const BEARABLE: usize = 8_000_000_000;
 
-/// The same for MLX's matrix kernels, which take far longer there.
+/// The same for MLX's matrix kernels, which are far slower there.
 const BEARABLE_MATRIX: usize = 200_000_000;
 
 /// The kernel of the whole product, and its plan if one is known.
@@ -153,7 +153,7 @@ fn kernel_of(
     Ok((plan.as_ref().map(|plan| plan.kernel.clone()), plan))
 }
 
-/// Checks that the kernel that ran is the one of the whole product; otherwise another kernel was examined.
+/// Fails unless the kernel that ran is the one of the whole product: otherwise the wrong kernel was examined.
 fn expect(
     product: &Product,
     dtype: Dtype,

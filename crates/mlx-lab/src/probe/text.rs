@@ -1,4 +1,4 @@
-//! The text of a probe's outcome for people.
+//! A probe's outcome as text.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use super::{LayerVerdict, Operation, OperationVerdict, Report};
 /// The complete outcome.
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = writeln!(text, "{}", report.machine.line());
     if report.machine.simulated {
         let _ = writeln!(
             text,
-            "simulated: this shows what the kernels' text and the dispatch do, not what Apple's \
+            "simulated: this shows what the kernels' source and the dispatch do, not what Apple's \
              compiler and GPU make of them"
         );
     }
@@ -30,7 +30,7 @@ pub fn render(report: &Report) -> String {
         if let Some(row) = &layer.wide {
             let _ = writeln!(
                 text,
-                "{}: one row takes {} under `wide`, where {} of {} outputs have other bits than under `default`",
+                "{}: one row takes {} under `wide`, and {} of {} outputs have other bits than under `default`",
                 layer.layer.product,
                 if row.function.is_empty() {
                     "its kernel"
@@ -58,7 +58,7 @@ pub fn render(report: &Report) -> String {
     text
 }
 
-/// An operation, and from how many rows on it differs under which policy.
+/// An operation, and the number of rows from which on it differs under each policy.
 fn operation(verdict: &OperationVerdict) -> String {
     let differs = verdict
         .reasons
@@ -92,7 +92,7 @@ fn verdict(report: &Report) -> String {
         format!("verdict: exact under {exact}, {within}; {take}")
     } else {
         format!(
-            "verdict: everything probed is exact under {exact}, {within} ({take}), but not all was"
+            "verdict: everything probed is exact under {exact}, {within} ({take}), but not everything was probed"
         )
     }
 }

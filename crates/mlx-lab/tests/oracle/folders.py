@@ -1,9 +1,9 @@
-"""Writes small model folders and, for each, what mlx-lm multiplies when it runs it: the oracle of tests/oracle.rs.
+"""Writes small model folders and, for each, the products that mlx-lm computes: the oracle of tests/oracle.rs.
 
 usage: folders.py FOLDER
 
-mlx-lm makes, quantizes, saves and loads the models. Some folders are changed afterwards, as converters and downloads
-leave them. A product is written down when mlx-lm computes it, so nothing here repeats the rules of the reader.
+mlx-lm makes, quantizes, saves and loads the models. Some folders are then changed in ways in which converters and
+downloads leave them. A product is recorded when mlx-lm computes it, so nothing here repeats the reader's rules.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ def stand_in(name, **attributes):
     sys.modules[name] = module
 
 
-# What mlx-lm's loader imports and no model needs: tokenizers, and the hub's client. ci/mlx-lm.sh installs neither.
+# Modules that mlx-lm's loader imports but no model needs: tokenizers, and the hub's client. ci/mlx-lm.sh installs neither.
 spec = importlib.util.find_spec("mlx_lm")
 if spec is None:
     sys.exit("mlx-lm is not installed; run ci/mlx-lm.sh oracle")
@@ -66,7 +66,7 @@ def model_of(config):
 
 
 def write(folder, config, quantization=None, own=None, shards=1):
-    """`own` maps the end of a module's path to a format of its own."""
+    """`own` maps the end of a module's path to that module's own format."""
     config = dict(config)
     model = model_of(config)
     if quantization is not None:
@@ -303,7 +303,7 @@ def make(root):
 
 
 class Watch:
-    """Writes down what is multiplied while it is entered."""
+    """Records what is multiplied while it is entered."""
 
     CLASSES = [nn.Linear, nn.QuantizedLinear, SwitchLinear, QuantizedSwitchLinear]
     LOOK_UPS = [nn.Embedding, nn.QuantizedEmbedding]
@@ -359,7 +359,7 @@ def listing(folder):
 
 
 def ties():
-    """Families whose model file drops the head, with those that mlx-lm computes by such a file."""
+    """Families whose model file drops the head, with those that mlx-lm computes with such a file."""
     files = Path(utils.__file__).parent.glob("models/*.py")
     drop = {file.stem for file in files if 'weights.pop("lm_head.weight"' in file.read_text()}
     return sorted(drop | {name for name, file in utils.MODEL_REMAPPING.items() if file in drop})

@@ -15,12 +15,12 @@ struct Tensor {
     bytes: Vec<u8>,
 }
 
-/// What a folder contains besides the weights of its layers.
+/// The contents of a folder in addition to the weights of its layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum More {
     /// A dense matrix.
     Router,
-    /// Matrices that a gather picks from, quantized and not.
+    /// Matrices from which a gather picks, quantized and not.
     Experts,
 }
 

@@ -1,4 +1,4 @@
-//! What needs failures that only the bridge's tests can make.
+//! Tests with failures that only the bridge's test functions can cause.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,7 +9,7 @@ fn array() -> Array {
     Array::from_slice(&[1.0f32, 0.0, 0.0, 2.0], &[2, 2]).unwrap()
 }
 
-/// An array like this whose evaluation fails on the stream's own thread.
+/// A copy of the array whose evaluation fails on the stream's own thread.
 fn failing(like: &Array, on: &Stream) -> Array {
     let stream = on.raw();
     let raw = bridge_testing::fails_when_run(like.raw().unwrap(), stream).unwrap();
@@ -34,13 +34,13 @@ fn a_failure_loses_what_depends_on_it_and_nothing_else() {
 
     let error = behind.to_vec::<f32>().unwrap_err();
     assert_eq!(error, Error::Mlx("failed when run".to_owned()));
-    // MLX has marked them evaluated, and would hand out their memory.
+    // MLX has marked them as evaluated, and would expose their memory.
     for lost in [&failing, &behind, &reached, &beside] {
         assert_eq!(lost.to_vec::<f32>().unwrap_err(), Error::Lost);
         assert_eq!(matmul(lost, &a).unwrap_err(), Error::Lost);
         assert_eq!(crate::eval([&a, lost]).unwrap_err(), Error::Lost);
     }
-    // What was there before is there still, computed on the way or not, and what had no part in it.
+    // What existed before still exists, intermediate results included, and so does everything unrelated.
     assert_eq!(done.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
     assert_eq!(also_done.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 8.0]);
     assert_eq!(pending.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
@@ -50,7 +50,7 @@ fn a_failure_loses_what_depends_on_it_and_nothing_else() {
 fn an_error_is_noticed_on_every_stream_that_had_part() {
     let a = array();
     let other = cpu();
-    // MLX waits for the stream of the first output alone.
+    // MLX waits only for the stream of the first output.
     for failing_comes_first in [true, false] {
         let failing = failing(&a, &other);
         let good = cpu().scope(|| matmul(&a, &a)).unwrap();
@@ -62,12 +62,12 @@ fn an_error_is_noticed_on_every_stream_that_had_part() {
         assert_eq!(error, Error::Mlx("failed when run".to_owned()));
         assert_eq!(good.to_vec::<f32>().unwrap_err(), Error::Lost);
     }
-    // The error is gone from the stream.
+    // The stream keeps no error.
     let next = other.scope(|| matmul(&a, &a)).unwrap();
     assert_eq!(next.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
 }
 
-/// Often: the error may come before the next evaluation is started, while it is, or afterwards.
+/// Repeated, because the error can arrive before, during or after the start of the next evaluation.
 #[test]
 fn work_that_was_started_fails_when_it_is_waited_for() {
     let a = array();
@@ -87,7 +87,7 @@ fn work_that_was_started_fails_when_it_is_waited_for() {
     }
 }
 
-/// An error of a stream is thrown once, and then forgotten by MLX.
+/// MLX throws an error of a stream once and then forgets it.
 #[test]
 fn an_error_that_somebody_else_was_given_is_not_forgotten() {
     let a = array();
@@ -95,13 +95,13 @@ fn an_error_that_somebody_else_was_given_is_not_forgotten() {
     let failing = failing(&a, &stream);
     crate::async_eval([&failing]).unwrap();
     assert!(stream.synchronize().is_err());
-    // It was told.
+    // The error was already returned.
     assert_eq!(stream.synchronize(), Ok(()));
     assert!(failing.to_vec::<f32>().is_err());
     assert_eq!(failing.to_vec::<f32>().unwrap_err(), Error::Lost);
 }
 
-/// MLX answers with the update alone, and with zeros.
+/// MLX returns the update alone, and zeros.
 #[test]
 fn what_an_operation_leaves_out_is_not_taken_for_evaluated() {
     let a = array();
@@ -119,7 +119,7 @@ fn what_an_operation_leaves_out_is_not_taken_for_evaluated() {
     }
 }
 
-/// In a build for the CPU alone MLX waits here for the streams of all threads, and throws their errors.
+/// In a CPU-only build, MLX waits here for the streams of all threads, and throws their errors.
 #[test]
 fn clearing_the_cache_takes_no_error_of_others() {
     for clear in [crate::memory::clear_cache, || {
@@ -147,7 +147,7 @@ fn clearing_the_cache_takes_no_error_of_others() {
     }
 }
 
-/// Who goes on without waiting is told when more is built on what failed.
+/// A caller that never waits gets the error when it builds on what failed.
 #[test]
 fn work_that_is_built_on_a_failure_is_not_started() {
     let a = array();
@@ -162,7 +162,7 @@ fn work_that_is_built_on_a_failure_is_not_started() {
     assert_eq!(failing.to_vec::<f32>().unwrap_err(), Error::Lost);
 }
 
-/// One that goes on for long keeps nothing of what is done.
+/// A thread that runs for long keeps nothing of finished evaluations.
 #[test]
 fn steps_that_are_started_one_after_another_compute_as_others() {
     let stream = cpu();
@@ -196,7 +196,7 @@ fn deep_graphs_of_states_need_no_deep_stack() {
     small.spawn(work).unwrap().join().unwrap();
 }
 
-/// MLX keeps one error a stream: two that fail leave one, and whoever is given it leaves none for the other.
+/// MLX keeps one error per stream: if two evaluations fail, it has one error for both.
 #[test]
 fn an_error_that_stands_for_two_fails_both() {
     let a = array();
@@ -208,7 +208,7 @@ fn an_error_that_stands_for_two_fails_both() {
         let stream = cpu();
         let first = failing(&a, &stream);
         let second = failing(&a, &stream);
-        // Long enough to be on its way when the error is given out.
+        // Long enough to be in progress when the error is returned.
         let side = 256;
         let last = stream.scope(|| {
             let identity: Vec<f32> = (0..side * side)
@@ -227,7 +227,7 @@ fn an_error_that_stands_for_two_fails_both() {
         assert!(wait(&stream, &first).is_err());
         assert!(last.to_vec::<f32>().is_err());
         assert_eq!(last.to_vec::<f32>().unwrap_err(), Error::Lost);
-        // What comes after has nothing to do with it.
+        // Later work is unaffected.
         let next = stream.scope(|| matmul(&a, &a)).unwrap();
         assert_eq!(next.to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0, 4.0]);
     }

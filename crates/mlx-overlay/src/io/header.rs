@@ -1,6 +1,6 @@
-//! The header of a safetensors file: JSON in one form, which is parsed strictly.
+//! The header of a safetensors file: JSON of a fixed form, parsed strictly.
 //!
-//! No library is used: JSON libraries make their values comparable with numbers, which makes `assert_eq!(v, [])`
+//! No JSON library is used: such libraries make their values comparable with numbers, which makes `assert_eq!(v, [])`
 //! ambiguous in every program that links them.
 
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl Header {
                     let value = reader.string()?;
                     match metadata.insert(key.clone(), value) {
                         None => Ok(()),
-                        Some(_) => Err(format!("{key:?} is there twice")),
+                        Some(_) => Err(format!("duplicate key {key:?}")),
                     }
                 })?;
                 true
@@ -79,7 +79,7 @@ impl Header {
             };
             match is_new {
                 true => Ok(()),
-                false => Err(format!("{name:?} is there twice")),
+                false => Err(format!("duplicate name {name:?}")),
             }
         })?;
         reader.end()?;
@@ -94,7 +94,9 @@ impl Header {
         for (name, Entry { shape, offsets, .. }) in &entries {
             if offsets.start != end || offsets.end < offsets.start {
                 let Range { start, end: stop } = offsets;
-                return Err(format!("{name:?} is from {start} to {stop}, behind {end}"));
+                return Err(format!(
+                    "{name:?} has the offsets {start} and {stop}, expected a start of {end}"
+                ));
             }
             end = offsets.end;
             // The size of a type that MLX lacks does not matter.
@@ -104,7 +106,9 @@ impl Header {
             let bytes = elements(shape).and_then(|count| count.checked_mul(dtype.size()));
             if bytes.and_then(|bytes| u64::try_from(bytes).ok()) != Some(end - offsets.start) {
                 let found = end - offsets.start;
-                return Err(format!("{name:?} has {found} bytes for {dtype} {shape:?}"));
+                return Err(format!(
+                    "{name:?} has {found} bytes, which is wrong for {dtype} {shape:?}"
+                ));
             }
         }
         Ok(end)
@@ -129,7 +133,7 @@ pub(super) fn text<'a>(
         let kind = NAMES.iter().find(|&&(_, other)| other == dtype);
         let (kind, _) = kind.expect("every type has a name");
         let start = offset;
-        let count = elements(shape).expect("the array is there");
+        let count = elements(shape).expect("the array exists");
         offset += count * dtype.size();
         parts.push(format!(
             r#"{}:{{"dtype":"{kind}","shape":{shape:?},"data_offsets":[{start},{offset}]}}"#,
@@ -137,7 +141,7 @@ pub(super) fn text<'a>(
         ));
     }
     let mut text = format!("{{{}}}", parts.join(","));
-    // The data after it must start at a multiple of 8 bytes.
+    // The data after the header must start at a multiple of 8 bytes.
     while !text.len().is_multiple_of(8) {
         text.push(' ');
     }
@@ -198,9 +202,13 @@ impl Reader<'_> {
                 }
                 "data_offsets" => match reader.numbers()?[..] {
                     [start, end] => entry.offsets = start..end,
-                    _ => return Err("data_offsets has two numbers".to_owned()),
+                    _ => return Err("data_offsets must have two numbers".to_owned()),
                 },
-                _ => return Err(format!("{key:?} is none of dtype, shape and data_offsets")),
+                _ => {
+                    return Err(format!(
+                        "unknown field {key:?}, expected dtype, shape or data_offsets"
+                    ));
+                }
             }
             seen.push(key);
             Ok(())
@@ -210,7 +218,7 @@ impl Reader<'_> {
             Ok(entry)
         } else {
             Err(format!(
-                "an array has {seen:?} for dtype, shape and data_offsets"
+                "an array has the fields {seen:?}, expected dtype, shape and data_offsets"
             ))
         }
     }

@@ -15,10 +15,10 @@ use crate::ops::extents;
 use crate::{Array, Dtype, Error, Result};
 use header::{Entry, Header};
 
-/// An open safetensors file; its arrays are read on demand.
+/// An open safetensors file. Arrays are read on demand.
 ///
-/// Each array is read directly into MLX's memory: there is no second copy except the system's own cache of the file.
-/// The file is not mapped, because another process that truncates a mapped file would end this one.
+/// Each array is read directly into MLX's memory; the only other copy is in the system's cache.
+/// The file is not mapped: another process that truncates a mapped file would kill this one.
 ///
 /// ```
 /// use mlx_overlay::{Array, SafetensorsFile, save_safetensors};
@@ -60,7 +60,7 @@ impl SafetensorsFile {
             problem,
         };
         let failed = |problem: io::Error| error(problem.to_string());
-        // Checked first: opening a pipe would wait for its writer.
+        // Checked first: opening a pipe would wait until another process writes to it.
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(error("not a regular file".to_owned()));
         }
@@ -69,10 +69,10 @@ impl SafetensorsFile {
         let no_such = |why: &dyn std::fmt::Display| error(format!("not a safetensors file: {why}"));
         let mut length = [0; 8];
         file.read_exact(&mut length)
-            .map_err(|_| no_such(&format!("{} bytes are too few", about.len())))?;
+            .map_err(|_| no_such(&format!("it has only {} bytes", about.len())))?;
         let length_of_header = u64::from_le_bytes(length);
         if length_of_header > LARGEST_HEADER.min(about.len().saturating_sub(8)) {
-            let why = format!("it begins like one with a header of {length_of_header} bytes");
+            let why = format!("its first 8 bytes announce a header of {length_of_header} bytes");
             return Err(no_such(&why));
         }
         let data = 8 + length_of_header;
@@ -85,7 +85,7 @@ impl SafetensorsFile {
         let expected = data.saturating_add(header.bytes);
         if about.len() != expected {
             return Err(error(format!(
-                "{} bytes, and its header says {expected}: an incomplete download?",
+                "it has {} bytes, expected {expected} from its header: an incomplete download?",
                 about.len()
             )));
         }
@@ -145,11 +145,16 @@ impl SafetensorsFile {
 
     fn entry(&self, name: &str) -> Result<&Entry> {
         let entry = self.header.entries.get(name);
-        entry.ok_or_else(|| self.error(format!("no array is called {name:?}")))
+        entry.ok_or_else(|| self.error(format!("no array is named {name:?}")))
     }
 
     fn dtype(&self, name: &str, entry: &Entry) -> Result<Dtype> {
-        let missing = || self.error(format!("{name} is of {}, which MLX lacks", entry.kind));
+        let missing = || {
+            self.error(format!(
+                "{name} has the type {}, which MLX does not support",
+                entry.kind
+            ))
+        };
         entry.dtype().ok_or_else(missing)
     }
 
@@ -174,14 +179,14 @@ pub fn load_safetensors(path: impl AsRef<Path>) -> Result<BTreeMap<String, Array
 
 /// Evaluates arrays and writes them to a safetensors file, with further metadata.
 ///
-/// The file is written completely or not at all: a new file is written next to it and renamed, and an existing file
-/// keeps its permissions. A file with several names, or anything but a regular file (a device, a pipe, a link), is
-/// written in place.
+/// The file is written completely or not at all: a new file is written next to it and then renamed. An existing file
+/// keeps its permissions. A file with several hard links, and anything but a regular file (a device, a pipe, a link),
+/// is written in place.
 ///
 /// # Errors
 ///
-/// [`Error::File`] if it cannot be written, for a name that is given twice, for an array called `__metadata__`, or for
-/// names that are too long for the format; the errors of [`crate::eval()`].
+/// [`Error::File`] if it cannot be written, if a name is given twice, if an array is named `__metadata__`, or if the
+/// names are too long for the format; the errors of [`crate::eval()`].
 pub fn save_safetensors<'a>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (impl Into<String>, &'a Array)>,
@@ -196,7 +201,7 @@ pub fn save_safetensors<'a>(
     let metadata = by_name(metadata.into_iter().map(|(key, value)| (key, value.into())));
     let metadata: BTreeMap<String, String> = metadata.map_err(refused)?;
     if arrays.contains_key(header::METADATA) {
-        let reserved = format!("no array can be called {:?}", header::METADATA);
+        let reserved = format!("no array can be named {:?}", header::METADATA);
         return Err(refused(reserved));
     }
     crate::eval(arrays.values().copied())?;
@@ -204,7 +209,7 @@ pub fn save_safetensors<'a>(
     for (name, array) in arrays {
         contents.push((name, array.evaluate()?));
     }
-    // The widest types first: then each array is aligned to its width.
+    // The widest types first, so that each array is aligned to its width.
     contents.sort_by_key(|(_, array)| std::cmp::Reverse(array.dtype().size()));
     let abouts = contents
         .iter()
@@ -212,7 +217,7 @@ pub fn save_safetensors<'a>(
     let header = header::text(&metadata, abouts);
     if header.len() as u64 > LARGEST_HEADER {
         return Err(refused(format!(
-            "its header would have {} bytes, and at most {LARGEST_HEADER} can be read",
+            "its header would have {} bytes, but at most {LARGEST_HEADER} can be read",
             header.len()
         )));
     }
@@ -226,7 +231,7 @@ pub fn save_safetensors<'a>(
     put::put(path, write).map_err(|problem| refused(problem.to_string()))
 }
 
-/// The items by name, each name once.
+/// The items by name. Fails if a name occurs twice.
 fn by_name<T>(
     named: impl IntoIterator<Item = (impl Into<String>, T)>,
 ) -> std::result::Result<BTreeMap<String, T>, String> {
@@ -234,7 +239,7 @@ fn by_name<T>(
     for (name, value) in named {
         let name = name.into();
         if all.contains_key(&name) {
-            return Err(format!("{name:?} is there twice"));
+            return Err(format!("duplicate name {name:?}"));
         }
         all.insert(name, value);
     }

@@ -17,7 +17,7 @@ pub(super) fn put(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) 
     if former.is_file() && former.permissions().readonly() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // A file with several names keeps all of them.
+    // A file with several hard links keeps them all.
     if former.is_file() && former.nlink() == 1 {
         replace(path, Some(former.permissions()), write)
     } else {
@@ -35,7 +35,7 @@ fn replace(
     if let Some(permissions) = permissions {
         file.set_permissions(permissions)?;
     }
-    // A full disk may be reported only here, and the rename must not come before the content.
+    // A full disk may only be reported here, and the content must be on the disk before the rename.
     file.sync_all()?;
     fs::rename(&beside.0, path)
 }

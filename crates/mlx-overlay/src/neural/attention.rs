@@ -15,22 +15,23 @@ pub enum Mask<'a> {
     /// Every query sees all keys.
     #[default]
     None,
-    /// The last query sees all keys, each one before it one less. Under a policy a row of a block is computed over the
-    /// keys that it sees, as a single row is.
+    /// The last query sees all keys, and each earlier one sees one key less. Under a policy, a row of a block is computed
+    /// over the keys that it sees, like a single row.
     Causal,
-    /// This array is added to the scores: of floating point, of a type that is promoted to the result's, and of a shape that broadcasts
-    /// to `[batch, heads, rows, positions]`. One of bool says which keys are seen. What a row
-    /// that sees none becomes depends on the device and the shapes (0, the mean of all values or NaN): do not use it. Under a policy a row of a block is computed over all keys with its own row of the mask.
+    /// An array that broadcasts to `[batch, heads, rows, positions]`. A floating-point array is added to the scores; its
+    /// type must promote to the result's. A bool array is true for the keys that are seen. The result of a row that sees
+    /// no key depends on the device and the shapes (0, the mean of all values or NaN): do not use it. Under a policy, a
+    /// row of a block is computed over all keys with its own row of the mask.
     Array(&'a Array),
 }
 
 /// Scaled dot-product attention of queries (`[batch, heads, rows, dims]`) over keys (`[batch, kv_heads, positions,
 /// dims]`) and values (`[batch, kv_heads, positions, value_dims]`): `[batch, heads, rows, value_dims]`. `heads` is a
-/// multiple of `kv_heads`. `sinks` (`[heads]`) has a score for each head that takes part in the softmax and has no value.
+/// multiple of `kv_heads`. `sinks` (`[heads]`) has one score per head, which takes part in the softmax but has no value.
 ///
-/// A NaN in a query, or in a key that is seen, makes the row NaN; one in a value that is seen, that element of the row.
-/// So may one in a value that is masked, which kernels multiply by 0, and one in a key that a mask of floats makes
-/// unseen, whose score stays NaN.
+/// A NaN in a query or in a visible key makes the row NaN; a NaN in a visible value makes that element of the row NaN.
+/// A NaN in a masked value can do so too, because kernels multiply it by 0, and so can a NaN in a key that a
+/// floating-point mask hides, because its score stays NaN.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Mask, attention};
@@ -80,7 +81,7 @@ pub fn attention(
             "queries",
             queries,
             format!(
-                "at most {positions} rows, as there are keys: a causal row sees its own key and those before it"
+                "at most {positions} rows, the number of keys: a causal row sees its own key and those before it"
             ),
         ));
     }

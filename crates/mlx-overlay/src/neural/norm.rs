@@ -29,8 +29,8 @@ pub fn rms_norm(x: &Array, weight: &Array, eps: f32) -> Result<Array> {
     Array::computed(raw, &[x, weight])
 }
 
-/// `x` less its mean and divided by its deviation along the last dimension, times `weight`, plus `bias`, which both have
-/// that dimension, and either of which may be missing. `eps` is added to the variance. A NaN makes all of its row NaN.
+/// `x` minus its mean, divided by its deviation along the last dimension, times `weight`, plus `bias`. Both are optional
+/// and have that dimension. `eps` is added to the variance. A NaN makes all of its row NaN.
 ///
 /// ```
 /// # use mlx_overlay::{Array, layer_norm};
@@ -55,7 +55,7 @@ pub fn layer_norm(
     require_floats(&[("x", x)])?;
     let last = x.shape().last().copied();
     let Some(last) = last else {
-        return Err(shape_error("x", x, "a dimension or more".to_owned()));
+        return Err(shape_error("x", x, "at least one dimension".to_owned()));
     };
     for (argument, array) in [("weight", weight), ("bias", bias)] {
         let Some(array) = array else { continue };

@@ -9,16 +9,16 @@ use crate::ops::{
 use crate::{Array, Dtype, Error, Result, stream};
 
 /// A rotary position embedding that rotates the two halves of the last dimension against each
-/// other. [`RopeOptions`] has more.
+/// other. [`RopeOptions`] offers more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rope {
-    /// Leading part of the last dimension that is rotated; even.
+    /// How much of the last dimension is rotated, from its start; even.
     pub dims: usize,
     /// Base of the frequencies.
     pub base: f32,
 }
 
-/// Rotates `x` (`[.., positions, dims]`), whose first position is `offset`.
+/// Rotates `x` (`[.., positions, dims]`); its first position is `offset`.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Rope, rope};
@@ -44,22 +44,22 @@ pub fn rope(x: &Array, rope: Rope, offset: usize) -> Result<Array> {
     )
 }
 
-/// A rotary position embedding with all that it can have.
+/// All options of a rotary position embedding.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RopeOptions<'a> {
-    /// Leading part of the last dimension that is rotated; even.
+    /// How much of the last dimension is rotated, from its start; even.
     pub dims: usize,
     /// How fast each pair rotates.
     pub frequencies: Frequencies<'a>,
-    /// What positions are multiplied by: linear scaling by a factor is its inverse.
+    /// Factor for positions. For linear scaling, the inverse of its factor.
     pub scale: f32,
-    /// Whether pairs lie side by side, rather than in the two halves of the rotated part.
+    /// Whether the two elements of a pair are adjacent, instead of in the two halves of the rotated part.
     pub side_by_side: bool,
 }
 
 impl<'a> RopeOptions<'a> {
-    /// Without scaling, and with pairs in the two halves.
+    /// No scaling, and pairs in the two halves.
     pub fn new(dims: usize, frequencies: Frequencies<'a>) -> Self {
         Self {
             dims,
@@ -73,20 +73,20 @@ impl<'a> RopeOptions<'a> {
 /// How fast each pair of a [`RopeOptions`] rotates.
 #[derive(Debug, Clone)]
 pub enum Frequencies<'a> {
-    /// Pair `i` by an angle of `base ^ (-2 i / dims)` a position.
+    /// Pair `i` rotates by an angle of `base ^ (-2 i / dims)` per position.
     Base(f32),
-    /// Pair `i` by an angle of 1 over element `i` of this array (`[dims / 2]`): wave lengths, as yarn and Llama 3 change
-    /// them.
+    /// Pair `i` rotates by an angle of 1 over element `i` of this array (`[dims / 2]`) per position: wave lengths, as
+    /// modified by YaRN and Llama 3.
     Periods(&'a Array),
 }
 
-/// Where sequences begin.
+/// The first positions of sequences.
 #[derive(Debug, Clone, Copy)]
 pub enum Positions<'a> {
-    /// All at this position.
+    /// All sequences start at this position.
     From(usize),
-    /// Each at its own: an array of integers (`[batch]`, the first dimension of `x`), on the device. Those of
-    /// more than 31 bits wrap around.
+    /// Each sequence starts at its own position: an array of integers (`[batch]`, the first dimension of `x`), on the
+    /// device. Values of more than 31 bits wrap around.
     Each(&'a Array),
 }
 
@@ -119,9 +119,7 @@ pub fn rope_with(x: &Array, options: &RopeOptions<'_>, positions: Positions<'_>)
         return Err(shape_error(
             "x",
             x,
-            format!(
-                "three dimensions or more, of which the last is {dims} or more, an even number"
-            ),
+            format!("at least three dimensions, the last even and at least {dims}"),
         ));
     }
     let periods: Vec<&Array> = match options.frequencies {
@@ -129,7 +127,7 @@ pub fn rope_with(x: &Array, options: &RopeOptions<'_>, positions: Positions<'_>)
         Frequencies::Periods(periods) => {
             require_floats(&[("the periods", periods)])?;
             if periods.shape() != [dims / 2] {
-                let expected = format!("[{}], one for each pair", dims / 2);
+                let expected = format!("[{}], one per pair", dims / 2);
                 return Err(shape_error("the periods", periods, expected));
             }
             vec![periods]
@@ -144,10 +142,10 @@ pub fn rope_with(x: &Array, options: &RopeOptions<'_>, positions: Positions<'_>)
             let sequences = x.shape()[0];
             require_integer("the positions", offsets)?;
             if offsets.shape() != [sequences] {
-                let expected = format!("[{sequences}], one for each sequence");
+                let expected = format!("[{sequences}], one per sequence");
                 return Err(shape_error("the positions", offsets, expected));
             }
-            // MLX reads 4-byte integers as they are, and as signed ones.
+            // MLX reads 4-byte integers unconverted, as signed ones.
             if offsets.dtype() == Dtype::U32 {
                 crate::as_type(offsets, Dtype::I32)?
             } else {

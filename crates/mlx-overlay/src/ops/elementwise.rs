@@ -5,7 +5,7 @@ use mlx_overlay_sys::{self as sys, Comparison};
 use super::{require_dtype, require_elements, require_floats};
 use crate::{Array, Dtype, Result, stream};
 
-/// The sum, element by element; shapes broadcast, and [types are promoted](crate#types). Integers wrap around.
+/// The element-wise sum; shapes broadcast, and [types are promoted](crate#types). Integers wrap around.
 ///
 /// ```
 /// # use mlx_overlay::{Array, add};
@@ -27,7 +27,7 @@ pub fn add(a: &Array, b: &Array) -> Result<Array> {
     Array::computed(raw, &[a, b])
 }
 
-/// The product, element by element; shapes broadcast, and [types are promoted](crate#types). Integers wrap around.
+/// The element-wise product; shapes broadcast, and [types are promoted](crate#types). Integers wrap around.
 ///
 /// ```
 /// # use mlx_overlay::{Array, multiply};
@@ -52,7 +52,7 @@ pub fn multiply(a: &Array, b: &Array) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Dtype`] unless it is of floating point, [`crate::Error::Empty`]; MLX's.
+/// [`crate::Error::Dtype`] unless it is floating-point, [`crate::Error::Empty`]; MLX's.
 pub fn sigmoid(array: &Array) -> Result<Array> {
     require_floats(&[("the array", array)])?;
     let raw = sys::sigmoid(array.raw()?, stream::current()?)?;
@@ -63,8 +63,8 @@ macro_rules! comparisons {
     ($($name:ident $how:ident $about:literal $expected:literal;)*) => {$(
         #[doc = $about]
         ///
-        /// Shapes broadcast, and elements are compared as [the type to which theirs are promoted](crate#types): bool. A
-        /// NaN is equal to nothing, itself included, and neither less nor greater.
+        /// Returns a bool array. Shapes broadcast, and elements are compared in [the type to which theirs are
+        /// promoted](crate#types). A NaN is not equal to anything, itself included, and neither less nor greater.
         ///
         /// ```
         #[doc = concat!("# use mlx_overlay::{Array, ", stringify!($name), "};")]
@@ -87,12 +87,12 @@ macro_rules! comparisons {
 }
 
 comparisons! {
-    equal Equal "Where the elements are equal." "[false, true, false, false]";
-    not_equal NotEqual "Where the elements are not equal." "[true, false, true, true]";
-    less Less "Where the elements of `a` are less." "[true, false, false, false]";
-    less_equal LessEqual "Where the elements of `a` are less or equal." "[true, true, false, false]";
-    greater Greater "Where the elements of `a` are greater." "[false, false, true, false]";
-    greater_equal GreaterEqual "Where the elements of `a` are greater or equal." "[false, true, true, false]";
+    equal Equal "Whether the elements are equal." "[false, true, false, false]";
+    not_equal NotEqual "Whether the elements are not equal." "[true, false, true, true]";
+    less Less "Whether the elements of `a` are less." "[true, false, false, false]";
+    less_equal LessEqual "Whether the elements of `a` are less or equal." "[true, true, false, false]";
+    greater Greater "Whether the elements of `a` are greater." "[false, false, true, false]";
+    greater_equal GreaterEqual "Whether the elements of `a` are greater or equal." "[false, true, true, false]";
 }
 
 fn compare(a: &Array, b: &Array, how: Comparison) -> Result<Array> {
@@ -102,8 +102,8 @@ fn compare(a: &Array, b: &Array, how: Comparison) -> Result<Array> {
     Array::computed(raw, &[a, b])
 }
 
-/// Elements of `a` where the condition (bool) holds, else of `b`; shapes broadcast, and [the types of the two
-/// are promoted](crate#types).
+/// The elements of `a` where the condition (bool) is true, and those of `b` elsewhere. Shapes broadcast, and [the types
+/// of `a` and `b` are promoted](crate#types).
 ///
 /// ```
 /// # use mlx_overlay::{Array, where_};

@@ -17,9 +17,9 @@ pub use shape::{
 
 use crate::{Array, Dtype, Error, Result};
 
-/// The number of elements of an array of this shape, unless it overflows.
+/// The number of elements of an array of this shape; `None` if it overflows.
 pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
-    // 0 if any extent is 0, whatever the others are and in whatever order.
+    // If any extent is 0, so is the product, whatever the other extents and their order.
     if shape.contains(&0) {
         return Some(0);
     }
@@ -28,7 +28,7 @@ pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
         .try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }
 
-/// What is too large if the number of bytes overflows.
+/// The name of the byte count in an error about its overflow.
 pub(crate) const BYTES: &str = "the number of bytes";
 
 pub(crate) fn extent(value: usize, shape: &[usize]) -> Result<i32> {
@@ -42,7 +42,7 @@ pub(crate) fn extents(values: &[usize]) -> Result<Vec<i32>> {
     values.iter().map(|&value| extent(value, values)).collect()
 }
 
-/// The dimension with that number, counted from the start. Negative numbers count from the end.
+/// The index of a dimension, counted from the start. Negative numbers count from the end.
 pub(crate) fn dimension(argument: &'static str, array: &Array, axis: isize) -> Result<usize> {
     let dimensions = array.shape().len();
     let from_start = if axis < 0 {

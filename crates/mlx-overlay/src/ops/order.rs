@@ -1,12 +1,12 @@
-//! Operations along a dimension. If a dimension is given, negative numbers count from the end.
+//! Operations along a dimension. Negative dimension numbers count from the end.
 
 use mlx_overlay_sys as sys;
 
 use super::{dimension, require_elements, require_floats, shape_error};
 use crate::{Array, Dtype, Error, Result, stream};
 
-/// The index of the largest element along the last dimension, which the result does not have: u32. The first one of
-/// equal elements.
+/// The index (u32) of the largest element along the last dimension, which the result lacks. Of equal elements, the
+/// first.
 ///
 /// NaN counts as largest, and the index does not show it: a token chosen from logits with a NaN looks like any other.
 /// If that matters, check `equal(logits, logits)`, which is false for a NaN.
@@ -73,8 +73,8 @@ pub fn sort(array: &Array, axis: isize) -> Result<Array> {
     Array::computed(raw, &[array])
 }
 
-/// Indices (u32) along a dimension: at `kth`, counted from 0, the index of the element that would be there after
-/// sorting; before it the indices of elements that are not larger, after it those of elements that are not smaller. NaN
+/// The indices (u32) that partition a dimension. At `kth`, counted from 0, is the index of the element that sorting would
+/// put there; before it are indices of elements that are not larger, after it of elements that are not smaller. NaN
 /// counts as largest.
 ///
 /// ```
@@ -92,7 +92,7 @@ pub fn sort(array: &Array, axis: isize) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// Those of [`sort`]; [`Error::Shape`] unless there is an entry `kth`.
+/// Those of [`sort`]; [`Error::Shape`] if the dimension has no entry `kth`.
 pub fn argpartition(array: &Array, kth: usize, axis: isize) -> Result<Array> {
     require_number(array)?;
     let axis = along(array, axis)?;
@@ -100,17 +100,15 @@ pub fn argpartition(array: &Array, kth: usize, axis: isize) -> Result<Array> {
         return Err(shape_error(
             "the array",
             array,
-            format!(
-                "more than {kth} entries along dimension {axis}, of which number {kth} is asked for"
-            ),
+            format!("more than {kth} entries along dimension {axis}"),
         ));
     }
-    // Below an extent, which fits.
+    // Smaller than an extent, so it fits.
     let raw = sys::argpartition(array.raw()?, kth as i32, axis, stream::current()?)?;
     Array::computed(raw, &[array])
 }
 
-/// Cumulative sums along a dimension. A NaN makes all that follow NaN; integers wrap around. Bools are counted, as i32.
+/// Cumulative sums along a dimension. A NaN makes all later sums NaN; integers wrap around. Bools are counted, as i32.
 ///
 /// ```
 /// # use mlx_overlay::{Array, cumsum};
@@ -135,15 +133,15 @@ fn require_number(array: &Array) -> Result<()> {
         return Err(Error::Dtype {
             argument: "the array",
             found: Dtype::Bool,
-            expected: "a type of numbers".to_owned(),
+            expected: "a number type".to_owned(),
         });
     }
     Ok(())
 }
 
-/// The number of a dimension in MLX.
+/// MLX's number of a dimension.
 fn along(array: &Array, axis: isize) -> Result<i32> {
     require_elements("the array", array)?;
-    // MLX has no array of 2^31 dimensions.
+    // MLX cannot have an array of 2^31 dimensions.
     dimension("the array", array, axis).map(|axis| axis as i32)
 }

@@ -9,13 +9,13 @@ use super::{
 use crate::array::references;
 use crate::{Array, Dtype, Error, Result, stream};
 
-/// The matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), of [the type to which theirs are
+/// The matrix product of `a` (`[.., m, k]`) and `b` (`[.., k, n]`), in [the type to which theirs are
 /// promoted](crate#types).
 /// Leading dimensions broadcast; a vector counts as a row on the left and as a column on the right.
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`] unless both are of floating point, [`Error::Empty`] for an array without
+/// [`Error::Dtype`] unless both are floating-point, [`Error::Empty`] for an array without
 /// elements, [`Error::OutOfMemory`] if the product is larger than MLX's memory limit; MLX's, if the shapes do not fit.
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     require_floats(&[("a", a), ("b", b)])?;
@@ -39,7 +39,7 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`] unless all are of floating point, [`Error::Empty`] for an array without elements,
+/// [`Error::Dtype`] unless all are floating-point, [`Error::Empty`] for an array without elements,
 /// [`Error::OutOfMemory`] if the product is larger than MLX's memory limit; MLX's, if the shapes do not fit.
 pub fn addmm(c: &Array, a: &Array, b: &Array, alpha: f32, beta: f32) -> Result<Array> {
     require_floats(&[("c", c), ("a", a), ("b", b)])?;
@@ -54,12 +54,13 @@ pub fn addmm(c: &Array, a: &Array, b: &Array, alpha: f32, beta: f32) -> Result<A
     Array::computed(raw, &[c, a, b])
 }
 
-/// Products of matrices of `a` (`[.., m, k]`) with matrices of `b` (`[.., k, n]`) that indices (u32) pick: `[.., m, n]`,
-/// where the leading dimensions are those to which the indices broadcast. An index counts the matrices of its array in
-/// row-major order; without `a_indices` each matrix of `a` is taken once, in its leading dimensions. An index past the
-/// end picks the last matrix.
+/// Products of matrices of `a` (`[.., m, k]`) and matrices of `b` (`[.., k, n]`) that are picked by indices (u32). The
+/// result is `[.., m, n]`; its leading dimensions are those to which the indices broadcast. An index counts the
+/// matrices of its array in row-major order. Without `a_indices`, each matrix of `a` is used once, in its leading
+/// dimensions. An index past the end picks the last matrix.
 ///
-/// `sorted` promises that the indices of `b` ascend, which is faster for many; if they do not, results may be wrong.
+/// With `sorted` you promise that the indices of `b` ascend, which is faster for many. If they do not, results may be
+/// wrong.
 ///
 /// ```
 /// # use mlx_overlay::{Array, gather_matmul};
@@ -77,7 +78,7 @@ pub fn addmm(c: &Array, a: &Array, b: &Array, alpha: f32, beta: f32) -> Result<A
 ///
 /// # Errors
 ///
-/// [`Error::Dtype`], on the CPU also for f16 and bf16, of which MLX has no such product there; [`Error::Empty`],
+/// [`Error::Dtype`], on the CPU also for f16 and bf16, for which MLX has no gathered product there; [`Error::Empty`],
 /// [`Error::Shape`] or [`Error::TooLarge`]; MLX's.
 pub fn gather_matmul(
     a: &Array,
@@ -100,7 +101,7 @@ pub fn gather_matmul(
     picked.require_indexable(a, n)?;
     let on = stream::current()?;
     if on.device == DeviceKind::Cpu && a.dtype() == b.dtype() {
-        // It would fail when it is evaluated.
+        // MLX would only fail during the evaluation.
         require_dtype("a", a, Dtype::F32)?;
     }
     let raw = sys::gather_matmul(
@@ -114,7 +115,7 @@ pub fn gather_matmul(
     Array::computed(raw, &picked.inputs(&[a, b]))
 }
 
-/// What the indices of a gather pick.
+/// The checked indices of a gather.
 pub(crate) struct Picked<'a> {
     left: Option<&'a Array>,
     right: &'a Array,
@@ -124,8 +125,8 @@ pub(crate) struct Picked<'a> {
 impl<'a> Picked<'a> {
     pub(crate) fn new(x: &Array, left: Option<&'a Array>, right: &'a Array) -> Result<Self> {
         for (argument, indices) in [
-            ("the indices of the left", left),
-            ("the indices of the right", Some(right)),
+            ("the left indices", left),
+            ("the right indices", Some(right)),
         ] {
             if let Some(indices) = indices {
                 require_dtype(argument, indices, Dtype::U32)?;
@@ -136,7 +137,7 @@ impl<'a> Picked<'a> {
         let of_left = left.map_or(leading, Array::shape);
         let products = broadcast(of_left, right.shape()).ok_or_else(|| {
             shape_error(
-                "the indices of the right",
+                "the right indices",
                 right,
                 format!("a shape that broadcasts with {of_left:?}"),
             )
@@ -148,7 +149,7 @@ impl<'a> Picked<'a> {
         })
     }
 
-    /// MLX's kernels index elements in 32 bits.
+    /// MLX's kernels use 32-bit indices of elements.
     pub(crate) fn require_indexable(&self, x: &Array, outputs: usize) -> Result<()> {
         let rows = x.shape()[x.shape().len() - 2];
         let mut shape = self.products.clone();

@@ -1,4 +1,4 @@
-//! The same elements in another shape, or some of them.
+//! Operations that reshape an array or select elements.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::{Array, Dtype, Error, Result, stream};
 
 /// The array with its elements converted to a type.
 ///
-/// Floats lose their fraction on the way to integers. What an integer type cannot hold, NaN included, becomes any
-/// number; as bool NaN is `true`.
+/// Conversion to an integer drops the fraction. A value outside the integer type's range, or NaN, gives an unspecified
+/// number; as bool, NaN is `true`.
 ///
 /// # Errors
 ///
@@ -73,14 +73,14 @@ pub fn slice(array: &Array, ranges: &[Range<usize>]) -> Result<Array> {
     Array::computed(raw, &[array])
 }
 
-/// The array with the elements within these ranges replaced. `update` has their shape.
+/// The array with the elements within these ranges replaced by `update`, which has their shape.
 ///
-/// MLX writes in place if nothing else holds the array when this is evaluated: drop it before.
+/// MLX writes in place if nothing else refers to the array during the evaluation: drop it first.
 ///
 /// # Errors
 ///
 /// [`Error::Shape`] for a range that is empty or not within the array, or an update of another
-/// shape, [`Error::Dtype`] for one of another type; MLX's.
+/// shape, [`Error::Dtype`] for an update of another type; MLX's.
 pub fn slice_update(array: &Array, update: &Array, ranges: &[Range<usize>]) -> Result<Array> {
     let (start, stop) = bounds(array, ranges)?;
     let shape: Vec<usize> = ranges.iter().map(Range::len).collect();
@@ -88,7 +88,7 @@ pub fn slice_update(array: &Array, update: &Array, ranges: &[Range<usize>]) -> R
         return Err(shape_error(
             "update",
             update,
-            format!("{shape:?}, that of the ranges"),
+            format!("{shape:?}, the shape of the ranges"),
         ));
     }
     require_dtype("update", update, array.dtype())?;
@@ -102,8 +102,7 @@ pub fn slice_update(array: &Array, update: &Array, ranges: &[Range<usize>]) -> R
     Array::computed(raw, &[array, update])
 }
 
-/// The arrays one behind the other along a dimension; the other dimensions are the same in all. [Types are
-/// promoted](crate#types).
+/// Joins the arrays along a dimension; the other dimensions must be equal. [Types are promoted](crate#types).
 ///
 /// ```
 /// # use mlx_overlay::{Array, concatenate};
@@ -141,7 +140,7 @@ pub fn concatenate(arrays: &[&Array], axis: isize) -> Result<Array> {
                 "arrays",
                 array,
                 format!(
-                    "{:?} but for dimension {axis}, as the first array has",
+                    "{:?} like the first array, except for dimension {axis}",
                     first.shape()
                 ),
             ));
@@ -149,16 +148,16 @@ pub fn concatenate(arrays: &[&Array], axis: isize) -> Result<Array> {
         shape[axis] += array.shape()[axis];
     }
     extents(&shape)?;
-    // It has no 2^31 dimensions.
+    // It cannot have 2^31 dimensions.
     let raw = sys::concatenate(&references(arrays)?, axis as i32, stream::current()?)?;
     Array::computed(raw, arrays)
 }
 
-/// The entries of the first dimension at these indices, in their order.
+/// The entries of the first dimension at these indices, in order.
 ///
 /// # Errors
 ///
-/// [`Error::Index`] for one that is not there, [`Error::Empty`]; MLX's.
+/// [`Error::Index`] for an index out of range, [`Error::Empty`]; MLX's.
 pub fn take_rows(array: &Array, indices: &[u32]) -> Result<Array> {
     require_elements("the array", array)?;
     let length = array.shape().first().copied().unwrap_or(0);
@@ -175,11 +174,11 @@ pub fn take_rows(array: &Array, indices: &[u32]) -> Result<Array> {
     Array::computed(raw, &[array])
 }
 
-/// The entries of a dimension at these indices, which stay on the device: of an array of shape `[a, n, b]` and indices
-/// of shape `[s, t]` along dimension 1 the result is `[a, s, t, b]`.
+/// The entries of a dimension at these indices, which stay on the device. For an array of shape `[a, n, b]` and indices
+/// of shape `[s, t]` along dimension 1, the result is `[a, s, t, b]`.
 ///
-/// Indices are integers of any type, and negative ones count from the end. Nobody can tell an index that is not there
-/// without waiting for it: past the end it means the last entry, and before the beginning the first.
+/// Indices are integers of any type; negative ones count from the end. An index out of range cannot be detected without
+/// waiting for it: past the end it selects the last entry, and before the beginning the first.
 ///
 /// ```
 /// # use mlx_overlay::{Array, argmax, take};
@@ -193,18 +192,18 @@ pub fn take_rows(array: &Array, indices: &[u32]) -> Result<Array> {
 ///
 /// # Errors
 ///
-/// [`Error::Axis`]; [`Error::Dtype`] for indices that are no integers; [`Error::Empty`]; MLX's.
+/// [`Error::Axis`]; [`Error::Dtype`] for indices that are not integers; [`Error::Empty`]; MLX's.
 pub fn take(array: &Array, indices: &Array, axis: isize) -> Result<Array> {
     require_elements("the array", array)?;
     require_elements("indices", indices)?;
     require_integer("indices", indices)?;
-    // It has no 2^31 dimensions.
+    // It cannot have 2^31 dimensions.
     let axis = dimension("the array", array, axis)? as i32;
     let raw = sys::take(array.raw()?, indices.raw()?, axis, stream::current()?)?;
     Array::computed(raw, &[array, indices])
 }
 
-/// MLX clamps a range that is not within the array.
+/// MLX would clamp a range that is not within the array.
 fn bounds(array: &Array, ranges: &[Range<usize>]) -> Result<(Vec<i32>, Vec<i32>)> {
     let within = ranges.len() == array.shape().len()
         && ranges
@@ -215,7 +214,7 @@ fn bounds(array: &Array, ranges: &[Range<usize>]) -> Result<(Vec<i32>, Vec<i32>)
         return Err(shape_error(
             "the array",
             array,
-            format!("room for the ranges {ranges:?}, none of them empty"),
+            format!("a shape that contains the ranges {ranges:?}, none of them empty"),
         ));
     }
     let starts: Vec<usize> = ranges.iter().map(|range| range.start).collect();

@@ -1,4 +1,4 @@
-//! Quantized matrices of one shape, among which a gather picks: the experts of a mixture.
+//! Quantized matrices of one shape from which a gather picks: the experts of a mixture.
 
 use mlx_overlay_sys as sys;
 
@@ -11,16 +11,16 @@ use crate::{Array, Result, stream};
 
 const EXPERTS: Leading = &["experts", "n"];
 
-/// So many quantized matrices of `n` rows and `k` columns. A clone is the same matrices.
+/// Several quantized matrices of `n` rows and `k` columns. A clone is the same matrices.
 #[derive(Debug, Clone)]
 pub struct QuantizedExperts {
-    /// Each part has one dimension more in front.
+    /// A matrix whose parts have one more leading dimension.
     all: QuantizedMatrix,
 }
 
 impl QuantizedExperts {
-    /// Puts the matrices together from parts as [`QuantizedMatrix::from_parts`] takes them, with one dimension more in
-    /// front: the experts.
+    /// Makes the matrices of parts like those of [`QuantizedMatrix::from_parts`], with one more leading dimension: the
+    /// experts.
     ///
     /// ```
     /// # use mlx_overlay::{Array, Quantization, QuantizedExperts};
@@ -47,17 +47,17 @@ impl QuantizedExperts {
             .map(|all| Self { all })
     }
 
-    /// How many matrices there are.
+    /// The number of matrices.
     pub fn experts(&self) -> usize {
         self.all.packed().shape()[0]
     }
 
-    /// Rows of each, the `n` of a product.
+    /// The number of rows of each, `n` of a product.
     pub fn rows(&self) -> usize {
         self.all.rows()
     }
 
-    /// Columns of each, the `k` of a product.
+    /// The number of columns of each, `k` of a product.
     pub fn columns(&self) -> usize {
         self.all.columns()
     }
@@ -67,7 +67,7 @@ impl QuantizedExperts {
         self.all.quantization()
     }
 
-    /// Evaluates the matrices, and gives them in a form that any thread can take into its graph.
+    /// Evaluates the matrices and returns them in a form that any thread can put into its graph.
     ///
     /// # Errors
     ///
@@ -78,14 +78,14 @@ impl QuantizedExperts {
     }
 }
 
-/// Evaluated quantized matrices, which any thread can read; see [`QuantizedExperts::evaluate`].
+/// Evaluated quantized matrices that any thread can read; see [`QuantizedExperts::evaluate`].
 #[derive(Debug)]
 pub struct EvaluatedExperts {
     all: EvaluatedMatrix,
 }
 
 impl EvaluatedExperts {
-    /// Takes the matrices, without copying them, into the calling thread's graph.
+    /// Puts the matrices into the calling thread's graph, without copying them.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl EvaluatedExperts {
     }
 }
 
-/// Quantizes the rows of matrices `w` of shape `[experts, n, k]`, as [`quantize()`] does those of one.
+/// Quantizes the rows of matrices `w` of shape `[experts, n, k]`, like [`quantize()`] for a single matrix.
 ///
 /// ```
 /// # use mlx_overlay::{Array, Quantization, quantize_experts};
@@ -116,8 +116,8 @@ pub fn quantize_experts(w: &Array, quantization: Quantization) -> Result<Quantiz
     Ok(QuantizedExperts { all })
 }
 
-/// Products of matrices of `x` (`[.., m, k]`) with the transposes of experts (`[n, k]` each) that indices (u32) pick:
-/// `[.., m, n]`. Indices and `sorted` are as those of [`crate::gather_matmul`].
+/// Products of matrices of `x` (`[.., m, k]`) and the transposes of experts (`[n, k]` each) that are picked by indices
+/// (u32): `[.., m, n]`. Indices and `sorted` are those of [`crate::gather_matmul`].
 ///
 /// ```
 /// # use mlx_overlay::{Array, Quantization, gather_quantized_matmul, quantize_experts};

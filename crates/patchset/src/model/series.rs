@@ -56,7 +56,7 @@ impl Series {
         let mut patches = Vec::new();
         for name in &names {
             let file = folder.join(format!("{name}.patch"));
-            // What is not a file has already been reported.
+            // Entries that are not files have already been reported.
             if kind(&file)? == Some("a file") {
                 patches.push(Patch::parse(name, &read::short(&file)?)?);
             }

@@ -94,7 +94,8 @@ pub(crate) fn claim(file: &fs::File) {
     let _ = file.file().try_lock();
 }
 
-/// Removes what killed runs left in a folder: files with one of our names that nobody has locked and this user owns.
+/// Removes files left in a folder by killed runs: files with one of our names, not locked, and
+/// owned by this user.
 pub(crate) fn sweep(folder: &Utf8Path, ours: impl Fn(&str) -> bool) {
     let user = rustix::process::geteuid().as_raw();
     let Ok(entries) = folder.read_dir_utf8() else {

@@ -1,5 +1,5 @@
-//! What MLX's build needs besides MLX: upstream archives (fmt, json, metal-cpp), pinned by their sums, and the headers of
-//! CUDA's libraries, pinned by their tree ids.
+//! MLX's build inputs: upstream archives (fmt, json, metal-cpp), pinned by checksum, and the
+//! headers of CUDA's libraries, pinned by tree id.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use fs_err as fs;
@@ -27,10 +27,10 @@ pub struct Unpacked {
     pub cached: bool,
 }
 
-/// The record of what was unpacked, stored next to the folder.
+/// A record of the unpacked files, stored next to the folder.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Recorded {
-    /// The archive's sum, or the tree id of the files.
+    /// The archive's checksum, or the tree id of the files.
     #[serde(alias = "sha256")]
     pin: String,
     tree: String,
@@ -45,10 +45,11 @@ impl Input {
     }
 }
 
-/// Has every input unpacked below `target/overlay/inputs`; what is there is hashed again.
+/// Unpacks every input below `target/overlay/inputs`. Inputs that are already there are hashed
+/// again.
 ///
 /// # Errors
-/// [`Error::Input`] with every source's reason where none brings what is pinned.
+/// [`Error::Input`] with the error of each source, if none provides the pinned content.
 pub fn fetch(
     workspace: &Workspace,
     inputs: &[Input],
@@ -120,8 +121,8 @@ fn is_current(folder: &Utf8Path, stamp_file: &Utf8Path, input: &Input) -> Result
         && stamp.tree == Listing::of_dir(folder)?.tree_id()?.to_string())
 }
 
-/// A file that somebody put into `target/overlay/archives` under upstream's or the carrier's name: the way for a machine
-/// without a network and without cargo's cache.
+/// A file that the user put into `target/overlay/archives` under the name used by upstream or by
+/// the carrier: for a machine without a network and without cargo's cache.
 fn local_file(workspace: &Workspace, name: &str) -> Result<Option<(Utf8PathBuf, Vec<u8>)>> {
     let name = name.rsplit('/').next().unwrap_or(name);
     let path = workspace.cache().join("archives").join(name);
@@ -170,7 +171,8 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// The archive: a local one, else from the carrier (one download brings all three, and cargo may have it already), else from upstream.
+/// The archive: a local one, else from the carrier (one download contains all three, and cargo may
+/// have it already), else from upstream.
 fn bring_archive(
     workspace: &Workspace,
     input: &Input,
@@ -206,7 +208,7 @@ fn bring_archive(
     found.ok_or_else(|| attempts.failed())
 }
 
-/// The files, with the pinned tree id whoever has them: from a local wheel or archive, else from the wheel, else from
+/// The files, accepted by tree id: from a local wheel or archive, else from the wheel, else from
 /// upstream.
 fn bring_files(
     workspace: &Workspace,
@@ -245,7 +247,8 @@ fn bring_files(
     found.ok_or_else(|| attempts.failed())
 }
 
-/// Takes files if they are the pinned ones. Packers of wheels keep no executable bits, and headers need none.
+/// Accepts files if they are the pinned ones. Packers of wheels do not keep executable bits, and
+/// headers do not need them.
 fn accept(origin: &str, mut files: Snapshot, tree: Oid) -> Result<Snapshot> {
     for file in files.0.values_mut() {
         if file.mode == Mode::Executable {

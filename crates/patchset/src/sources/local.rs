@@ -11,7 +11,7 @@ use crate::model::manifest::{Pin, Source};
 use crate::read;
 use crate::tree::Snapshot;
 
-/// What is at a path.
+/// The kind of content at a path.
 pub(crate) enum Local {
     /// A repository, with or without a work tree.
     Repository(Repository),

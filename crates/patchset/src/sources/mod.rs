@@ -31,7 +31,7 @@ pub(crate) use git::fetch_name;
 pub use crate::error::SourceFailure;
 pub use archive::unpack;
 
-/// What to fetch, and how.
+/// A request to fetch a tree.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     pub pin: &'a Pin,

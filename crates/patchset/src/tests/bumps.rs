@@ -19,7 +19,7 @@ use crate::{Error, Workspace};
 const FOLDER: &str = "OVERLAY_TEST_BUMP";
 const CHILD: &str = "tests::bumps::killed_at_any_step_of_a_bump_that_goes_through";
 
-/// What the child does: starts a bump, continues one, or goes back a step.
+/// The child's action: it starts a bump, continues one, or goes back a step.
 const HOW: &str = "OVERLAY_TEST_BUMP_HOW";
 
 /// Every file that a bump may change.
@@ -99,7 +99,7 @@ impl Moved {
         !command.status().unwrap().success()
     }
 
-    /// What any command does first: finishes a change that was decided.
+    /// The first action of any command: it finishes a change that was decided.
     fn recover(&self) {
         let _vendor = Vendor::lock(&self.fixture.workspace, QUIET).unwrap();
         journal::recover(&self.fixture.workspace).unwrap();
@@ -176,7 +176,7 @@ fn killed_at_any_step_of_a_bump_that_ends_in_a_conflict() {
     assert!(moved.project() == old);
 }
 
-/// What waits, if anything: the patch, and the text in its worktree.
+/// The waiting patch, if any, and the text in its worktree.
 fn waits(moved: &Moved) -> Option<(String, String)> {
     let waiting = bump::waiting(&moved.fixture.workspace).unwrap()?;
     let text = fs::read_to_string(waiting.worktree.join("a.txt")).unwrap();

@@ -25,7 +25,7 @@ const UPDATE: &str = "OVERLAY_TEST_UPDATE_LOCK";
 const FETCH: &str = "OVERLAY_TEST_FETCH_FROM";
 const SIGKILL: i32 = 9;
 
-/// What a child process does.
+/// The actions of a child process.
 fn apply_or_revert(folder: String) {
     if let Ok(source) = std::env::var(FETCH) {
         let options = fetch::Options {

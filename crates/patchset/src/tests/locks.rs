@@ -268,7 +268,7 @@ fn another_tree_replaces_a_reconstructed_one_by_the_users_word_and_back() {
     assert!(matches!(error, Error::NotReplaceable(tree) if tree == fixture.base));
 }
 
-/// As an earlier version wrote it, based on seven digits.
+/// A lock in the form of an earlier version, based on seven digits.
 #[test]
 fn a_lock_that_calls_another_tree_confirmed_is_refused() {
     let fixture = Fixture::new();
@@ -350,7 +350,7 @@ fn a_lock_file_of_git_that_a_killed_run_left_stops_nobody() {
         store.source_of(fixture.base).as_deref(),
         Some("the fixture")
     );
-    // Nor in a complete cache, nor in an unfinished one.
+    // Other lock files of git do not either, in a complete cache and in an unfinished one.
     fs::write(store.folder().join("config.lock"), "").unwrap();
     let again = Store::open(&fixture.workspace).unwrap();
     assert!(again.source_of(fixture.base).is_some());

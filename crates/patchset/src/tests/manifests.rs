@@ -1,4 +1,4 @@
-//! An invalid `mlx.toml`: the error has the line and says what was expected.
+//! An invalid `mlx.toml`: the error has the line and what was expected.
 
 use fs_err as fs;
 

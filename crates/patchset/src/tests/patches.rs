@@ -10,7 +10,7 @@ use crate::model::series::Series;
 use crate::progress::QUIET;
 use crate::state::State;
 
-/// What is wrong with a patch file, as the engine sees it.
+/// The engine's error for a patch file.
 fn fault(bytes: &[u8]) -> String {
     match Patch::parse("bad", bytes) {
         Err(error) => error.to_string(),
@@ -83,7 +83,7 @@ fn a_hunk_at_an_offset_is_refused() {
 fn context_that_fits_another_file_is_refused_by_its_id() {
     let fixture = Fixture::new();
     let text = patch_text(&fixture, "one");
-    // The same context and lines, but made from another content of the file.
+    // Equal context and lines, but made from another content of the file.
     let before = Series::load(&fixture.workspace.patches()).unwrap().patches[0].edits[0]
         .before
         .to_string();

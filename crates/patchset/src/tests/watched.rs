@@ -231,7 +231,7 @@ fn what_our_text_names_or_copies_of_upstream_is_watched() {
         }
     }
 
-    // What the test finds: a name missing from the list, and a copied body under another name.
+    // The test finds a name missing from the list, and a copied body under another name.
     let quantized = "mlx/backend/metal/kernels/quantized.h";
     for entry in &mut manifest.watch {
         entry

@@ -1,4 +1,5 @@
-//! Build inputs whose files are pinned: a wheel or upstream's archive may bring them, and nothing else counts.
+//! Build inputs whose files are pinned: a wheel or upstream's archive may provide them, and other
+//! content is rejected.
 
 use std::io::{Cursor, Write as _};
 
@@ -19,7 +20,7 @@ use crate::{Result, fetch};
 
 const WHEEL: &str = "heads_of-1.0-py3-none-any.whl";
 
-/// The wanted headers, as upstream has them.
+/// The pinned headers, as in upstream.
 fn headers() -> Snapshot {
     let files = ["one/a.h", "two/b.h"].map(|name| {
         let bytes = format!("// {name}\n").into_bytes();
@@ -53,7 +54,6 @@ fn wheel(change: &str) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
-/// Upstream's archive.
 fn archive() -> Vec<u8> {
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (name, file) in headers().0 {
@@ -67,7 +67,7 @@ fn archive() -> Vec<u8> {
     tar.into_inner().unwrap().finish().unwrap()
 }
 
-/// A manifest with the one input, pinned by the right tree, and a wheel with this content.
+/// A manifest with one input, pinned by the right tree, and a wheel with this content.
 fn manifest(fixture: &Fixture, wheel: &[u8]) -> Input {
     let file = fixture.workspace.manifest_path();
     let sum: String = Sha256::digest(wheel)
@@ -86,7 +86,7 @@ fn manifest(fixture: &Fixture, wheel: &[u8]) -> Input {
     manifest.inputs.into_iter().next().unwrap()
 }
 
-/// Puts a file where the engine looks for those that a person brought.
+/// Puts a file where the engine looks for files provided by the user.
 fn put(fixture: &Fixture, name: &str, bytes: &[u8]) -> Utf8PathBuf {
     let folder = fixture.workspace.cache().join("archives");
     fs::create_dir_all(&folder).unwrap();
@@ -101,7 +101,7 @@ fn bring(fixture: &Fixture, input: &Input) -> Result<inputs::Unpacked> {
     Ok(all.into_iter().next().unwrap())
 }
 
-/// What the folder of an input holds.
+/// The content of an input's folder.
 fn content(input: &inputs::Unpacked) -> Snapshot {
     Snapshot::of_dir(&input.folder).unwrap()
 }
@@ -120,7 +120,7 @@ fn of_a_wheel_the_wanted_headers_are_taken() {
     assert!(!first.cached);
     assert_eq!(content(&first), expected());
     assert!(bring(&fixture, &input).unwrap().cached);
-    // What was changed there is noticed.
+    // An edited file is noticed.
     fs::write(first.folder.join("include/one/a.h"), "edited").unwrap();
     let again = bring(&fixture, &input).unwrap();
     assert!(!again.cached);

@@ -15,7 +15,6 @@ pub enum Kind {
     Function,
     /// A struct or class.
     Struct,
-    /// A macro.
     Macro,
 }
 
@@ -192,7 +191,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The same for a struct.
+    /// All definitions of a struct, in the same way.
     fn structs(&self, name: &str) -> Result<Vec<Range>, String> {
         self.bodies(name, |after| {
             let named = after >= 2 && matches!(self.at(after - 2), "struct" | "class");

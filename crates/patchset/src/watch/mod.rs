@@ -20,7 +20,7 @@ pub(crate) use sums::{Sums, follow, sums};
 /// How a watched name differs between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The same tokens.
+    /// The tokens are equal.
     Same,
     /// Different tokens; a unified diff of the source text.
     Changed(String),

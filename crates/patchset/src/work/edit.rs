@@ -322,7 +322,7 @@ fn refuse_unfinished(repo: &Repository) -> Result<()> {
     )))
 }
 
-/// What happens to a later patch.
+/// The fate of a later patch.
 enum Later {
     Fits,
     /// It has no changes left.

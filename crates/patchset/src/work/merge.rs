@@ -12,7 +12,6 @@ pub(crate) const MARKERS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
 /// A file in which a patch does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The file.
     pub path: String,
     /// The reason in a few words.
     pub reason: String,
@@ -27,7 +26,7 @@ pub struct Conflict {
 pub struct Place {
     /// The lines at the new pin.
     pub upstream: String,
-    /// What the patch does to the old pin's lines, as a unified diff.
+    /// The patch's changes to the old pin's lines, as a unified diff.
     pub patch: String,
 }
 
@@ -42,7 +41,7 @@ pub(crate) struct Clashes {
     pub(crate) each: Vec<Clash>,
     /// The merge with each conflict resolved as before, or else in the patch's favour.
     pub(crate) tree: Oid,
-    /// The same with conflicts resolved in upstream's favour.
+    /// The merge with conflicts resolved in upstream's favour.
     pub(crate) without: Oid,
 }
 
@@ -161,7 +160,8 @@ fn clash(repo: &Repository, memory: &Memory, name: &str, sides: Sides<'_>) -> Re
         [_, None, Some(_)] => "upstream has a folder where the patch adds a file".to_owned(),
         _ => "upstream has a file where the patch has a folder".to_owned(),
     };
-    // As in git's rerere, the same conflicting lines are the same conflict, whatever is around them.
+    // Like git's rerere: equal conflicting lines are one conflict, regardless of the lines around
+    // them.
     let parts: Vec<_> = if marked.is_some() {
         let lines = |place: &Place| [place.upstream.clone(), place.patch.clone()];
         places.iter().flat_map(lines).collect()

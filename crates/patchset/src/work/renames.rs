@@ -18,7 +18,7 @@ impl Renames {
         Self::alike(repo, old, new, 50)
     }
 
-    /// The same for files that have `percent` of their lines.
+    /// Also pairs files that have `percent` of their lines in common.
     pub(crate) fn alike(repo: &Repository, old: Oid, new: Oid, percent: u16) -> Result<Self> {
         // Git's limit; beyond it only identical files are found.
         const MOST: usize = 7000;

@@ -37,7 +37,6 @@ pub struct Options {
     pub clang_format: Option<Utf8PathBuf>,
 }
 
-/// A bundle.
 #[derive(Debug, Clone)]
 pub struct Bundle {
     pub folder: Utf8PathBuf,
@@ -48,7 +47,7 @@ pub struct Bundle {
 /// One point of a checklist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point {
-    /// What it is about.
+    /// The subject.
     pub what: String,
     /// Why it is not done; `None` if it is.
     pub missing: Option<String>,

@@ -49,7 +49,7 @@ pub enum Shape {
         value_dim: u32,
         /// Keys that the last position sees.
         keys: u32,
-        /// What each row sees.
+        /// The keys that each row sees.
         mask: Mask,
         /// Whether each head has a sink.
         sinks: bool,
@@ -60,7 +60,6 @@ pub enum Shape {
     Matmul(Product),
     /// `addmm`.
     Addmm {
-        /// The product.
         #[serde(flatten)]
         product: Product,
         /// Factors of the product and of the summand, as text: the driver reads numbers.
@@ -100,9 +99,9 @@ pub enum Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mask {
-    /// Those up to its own position.
+    /// Keys up to the row's own position.
     Causal,
-    /// All.
+    /// All keys.
     None,
     /// Those selected by a Boolean array.
     Bool,
@@ -233,7 +232,7 @@ pub struct Block {
     pub outputs: u64,
     /// Outputs whose bits differ from those of the row alone.
     pub differing: u64,
-    /// As for [`RowsAlone`], if recorded.
+    /// See [`RowsAlone::error`], if recorded.
     #[serde(default)]
     pub error: Option<f64>,
     /// The dispatches in full, if recorded.

@@ -10,7 +10,7 @@ use super::case::{Mask, Operation, Setting, Shape};
 use super::matrix::THRESHOLDS;
 use crate::driver::Driver;
 
-/// What was checked.
+/// Counts and findings of a check.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     /// Blocks, under each policy.
@@ -19,7 +19,7 @@ pub struct Names {
     pub rows: u64,
     /// Dispatches that compute them, without second passes.
     pub dispatches: u64,
-    /// What is wrong, one line each.
+    /// The findings, one line each.
     pub findings: Vec<String>,
 }
 

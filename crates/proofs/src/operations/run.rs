@@ -18,7 +18,6 @@ use crate::driver::Driver;
 /// Outputs of one policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Blocks.
     pub blocks: u64,
     /// Outputs compared.
     pub outputs: u64,
@@ -33,8 +32,8 @@ pub struct Comparison {
     pub jobs: [usize; 2],
     /// By operation, type and kind of policy.
     pub by_policy: BTreeMap<(String, String, String), Compared>,
-    /// What is wrong, one line each: rows that differ under a policy that promises their bits, and errors compared with
-    /// float64 that are larger than the type explains.
+    /// The findings, one line each: rows that differ under a policy that promises their bits, and
+    /// errors compared with float64 that are larger than the type explains.
     pub findings: Vec<String>,
 }
 

@@ -50,13 +50,13 @@ pub(crate) fn complete() -> Result<()> {
         "{} streamed of fp modes",
         of(Path::Streamed, false)
     );
-    // Not with a global scale.
+    // These have no global scale.
     ensure!(
         of(Path::Wide, false) == 18 * 4,
         "{} wide of fp modes",
         of(Path::Wide, false)
     );
-    // None of the overlay's own kernels is unused.
+    // All of the overlay's own kernels are used.
     for (prefix, asked) in [
         ("gemv_rows_", &dense),
         ("gemv_t_rows_", &dense),

@@ -64,11 +64,7 @@ const HOST: [Host; 4] = [
         file: "gated_delta_rows.cpp",
         mutant: Mutant {
             name: "gated delta takes chunks of 8",
-            edits: &[(
-                "kind == MLX_ROW_POLICY_DEFAULT ? tokens : 1",
-                1,
-                "kind == MLX_ROW_POLICY_DEFAULT ? tokens : tokens",
-            )],
+            edits: &[("keeps_rows(problem) ? 1 : tokens", 1, "tokens")],
         },
         architecture: "g15d",
         operation: || {

@@ -26,7 +26,7 @@ pub(crate) fn one_order() -> Result<()> {
         let wide = answers(name, Policy::WIDE)?;
         let mut changed = 0;
         for ((case, ours), theirs) in cases.iter().zip(&wide).zip(&upstream) {
-            // One row is the first of its own tile.
+            // The row alone also takes the wide kernel, as the first of its tile.
             changed += u64::from(ours.alone.bits != theirs.alone.bits);
             only_wide(case, &ours.alone.kernels)?;
             for (ours, theirs) in ours.together.iter().zip(&theirs.together) {

@@ -1,4 +1,4 @@
-//! Calls this package's own C++, which uses the same MLX as the Rust crates.
+//! Calls this package's C++ code, which uses the same MLX as the Rust crates.
 
 use std::process::ExitCode;
 

@@ -13,8 +13,8 @@ namespace mx = mlx::core;
 // in units of the quantization step of its group; negative on failure.
 extern "C" float own_quantization_error(int rows, int columns) {
   try {
-    // First of all, set the path of the compiled kernels: the prefix may have
-    // moved since MLX was built.
+    // First set the path of the compiled kernels: the prefix may have moved
+    // since MLX was built.
     if (std::string(OWN_METALLIB) != "" &&
         mx::metal::get_metallib_path().empty()) {
       mx::metal::set_metallib_path(OWN_METALLIB);

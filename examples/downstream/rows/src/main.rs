@@ -1,4 +1,4 @@
-//! Six rows times a quantized matrix: once as MLX computes it, once so that each row has the same bits as alone.
+//! Six rows times a quantized matrix: once as MLX computes it, and once so that each row has the bits that it has alone.
 
 use std::process::ExitCode;
 
@@ -36,14 +36,14 @@ fn run() -> Result<()> {
         quantize(&weights, Quantization::affine(4, 64)?)
     })?;
     for policy in [RowPolicy::DEFAULT, RowPolicy::EXACT] {
-        // The policy belongs to the stream: work built on it keeps the policy, whenever it is evaluated.
+        // The policy belongs to the stream: work built on it follows the policy, whenever it is evaluated.
         let equal = Stream::with_policy(policy)?.scope(|| rows_like_alone(&x, &weights))?;
         println!("{policy}: {equal} of {m} rows have the bits of the one-row product");
     }
     Ok(())
 }
 
-/// How many rows of the product are equal, bit for bit, to the product of that row alone.
+/// The number of rows of the product that are equal, bit for bit, to the product of that row alone.
 fn rows_like_alone(x: &[f32], weights: &QuantizedMatrix) -> Result<usize> {
     let (m, n, k) = SHAPE;
     let product = |rows: &[f32]| -> Result<Vec<f32>> {

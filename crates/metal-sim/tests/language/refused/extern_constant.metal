@@ -1,4 +1,4 @@
-// 4: nowhere defined
+// 4: not defined
 #include <metal_stdlib>
 using namespace metal;
 extern constant int optind;

@@ -1,4 +1,4 @@
-// 4: nowhere defined
+// 4: not defined
 #include <metal_stdlib>
 using namespace metal;
 [[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],

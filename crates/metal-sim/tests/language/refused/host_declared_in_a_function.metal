@@ -1,4 +1,4 @@
-// 1.5.4: 'getpid' is declared and nowhere defined
+// 1.5.4: 'getpid' is declared but not defined
 #include <metal_stdlib>
 using namespace metal;
 [[kernel]] void k(device float* y [[buffer(0)]], const device float* x [[buffer(1)]],

@@ -1,4 +1,4 @@
-// 1.5.4: 'getpid' is declared and nowhere defined
+// 1.5.4: 'getpid' is declared but not defined
 #include <metal_stdlib>
 using namespace metal;
 extern "C" int getpid();

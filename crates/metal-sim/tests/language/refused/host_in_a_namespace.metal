@@ -1,4 +1,4 @@
-// 1.5.4: nowhere defined
+// 1.5.4: not defined
 #include <metal_stdlib>
 using namespace metal;
 namespace host {

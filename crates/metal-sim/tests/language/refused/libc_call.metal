@@ -1,4 +1,4 @@
-// 1.5.4: nowhere defined
+// 1.5.4: not defined
 #include <metal_stdlib>
 using namespace metal;
 extern "C" int abs(int); extern "C" float sqrtf(float);

@@ -49,7 +49,7 @@ impl Header {
         text
     }
 
-    /// The same header with other added files.
+    /// This header with other added files.
     #[must_use]
     pub fn with_adds(mut self, paths: impl IntoIterator<Item = String>) -> Self {
         let lines = &mut self.0[FIELDS.len() - 2];

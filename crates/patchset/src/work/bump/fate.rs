@@ -1,4 +1,4 @@
-//! What a bump did to a patch, in a form that a person can check.
+//! The effect of a bump on a patch, in a form that people can check.
 
 use git2::{Oid, Repository};
 
@@ -10,7 +10,7 @@ use crate::work::renames::Renames;
 /// The result for a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// The same hunks at the same lines.
+    /// Its hunks are equal, at the same lines.
     Clean,
     /// It fits, but at other lines or with other lines around it.
     Moved(Vec<Moved>),
@@ -111,7 +111,7 @@ fn moved(path: &str, was: &[Hunk], is: &[Hunk], upstream: &[Hunk]) -> Moved {
     let mut absorbed = 0;
     let mut left = is;
     for hunk in was {
-        // The same change, whatever lines are around it now.
+        // Equal changes, regardless of the lines around them.
         let Some(at) = left.iter().position(|now| same_change(hunk, now)) else {
             absorbed += 1;
             continue;

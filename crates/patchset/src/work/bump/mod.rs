@@ -60,9 +60,8 @@ pub enum Outcome {
     },
     /// This patch does not fit; nothing was written.
     Conflict {
-        /// The patch.
         patch: String,
-        /// Where a person resolves it; `None` in a dry run.
+        /// The worktree in which a person resolves it; `None` in a dry run.
         worktree: Option<Utf8PathBuf>,
     },
 }
@@ -159,14 +158,14 @@ pub fn abort(workspace: &Workspace, progress: Progress<'_>) -> Result<()> {
     let _vendor = Vendor::lock(workspace, progress)?;
     let desk = desk(workspace);
     desk.recover()?;
-    // Whatever its state is; one that cannot be read must not stay forever.
+    // In any state: an unreadable bump must not stay forever.
     if !desk.is_laid_out() {
         return Err(Error::NoBump);
     }
     desk.clear()
 }
 
-/// What a bump does at its end.
+/// The work at the end of a bump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     DryRun,

@@ -34,11 +34,10 @@ pub(super) struct Pending {
     pub(super) laid_out: Oid,
     /// The new pin.
     pub(super) target: Target,
-    /// What was resolved.
     pub(super) choices: Choices,
 }
 
-/// What a person resolved in this bump.
+/// A person's decisions in this bump.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Choices {
@@ -47,7 +46,7 @@ pub(super) struct Choices {
     /// Patches that a person wants to resolve again, regardless of earlier bumps.
     #[serde(default)]
     pub(super) again: Vec<String>,
-    /// What a person resolved so far.
+    /// The patches resolved so far.
     #[serde(default)]
     pub(super) resolved: Vec<ResolvedPatch>,
 }
@@ -168,8 +167,8 @@ impl Pending {
         })
     }
 
-    /// What to remember. `None` if the person changed more than the conflicting files: reusing a part of a resolution
-    /// would lose the rest.
+    /// The decisions to remember. `None` if the person changed more than the conflicting files: reusing a part of a
+    /// resolution would lose the rest.
     fn decisions(
         &self,
         repo: &Repository,

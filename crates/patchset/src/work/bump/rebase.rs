@@ -49,7 +49,7 @@ pub(super) fn rebase(
         stopped: None,
     };
     let mut onto = base;
-    // The same without what does not fit.
+    // Again, without the hunks that do not fit.
     let mut without: Option<Oid> = None;
     for (at, patch) in project.series.patches.iter().enumerate() {
         let (parent, patched) = old.around(repo, at)?;

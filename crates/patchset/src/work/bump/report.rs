@@ -33,14 +33,11 @@ pub struct Report {
     pub final_tree: Option<Oid>,
 }
 
-/// The names of a pin.
 #[derive(Debug, Clone)]
 pub struct PinName {
-    /// The version.
     pub version: String,
-    /// The tag, or the commit where there is no tag.
+    /// The tag, or the commit if there is no tag.
     pub name: String,
-    /// The tree.
     pub tree: Oid,
 }
 
@@ -59,7 +56,7 @@ impl PinName {
 pub struct PatchReport {
     pub name: String,
     pub subject: String,
-    /// What happened to it.
+    /// The effect of the bump.
     pub fate: Fate,
     /// Whether it fits only if an earlier conflict is resolved in the patch's favour.
     pub depends: bool,
@@ -67,7 +64,7 @@ pub struct PatchReport {
     pub drop_when: String,
 }
 
-/// What upstream did to a file that a patch edits.
+/// Upstream's changes to a file that a patch edits.
 #[derive(Debug, Clone)]
 pub struct FileReport {
     /// The file at the old pin.
@@ -76,16 +73,15 @@ pub struct FileReport {
     pub renamed_to: Option<String>,
     /// The patches that edit it.
     pub patches: Vec<String>,
-    /// What upstream did.
+    /// The kind of change.
     pub change: FileChange,
 }
 
-/// What upstream did to a file.
+/// The kind of an upstream change to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileChange {
     /// Nothing.
     Same,
-    /// It edited it.
     Edited {
         /// Lines added.
         added: usize,
@@ -129,7 +125,7 @@ impl Report {
         format!("{REPORTS}/{}", self.file_name())
     }
 
-    /// What a person must know, on two screens at most.
+    /// A summary for people, two screens at most.
     pub fn summary(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

@@ -67,7 +67,7 @@ impl Target {
         Ok(manifest.mlx)
     }
 
-    /// What the lock records about the new base.
+    /// The lock's record of the new base.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         self.confirmed.clone().map(Verdict::Confirmed)
     }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "mlx/primitives.h"
-#include "mlx/row_policy.h"
+#include "mlx/row_problem.h"
 
 namespace mlx::core {
 
@@ -42,9 +42,7 @@ QmvProblem::QmvProblem(
   group_size = std::get<0>(state);
   bits = std::get<1>(state);
   mode = static_cast<int32_t>(std::get<2>(state));
-  dtype = x.dtype() == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : x.dtype() == bfloat16  ? MLX_ROW_DTYPE_BFLOAT16
-                               : MLX_ROW_DTYPE_FLOAT32;
+  dtype = row_dtype(x.dtype());
   transpose = 1;
   if constexpr (!quantizes_x) {
     transpose = std::get<3>(state);

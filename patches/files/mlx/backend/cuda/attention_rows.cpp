@@ -1,4 +1,4 @@
-// Attention under a row policy: MLX's own, once for each position.
+// Attention under a row policy: calls MLX's own once for each position.
 
 #include "mlx/attention_rows.h"
 
@@ -19,7 +19,7 @@ array make_attention_rows(
     bool force_fused,
     mlx_row_policy policy,
     Stream s) {
-  // What a block is depends on shapes, which such a graph does not have.
+  // Whether rows are a block depends on shapes, which such a graph lacks.
   if (detail::in_dynamic_tracing()) {
     throw std::invalid_argument(
         "[scaled_dot_product_attention] this graph is compiled without shapes, "

@@ -1,4 +1,4 @@
-// Rows one after the other, each as MLX computes it alone.
+// Computes rows one after the other, each as MLX computes it alone.
 
 #pragma once
 
@@ -7,26 +7,10 @@
 
 #include "mlx/backend/cuda/device.h"
 #include "mlx/backend/gpu/copy.h"
-#include "mlx/row_policy.h"
 
 namespace mlx::core {
 
-/// The type of rows as a problem names it. No policy covers other types.
-inline bool is_row_dtype(Dtype type) {
-  return type == float32 || type == float16 || type == bfloat16;
-}
-inline int row_dtype(Dtype type) {
-  return type == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : type == bfloat16 ? MLX_ROW_DTYPE_BFLOAT16
-                         : MLX_ROW_DTYPE_FLOAT32;
-}
-
-/// Whether a policy asks that the rows of this problem keep their bits.
-inline bool keeps_rows(const mlx_row_problem& problem) {
-  return row_kind(row_policy_of(problem), problem) != MLX_ROW_POLICY_DEFAULT;
-}
-
-/// The same numbers with other shapes and strides.
+/// A view of an array with other shape and strides.
 inline array
 row_view(const array& x, Shape shape, Strides strides, int64_t offset) {
   size_t size = 1;
@@ -34,7 +18,7 @@ row_view(const array& x, Shape shape, Strides strides, int64_t offset) {
     size *= n;
   }
   array view(std::move(shape), x.dtype(), nullptr, {});
-  // To say that an array is not contiguous is always safe.
+  // It is always safe to call an array not contiguous.
   view.copy_shared_buffer(
       x, std::move(strides), {false, false, false}, size, offset);
   return view;
@@ -48,8 +32,8 @@ inline bool is_same_row(const array& x) {
   });
 }
 
-/// x[..., r : r + 1, :] as an array of its own: contiguous and aligned. One row
-/// for all stays a broadcast, since MLX takes another path for that.
+/// x[..., r : r + 1, :] as a separate array, contiguous and aligned. A row that
+/// is the same for all stays a broadcast, since MLX has another path for that.
 inline array row_of(const array& x, int r, const Stream& s) {
   auto shape = x.shape();
   const int axis = x.ndim() - 2;
@@ -65,8 +49,9 @@ inline array row_of(const array& x, int r, const Stream& s) {
   return row;
 }
 
-/// Computes each row of the last but one dimension by the primitive itself,
-/// from that row of the inputs `with_rows` and all of the others.
+/// Computes each row of the second to last dimension with the primitive itself,
+/// from that row of the inputs `with_rows` and the whole of the other inputs.
+/// `out` must have memory.
 template <typename P>
 void by_row(
     P& primitive,
@@ -75,9 +60,6 @@ void by_row(
     array& out) {
   const auto& s = primitive.stream();
   auto& encoder = cu::get_command_encoder(s);
-  if (out.data_shared_ptr() == nullptr) {
-    out.set_data(cu::malloc_async(out.nbytes(), encoder));
-  }
   auto shape = out.shape();
   const int rows = shape[shape.size() - 2], n = shape.back();
   const int batch = out.size() / rows / n;

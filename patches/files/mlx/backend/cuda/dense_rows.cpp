@@ -1,6 +1,7 @@
 #include "mlx/backend/cuda/by_row.h"
 #include "mlx/backend/cuda/gemms/gemv.h"
 #include "mlx/backend/cuda/rows.h"
+#include "mlx/row_problem.h"
 
 namespace mlx::core {
 
@@ -16,7 +17,7 @@ bool shares_matrix(const array& b) {
   return true;
 }
 
-// (batch, m, n) as (batch * m, n), for numbers that lie in that order.
+// (batch, m, n) as (batch * m, n), for arrays in that order.
 array folded(const array& x) {
   return row_view(
       x,
@@ -76,7 +77,7 @@ bool rows_of_product(
     }
     rows = folded(out);
   }
-  // One row takes gemv if the matrix is transposed: its kernel for a batch does
+  // One row uses gemv if the matrix is transposed. Its kernel for a batch does
   // the same for each of several rows.
   const bool takes_gemv = op == MLX_ROW_OP_MATMUL && rows.ndim() == 2 &&
       problem.transpose && b.strides(-1) == k;
@@ -118,32 +119,22 @@ bool gather_rows(
     GatherMM& primitive,
     const std::vector<array>& inputs,
     array& out) {
-  const array& a = inputs[0];
-  const array& b = inputs[1];
+  const int m = inputs[0].shape(-2);
   const bool sorted = primitive.state().second;
-  mlx_row_problem problem{};
-  problem.m = a.shape(-2);
-  // A pick of one row is computed as it is alone unless the picks are sorted.
-  if ((problem.m == 1 && !sorted) || out.size() == 0 || a.size() == 0 ||
+  // A pick of one row is computed as if it were alone unless picks are sorted.
+  if ((m == 1 && !sorted) || out.size() == 0 || inputs[0].size() == 0 ||
       !is_row_dtype(out.dtype())) {
     return false;
   }
-  problem.op = MLX_ROW_OP_GATHER_MM;
-  problem.dtype = row_dtype(out.dtype());
-  problem.transpose = b.strides(-1) != 1;
-  problem.n = b.shape(-1);
-  problem.k = a.shape(-1);
-  problem.batch = out.size() / problem.m / problem.n;
-  problem.experts = b.size() / problem.n / problem.k;
-  problem.right_sorted = sorted;
-  problem.stream = primitive.stream().index;
-  if (!keeps_rows(problem)) {
+  if (!keeps_rows(gather_mm_problem(primitive, inputs, out))) {
     return false;
   }
   GatherMM unsorted(primitive.stream());
-  if (problem.m == 1) {
+  if (m == 1) {
     unsorted.eval_gpu(inputs, out);
   } else {
+    auto& encoder = cu::get_command_encoder(primitive.stream());
+    out.set_data(cu::malloc_async(out.nbytes(), encoder));
     by_row(unsorted, inputs, {0}, out);
   }
   return true;

@@ -11,13 +11,12 @@ namespace mlx::core {
 
 namespace {
 
-// Products that meet the same weights are rows: (batch, m, k) as (batch * m,
-// k).
+// Products with the same weights are rows: (batch, m, k) as (batch * m, k).
 int rows_of(const array& x, const array& w) {
   return w.ndim() == 2 ? x.size() / x.shape(-1) : x.shape(-2);
 }
 
-// The rows that MLX computes with qmv if it is free to choose.
+// The most rows that MLX computes with qmv without a policy.
 constexpr int upstream_qmv_rows = 7;
 
 } // namespace
@@ -44,7 +43,7 @@ bool quantized_rows(
     if (m == 1) {
       return false;
     }
-    // Rows of a batch that meet the same weights are rows of one matrix.
+    // Rows of a batch with the same weights are rows of one matrix.
     const bool folds = w.ndim() == 2 && out.ndim() > 2;
     auto& encoder = cu::get_command_encoder(primitive.stream());
     auto given = inputs;

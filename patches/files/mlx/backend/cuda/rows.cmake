@@ -1,5 +1,5 @@
-# What the overlay adds to the CUDA back-end; read by the CMakeLists.txt beside
-# it. Each patch adds some of these files: what is there is built.
+# The overlay's additions to the CUDA back-end; included by the CMakeLists.txt
+# next to it. Each patch adds some of these files; those that exist are built.
 foreach(
   name
   attention_rows.cpp
@@ -14,14 +14,6 @@ foreach(
   endif()
 endforeach()
 
-# fast.cpp asks for attention whose rows keep their bits only if a back-end has it.
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/attention_rows.cpp)
-  target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/../../attention_rows.cpp)
-  get_filename_component(MLX_FAST_SOURCE ${CMAKE_CURRENT_LIST_DIR}/../../fast.cpp
-                         ABSOLUTE)
-  set_property(
-    SOURCE ${MLX_FAST_SOURCE}
-    TARGET_DIRECTORY mlx
-    APPEND
-    PROPERTY COMPILE_DEFINITIONS MLX_ATTENTION_ROWS)
+  include(${CMAKE_CURRENT_LIST_DIR}/../../attention_rows.cmake)
 endif()

@@ -1,5 +1,4 @@
-// Operations under a row policy: what the back-end's files ask, and rows one
-// after the other if the kernels for several add in another order.
+// Operations under a row policy: called by the back-end's files.
 
 #pragma once
 
@@ -11,9 +10,8 @@
 namespace mlx::core {
 
 /// Computes a product whose rows keep their bits, or one that MLX computes row
-/// by row anyway, with the weights read once. Returns false if MLX is to
-/// compute it. `one_row_takes_qmv`: what MLX has for one row of one product is
-/// qmv.
+/// by row anyway, with the weights read once. Otherwise returns false, and MLX
+/// computes it. `one_row_takes_qmv`: whether MLX computes one row with qmv.
 bool quantized_rows(
     QuantizedMatmul& primitive,
     const std::vector<array>& inputs,
@@ -21,9 +19,10 @@ bool quantized_rows(
     array& out,
     bool one_row_takes_qmv);
 
-/// Whether each pick of a gather is to be computed as it is alone, whatever the
-/// number of picks and their order. Throws if MLX has no kernel that does so
-/// for several rows a pick; `has_qmv`: it has qmv.
+/// Whether the policy requires that each pick of a gather is computed as if it
+/// were alone, whatever the number of picks and their order. Throws if MLX has
+/// no kernel that does so for several rows per pick. `has_qmv`: whether qmv can
+/// compute the gather.
 bool computes_picks_alone(
     GatherQMM& primitive,
     const std::vector<array>& inputs,

@@ -47,7 +47,7 @@ class AttentionRows : public ScaledDotProductAttention {
   }
 
  private:
-  // Computes consecutive rows that take the same path, all in one go.
+  // Computes consecutive rows that use the same kernels, together.
   void eval_group(
       const std::vector<array>& inputs,
       array& out,

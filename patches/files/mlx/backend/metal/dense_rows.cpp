@@ -10,6 +10,7 @@
 #include "mlx/backend/metal/kernel_fingerprint.h"
 #include "mlx/backend/metal/kernels.h"
 #include "mlx/backend/metal/utils.h"
+#include "mlx/row_problem.h"
 
 namespace mlx::core {
 
@@ -248,7 +249,7 @@ bool rows_of_product(
   if (inputs.size() > 2) {
     c = inputs[2];
   }
-  if (out.dtype() == complex64 || out.size() == 0 || a.size() == 0) {
+  if (!is_row_dtype(out.dtype()) || out.size() == 0 || a.size() == 0) {
     return false;
   }
   // Sequences that use the same matrix are rows; with two dimensions MLX has
@@ -262,9 +263,7 @@ bool rows_of_product(
 
   mlx_row_problem problem{};
   problem.op = op;
-  problem.dtype = out.dtype() == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : out.dtype() == bfloat16          ? MLX_ROW_DTYPE_BFLOAT16
-                                         : MLX_ROW_DTYPE_FLOAT32;
+  problem.dtype = row_dtype(out.dtype());
   problem.m = m;
   problem.n = b.shape(-1);
   problem.k = a.shape(-1);

@@ -1,6 +1,6 @@
 #include "mlx/backend/metal/gated_delta_rows.h"
 
-#include "mlx/row_policy.h"
+#include "mlx/row_problem.h"
 
 namespace mlx::core::fast {
 
@@ -13,9 +13,7 @@ int gated_delta_rows(Stream s, const std::vector<array>& inputs) {
   }
   mlx_row_problem problem{};
   problem.op = MLX_ROW_OP_GATED_DELTA;
-  problem.dtype = q.dtype() == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : q.dtype() == bfloat16          ? MLX_ROW_DTYPE_BFLOAT16
-                                       : MLX_ROW_DTYPE_FLOAT32;
+  problem.dtype = row_dtype(q.dtype());
   problem.m = tokens;
   problem.n = v.shape(3);
   problem.k = q.shape(3);
@@ -24,8 +22,7 @@ int gated_delta_rows(Stream s, const std::vector<array>& inputs) {
   problem.heads = v.shape(2);
   problem.kv_heads = q.shape(2);
   problem.stream = s.index;
-  const int kind = row_kind(row_policy_of(problem), problem);
-  return kind == MLX_ROW_POLICY_DEFAULT ? tokens : 1;
+  return keeps_rows(problem) ? 1 : tokens;
 }
 
 } // namespace mlx::core::fast

@@ -2,7 +2,7 @@
 
 #include "mlx/backend/gpu/copy.h"
 #include "mlx/backend/metal/device.h"
-#include "mlx/row_policy.h"
+#include "mlx/row_problem.h"
 
 namespace mlx::core {
 
@@ -31,30 +31,15 @@ bool gather_rows(
     const std::vector<array>& inputs,
     array& out) {
   const array& a = inputs[0];
-  const array& b = inputs[1];
-  const int m = a.shape(-2), n = b.shape(-1), k = a.shape(-1);
+  const int m = a.shape(-2), n = out.shape(-1);
   const bool sorted = primitive.state().second;
   // A pick of one row is computed as if it were alone unless the picks are
   // sorted.
-  const bool covered = out.dtype() == float32 || out.dtype() == float16 ||
-      out.dtype() == bfloat16;
-  if ((m == 1 && !sorted) || out.size() == 0 || !covered) {
+  if ((m == 1 && !sorted) || out.size() == 0 || !is_row_dtype(out.dtype())) {
     return false;
   }
-  mlx_row_problem problem{};
-  problem.op = MLX_ROW_OP_GATHER_MM;
-  problem.dtype = out.dtype() == float16 ? MLX_ROW_DTYPE_FLOAT16
-      : out.dtype() == bfloat16          ? MLX_ROW_DTYPE_BFLOAT16
-                                         : MLX_ROW_DTYPE_FLOAT32;
-  problem.transpose = b.strides().back() != 1;
-  problem.m = m;
-  problem.n = n;
-  problem.k = k;
-  problem.batch = out.size() / m / n;
-  problem.experts = b.size() / n / k;
-  problem.right_sorted = sorted;
-  problem.stream = primitive.stream().index;
-  if (row_kind(row_policy_of(problem), problem) == MLX_ROW_POLICY_DEFAULT) {
+  const auto problem = gather_mm_problem(primitive, inputs, out);
+  if (!keeps_rows(problem)) {
     return false;
   }
 
@@ -69,7 +54,7 @@ bool gather_rows(
   row_shape[row_shape.size() - 2] = 1;
   for (int r = 0; r < m; r++) {
     array row(row_shape, out.dtype(), nullptr, {});
-    unsorted.eval_gpu({row_of(a, r, s), b, inputs[2], inputs[3]}, row);
+    unsorted.eval_gpu({row_of(a, r, s), inputs[1], inputs[2], inputs[3]}, row);
     metal::get_command_encoder(s).add_temporary(row);
     copy_gpu_inplace(
         row,

@@ -18,16 +18,8 @@ foreach(
   endif()
 endforeach()
 
-# fast.cpp uses attention whose rows keep their bits only if a back-end has it.
 if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/attention_rows.cpp)
-  target_sources(mlx PRIVATE ${CMAKE_CURRENT_LIST_DIR}/../../attention_rows.cpp)
-  get_filename_component(MLX_FAST_SOURCE ${CMAKE_CURRENT_LIST_DIR}/../../fast.cpp
-                         ABSOLUTE)
-  set_property(
-    SOURCE ${MLX_FAST_SOURCE}
-    TARGET_DIRECTORY mlx
-    APPEND
-    PROPERTY COMPILE_DEFINITIONS MLX_ATTENTION_ROWS)
+  include(${CMAKE_CURRENT_LIST_DIR}/../../attention_rows.cmake)
 endif()
 
 # The order-preserving kernels, compiled on first use or ahead of time.

@@ -3,14 +3,14 @@
 //
 // Include after fp_quantized.h, whose helpers this file uses; the JIT appends
 // it to that header's text for the same reason. That header and quantized.h
-// declare the same names, so this file and qmv_streamed.h never meet in one
-// source.
+// declare the same names, so no source includes both this file and
+// qmv_streamed.h.
 
 #include "mlx/backend/metal/kernels/streamed_tile.h"
 
-// Weights of the fp modes, and the order in which qdot folds them. `fast` tells
-// which kernel for one row: fp_qmv_fast, whose K is whole blocks, or fp_qmv.
-// The narrower kernel for one row that some GPUs take has fewer rows a
+// Weights of the fp modes, and the order in which qdot folds them. `fast`
+// selects the kernel for one row: fp_qmv_fast, whose K is whole blocks, or
+// fp_qmv. The narrower kernel for one row that some GPUs use has fewer rows per
 // simdgroup, and the same order.
 template <
     typename T_,
@@ -31,8 +31,8 @@ struct FpQmvFormat {
   MLX_MTL_CONST int x_step = 4;
   MLX_MTL_CONST int terms = 4;
 
-  // A half holds every fp4 and fp8 value, and upstream decodes to float by way
-  // of it.
+  // Every fp4 and fp8 value fits in a half, and upstream decodes to float
+  // through it.
   typedef half Weight;
 
   struct Row {
@@ -40,8 +40,8 @@ struct FpQmvFormat {
     U scale;
   };
 
-  // Where the block begins in the simdgroup's first row, and what the lane
-  // takes of it: the pointers are the same for all lanes.
+  // Where the block begins in the simdgroup's first row, and the lane's part of
+  // it: the pointers are the same for all lanes.
   const device uint32_t* w;
   const device uint8_t* scales;
   int row_words;
@@ -97,8 +97,8 @@ struct FpQmvFormat {
     }
   }
 
-  // load_vector, four values at a time: `x` is aligned to them, and a load of
-  // one value costs a GPU as much.
+  // Like load_vector, four values at a time: `x` is aligned for that, and a
+  // load of one value costs a GPU as much.
   static METAL_FUNC void
   load_x(const device T* x, thread U* x_thread, thread U&) {
     const auto four = *(const device vec<T, 4>*)x;

@@ -1,15 +1,15 @@
 // gemv and gemv_t for several vectors at once: the matrix is read once for V of
-// them, and each is summed as it is alone. Follows GEMVKernel and GEMVTKernel
-// of gemv.h, which stands before it: it is not included, as a source that is
-// compiled when first asked for would then hold it twice.
+// them, and each is summed as if it were alone. Follows GEMVKernel and
+// GEMVTKernel of gemv.h. Include after gemv.h; the JIT appends this file to
+// that header's text, so the header is not included here.
 
 #pragma once
 
 // Whether a bias is added.
 constant bool gemv_rows_axpby [[function_constant(20)]];
 
-// Where one threadgroup reads and writes: its product of the batch, and its
-// rows of that, `count` of them.
+// Where one threadgroup reads and writes: its product of the batch, and `count`
+// rows of it.
 template <typename T, int V>
 struct GemvRowsBlock {
   const device T* mat;
@@ -20,13 +20,13 @@ struct GemvRowsBlock {
   int64_t x_ld;
   int64_t bias_ld;
 
-  // Of row v; rows past the last read the last one's values and are not
+  // For row v. Rows past the last read the values of the last one and are not
   // written.
   METAL_FUNC const device T* row(int v) const {
     return x + min(v, count - 1) * x_ld;
   }
 
-  // A value is rounded before the bias is added, as it is alone.
+  // A value is rounded before the bias is added, as in the kernels for one row.
   METAL_FUNC void write(
       int v,
       int column,
@@ -219,8 +219,8 @@ template <
     return;
   }
 
-  // All simdgroups of a threadgroup that shares K have the same outputs: they
-  // all left above, or none did.
+  // All simdgroups of a threadgroup that shares K have the same outputs: either
+  // all of them returned above, or none.
   threadgroup float* sums = tgp_memory + block_row;
   if (lane_n == 0) {
     MLX_MTL_PRAGMA_UNROLL
@@ -233,7 +233,7 @@ template <
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (lane_n == 0 && group_n == 0) {
-    // The rows' sums are in memory, and few values at a time in registers.
+    // The sums of all rows are in memory; only a few values are in registers.
     for (int v = 0; v < block.count; v++) {
       for (int tm = 0; tm < TM; tm++) {
         float sum = sums[v * BN * tg_row + tm];

@@ -6,7 +6,7 @@
 #include "mlx/backend/metal/kernels/streamed_tile.h"
 
 // Affine weights, and the order in which load_vector and qdot fold them.
-// `fast` tells which kernel for one row: affine_qmv_fast, whose K is whole
+// `fast` selects the kernel for one row: affine_qmv_fast, whose K is whole
 // blocks, or affine_qmv.
 template <typename T_, int group_size, int bits, bool fast>
 struct QmvFormat {
@@ -27,15 +27,16 @@ struct QmvFormat {
   MLX_MTL_CONST int values = packs * pack_factor;
   // What load_vector adds in one expression.
   MLX_MTL_CONST int x_step = bits == 1 || bits == 3 || bits == 5 ? 8 : 4;
-  // A weight that lies in two units is two terms.
+  // A weight that is split over two units is two terms.
   MLX_MTL_CONST int terms = bits == 5 || bits == 6 ? 6 : bits == 3 ? 5 : 4;
 
-  // What qdot masks weights out of: 16 bits at 4 bits a weight, else a byte.
+  // The unit from which qdot masks weights: 16 bits at 4 bits, else a byte.
   typedef metal::conditional_t<bits == 4, uint16_t, uint8_t> Unit;
   MLX_MTL_CONST int unit_bits = bits == 4 ? 16 : 8;
 
-  // What a lane loads its chunk by: the widest that divides it. The matrix is
-  // aligned to 32 bits, and so are its rows, as K is a multiple of 32.
+  // The unit in which a lane loads its chunk: the widest that divides it. The
+  // matrix is aligned to 32 bits, and so are its rows, as K is a multiple
+  // of 32.
   typedef metal::conditional_t<
       chunk_bytes % 4 == 0,
       uint32_t,
@@ -43,7 +44,7 @@ struct QmvFormat {
       Word;
   MLX_MTL_CONST int words = chunk_bytes / static_cast<int>(sizeof(Word));
 
-  // A single bit chooses, more bits multiply.
+  // One bit selects a value; more bits multiply.
   typedef metal::conditional_t<bits == 1, bool, U> Weight;
 
   struct Row {
@@ -52,8 +53,8 @@ struct QmvFormat {
     U bias;
   };
 
-  // Where the block begins in the simdgroup's first row, and what the lane
-  // takes of it: the pointers are the same for all lanes.
+  // Where the block begins in the simdgroup's first row, and the lane's part of
+  // it: the pointers are the same for all lanes.
   const device uint8_t* w;
   const device T* scales;
   const device T* biases;
@@ -105,7 +106,7 @@ struct QmvFormat {
         chunk.packed[i / units] >> (unit_bits * (i % units)));
   }
 
-  // Where value `i` of a chunk begins in its unit.
+  // The first bit of value `i` of a chunk in its unit.
   static constexpr int place(int i) {
     return i * bits % unit_bits;
   }
@@ -127,8 +128,8 @@ struct QmvFormat {
     }
   }
 
-  // Divides a step of x by the places that its weights were left at, which is
-  // exact but for the smallest numbers.
+  // Divides a step of x by the power of two at which its weights were left,
+  // which is exact except for the smallest numbers.
   static METAL_FUNC void place_x(thread U* x) {
     if constexpr (bits == 2) {
       x[1] /= 4.0f;
@@ -221,9 +222,9 @@ struct QmvFormat {
     }
   }
 
-  // What qdot returns. A compiler that fuses as it likes chooses one of the two
-  // products by which operands it meets first; in this order nvcc chooses as it
-  // does in qdot. Metal's front end goes by the expression.
+  // The result of qdot. A compiler that may fuse chooses one of the two
+  // products by the order of the operands; in this order nvcc chooses as in
+  // qdot. Metal's front end follows the expression.
   static METAL_FUNC U chunk_sum(U sum, U bias, U scale, U accum) {
     return scale * accum + sum * bias;
   }

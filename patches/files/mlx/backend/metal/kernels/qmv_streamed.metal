@@ -5,8 +5,8 @@
 #include "mlx/backend/metal/kernels/quantized.h"
 #include "mlx/backend/metal/kernels/qmv_streamed.h"
 
-// The tiles and their arrangements are those of qmv_plan.cpp: `outputs` a
-// simdgroup, `sharing` simdgroups that share x.
+// The tiles and their arrangements are those of qmv_plan.cpp: `outputs` per
+// simdgroup, and `sharing` simdgroups that share x.
 #define instantiate_qmv_streamed(function, type, group_size, bits, tile, outputs, sharing, fast, batched)                         \
   instantiate_kernel(                                                                                                             \
       "affine_" #function "_" #type "_gs_" #group_size "_b_" #bits "_nv_" #tile "_r_" #outputs "_s_" #sharing "_batch_" #batched, \

@@ -1,6 +1,6 @@
-# Kernels that the overlay adds; read by the CMakeLists.txt beside it. Each patch
-# adds some: what is there is built. Those of products are built ahead only where
-# MLX's own are.
+# The overlay's kernels; included by the CMakeLists.txt next to it. Each patch adds
+# some; those that exist are built. Those of products are built ahead of time only
+# if MLX's own are.
 if(NOT MLX_METAL_JIT)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/qmv_streamed.metal)
     build_kernel(qmv_streamed qmv_streamed.h streamed_tile.h quantized.h

@@ -1,5 +1,5 @@
-// sdpa_vector_2pass_1_gqa for several query rows, each over its own keys and in
-// the order in which it adds alone.
+// sdpa_vector_2pass_1_gqa for several query rows, each over its own keys and
+// added in the same order as alone.
 
 #pragma once
 
@@ -7,13 +7,12 @@
 
 using namespace metal;
 
-// A threadgroup has a key head's G query heads, a simdgroup each. The block's
-// keys are cut into HPT parts; a simdgroup sums HPT heads over one part. Row r
-// sees `keys` keys, less under a causal mask, and a block of it has
-// ceil(keys / blocks) of them. Rows whose blocks are equally long begin at the
-// same key: up to P of them share what is loaded. P is bound by registers: a
-// lane holds 2 P HPT D / 32 numbers of queries and sums, 64 of the 128 that are
-// there.
+// A threadgroup computes the G query heads of a key head, with one simdgroup
+// each. The keys of the block are divided into HPT parts; a simdgroup sums HPT
+// heads over one part. Row r sees `keys` keys, fewer under a causal mask, and a
+// block of it has ceil(keys / blocks) of them. Rows whose blocks have the same
+// length begin at the same key: up to P of them share each load. Registers
+// limit P: a lane needs 2 P HPT D / 32 of them for queries and sums, 64 of 128.
 template <typename T, int D, int G, int HPT, int P>
 [[kernel, max_total_threads_per_threadgroup(G * 32)]] void
 sdpa_vector_2pass_1_gqa_rows(
@@ -25,7 +24,7 @@ sdpa_vector_2pass_1_gqa_rows(
     device float* maxs [[buffer(5)]],
     const constant int& rows [[buffer(6)]],
     const constant int& N [[buffer(7)]],
-    // Of q, k and v: of a sequence, a head, a position.
+    // For each of q, k and v: of a sequence, a head and a position.
     const constant int64_t* strides [[buffer(8)]],
     const constant float& scale [[buffer(9)]],
     const constant bool& causal [[buffer(10)]],
@@ -53,7 +52,7 @@ sdpa_vector_2pass_1_gqa_rows(
   values += tid.y * strides[6] + tid.x * strides[7] + lane0;
 
   for (int row0 = 0; row0 < rows;) {
-    // The rows that go together, and their keys.
+    // The rows that share loads, and their keys.
     const int n0 = causal ? N - (rows - 1 - row0) : N;
     const int chunk = (n0 + blocks - 1) / blocks;
     const int begin = block * chunk;
@@ -127,7 +126,7 @@ sdpa_vector_2pass_1_gqa_rows(
       }
     }
 
-    // One row after the other, a block's parts become one.
+    // Combines the parts of a block, one row after the other.
     MLX_MTL_PRAGMA_UNROLL
     for (int p = 0; p < P; p++) {
       if (p >= count) {

@@ -1,13 +1,13 @@
-// What qmv_streamed.h and fp_qmv_streamed.h have in common: the product of a
-// few rows of x with packed weights that are loaded once for all of them.
+// The common part of qmv_streamed.h and fp_qmv_streamed.h: the product of a few
+// rows of x with packed weights that are loaded once for all of them.
 //
 // Every row of the result equals, bit for bit, what MLX's kernel for one row
-// gives. That kernel's order is kept in full: which lane takes which values of
-// K, how it folds a chunk of them, one running sum a lane and row, and simd_sum
-// at the end. What changes is how often: a lane loads and unpacks its weights
-// once for V rows of x, and x may be prepared once for several simdgroups.
+// gives. That kernel's order is kept in full: which lane has which values of K,
+// how it folds a chunk of them, one running sum per lane and row, and simd_sum
+// at the end. The difference: a lane loads and unpacks its weights once for V
+// rows of x, and x may be prepared once for several simdgroups.
 //
-// Include by way of those two: what they include first declares SIMD_SIZE,
+// Include through those two: the headers before them declare SIMD_SIZE,
 // MLX_MTL_CONST, METAL_FUNC and STEEL_PRAGMA_UNROLL.
 //
 // A format says how weights are stored and how the kernel for one row folds a
@@ -16,14 +16,14 @@
 //   T              the type of x and of the result
 //   values         values of K in a lane's chunk, a multiple of 4
 //   whole_blocks   whether K is whole chunks of all lanes
-//   x_step         values of x that are prepared in one turn, 4 or 8
+//   x_step         values of x that are prepared at a time, 4 or 8
 //   Weight, terms  the unpacked weights of four values
 //   Row            one row's packed chunk and its scale, in registers
 //   has_sum        whether folding needs the sum of the chunk's x
 //   three_bits     whether weights have 3 bits
 //   load           loads a row's packed chunk
 //   load_scale     loads its scale
-//   advance        goes on along K, by one block of all lanes
+//   advance        moves along K by one block of all lanes
 //   unpack         the weights of four values
 //   load_x         a step of x as the weights meet it, and its part of the sum
 //   dot            adds the products of four values
@@ -56,9 +56,9 @@ struct StreamedTile {
   // sums of one row only are in registers.
   MLX_MTL_CONST int at_once = sharing > 0 ? 1 : quads;
 
-  // Scales are loaded with the weights, which hides the wait; but the
-  // unfinished sums of many rows of x leave no registers for scales and biases
-  // before the last quad.
+  // Scales are loaded with the weights, which hides latency; but the unfinished
+  // sums of many rows of x leave no registers for scales and biases before the
+  // last quad.
   MLX_MTL_CONST bool scale_first =
       at_once == quads || !Format::has_sum || V == 2;
 
@@ -105,8 +105,8 @@ struct StreamedTile {
   }
 
   // Folds a lane's chunk into the sums of `count` rows of x and all rows of
-  // weights. Rows of weights past the last repeat it and are not stored, so
-  // that nothing in here has to ask.
+  // weights. Rows of weights past the last repeat it and are not stored, so no
+  // condition is needed here.
   static METAL_FUNC void fold(
       const thread Format& weights,
       int last_row,
@@ -209,7 +209,7 @@ struct StreamedTile {
       uint lane) {
     const int out_row = first_row(tid, simd_gid);
     const bool has_rows = out_row < out_vec_size;
-    // Where x is shared, every lane must reach the barriers.
+    // If x is shared, every lane must reach the barriers.
     if (sharing == 0 && !has_rows) {
       return;
     }
@@ -226,7 +226,7 @@ struct StreamedTile {
 
     for (int k = 0; k < in_vec_size; k += block) {
       // K is a multiple of a lane's chunk: in the last block a lane has a whole
-      // chunk or none, and needs no twin of the `_safe` helpers.
+      // chunk or none, so that no `_safe` helpers are needed.
       const bool has_chunk = Format::whole_blocks ||
           k + static_cast<int>(lane) * Format::values < in_vec_size;
       if constexpr (sharing > 0) {
@@ -262,9 +262,10 @@ struct StreamedTile {
 };
 
 // The product of a threadgroup: `tile_rows` of the M rows of x, at most V,
-// fewer in the last tile. A kernel for more than 4 rows has a body for one row
-// fewer, so that nearly none is computed for nothing. Not so 3-bit weights
-// without shared x: with 5 and 7 rows that body was the slower one on an H200.
+// fewer in the last tile. A kernel for more than 4 rows has a second body for
+// one row fewer, so that almost no row is computed in vain. 3-bit weights
+// without shared x have none: with 5 and 7 rows that body was slower on an
+// H200.
 template <typename Format, int V, int rows, int sharing>
 METAL_FUNC void streamed_tile(
     thread Format& weights,

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mlx/backend/cuda/by_row.h"
+#include "mlx/row_problem.h"
 
 namespace mlx::core {
 

@@ -1,6 +1,6 @@
-// Several rows by quantized weights that are read once. Every row has the bits
-// that qmv.cu gives one row: the same values in the same lanes, added in the
-// same order.
+// Products of several rows with quantized weights, which are read once. Every
+// row has the bits that qmv.cu gives one row: the same values in the same
+// lanes, added in the same order.
 
 #pragma once
 
@@ -15,20 +15,20 @@
 
 namespace mlx::core::cu {
 
-/// What a format and a type of rows come to in qmv.cu.
+/// How qmv.cu computes a format with a type of rows.
 template <typename T, typename Q>
 struct QmvFormat {
   static constexpr int bits = cute::sizeof_bits_v<Q>;
   static constexpr bool has_bias = quant_has_bias_v<Q>;
-  /// Values of a row that a lane takes at once.
+  /// Values of a row that a lane loads at once.
   static constexpr int lane = sizeof(T) == 2 && bits <= 4 ? 16 : 8;
-  /// Values that a warp takes at once.
+  /// Values that a warp loads at once.
   static constexpr int chunk = 32 * lane;
   /// The type in which a lane adds.
   using Sum = cuda::std::conditional_t<(bits >= 8), float, T>;
 };
 
-/// The weights as numbers of the type of x.
+/// The weights as values of the type of x.
 template <typename T, typename Q, typename S>
 __device__ __forceinline__ auto qmv_weights(
     const cutlass::Array<Q, QmvFormat<T, Q>::lane>& packed,
@@ -58,9 +58,9 @@ __device__ __forceinline__ auto qmv_weights(
   return w;
 }
 
-/// Adds `count` values of each lane over a warp, as cg::reduce adds one, and
-/// returns the sum of value `which`. While there are several values, half of
-/// them go on in each half of the lanes, which pairs the same terms.
+/// Adds `count` values of each lane over a warp, in the order of cg::reduce,
+/// and returns the sum of value `which`. While there are several values, each
+/// half of the lanes continues with half of them; the same terms are paired.
 template <int count>
 __device__ __forceinline__ float qmv_reduce(
     float (&values)[count],
@@ -89,9 +89,9 @@ __device__ __forceinline__ float qmv_reduce(
   return values[0];
 }
 
-/// Products of `V` rows of x at a time. A warp computes `R` outputs of each,
-/// and has `ahead` chunks of their weights on the way; `warps` of them share
-/// the rows in shared memory, `resident` chunks at a time.
+/// Products of `V` rows of x at a time. A warp computes `R` outputs of each and
+/// loads `ahead` chunks of their weights in advance; `warps` of them share the
+/// rows in shared memory, `resident` chunks at a time.
 /// Grid: outputs, tiles of V rows, products of a batch.
 template <
     typename T,
@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(32 * warps) qmv_streamed_kernel(
   constexpr int chunk_groups = chunk / group_size;
   constexpr int lane_bytes = E * Format::bits / 8;
   constexpr int chunk_bytes = 32 * lane_bytes;
-  // x lies in shared memory as [chunk][row][part][lane], parts of 16 bytes: a
-  // warp reads 512 neighbouring bytes.
+  // Shared memory contains x as [chunk][row][part][lane], in parts of 16 bytes:
+  // a warp reads 512 adjacent bytes.
   constexpr int parts = E * sizeof(T) / sizeof(uint4);
   constexpr int chunk_parts = V * parts * 32;
   extern __shared__ uint4 shared_rows[];
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(32 * warps) qmv_streamed_kernel(
     __syncthreads();
   }
 
-  // All warps take the same turns, since they may wait for each other.
+  // All warps do the same iterations, since they may wait for each other.
   const int step = gridDim.x * warps * R;
   for (int turn = blockIdx.x * warps * R; turn < n; turn += step) {
     const int row = turn + threadIdx.y * R;
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(32 * warps) qmv_streamed_kernel(
     const uint4* rows = shared_rows + lane;
     Sum sums[V][R][E] = {};
 
-    // The next chunks: all weights are asked for before the first is used.
+    // The next chunks: all loads are issued before the first value is used.
     auto fold = [&](auto chunks_at_once) {
       constexpr int C = chunks_at_once.value;
       cutlass::Array<Q, E> codes[C][R];
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(32 * warps) qmv_streamed_kernel(
           fold(cuda::std::integral_constant<int, 2>{});
         }
       }
-      // A single chunk, and the tail of K that the last chunks end with.
+      // A single chunk, or the tail of K at the end of the last chunks.
       int single = left & 1 & (ahead > 1);
       if (begin + resident >= chunks && lane * E < k - whole * chunk) {
         single++;
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(32 * warps) qmv_streamed_kernel(
         total *= *global_scale / largest;
       }
     }
-    // Lanes that differ in the lowest bits only hold the same sum.
+    // Lanes that differ only in the lowest bits have the same sum.
     const int v = which / R, r = which % R;
     if (lane % (32 / slots) == 0 && v <= last_row && which < outputs &&
         row + r < n) {

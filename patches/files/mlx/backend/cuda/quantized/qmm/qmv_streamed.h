@@ -1,4 +1,4 @@
-// Order-preserving kernels for several rows, chosen and launched.
+// Chooses and launches order-preserving kernels for several rows.
 
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace mlx::core {
 
-/// The most rows that one pass over the weights serves.
+/// The most rows that one pass over the weights computes.
 constexpr int qmv_streamed_rows = 8;
 
-/// What a kernel is given: `batch` products of m contiguous rows of k values
-/// by weights of n outputs, or by the same weights for all.
+/// The arguments of a kernel: `batch` products of m contiguous rows of k values
+/// with weights for n outputs, or with the same weights for all.
 struct QmvStreamed {
   const void* x;
   const void* w;

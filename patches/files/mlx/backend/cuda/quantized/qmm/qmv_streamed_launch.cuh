@@ -1,4 +1,4 @@
-// Which kernel serves how many rows of a format, and its launch.
+// Chooses the kernel for a format and a number of rows, and launches it.
 
 #pragma once
 
@@ -11,8 +11,8 @@
 namespace mlx::core {
 
 /// What a warp of a kernel for V rows does. Measured on an H200: a lane's sums
-/// (a row and output takes 32 bytes of registers, 16 if it is of 5 or 6 bits)
-/// leave room for this many outputs and chunks on their way.
+/// (32 bytes of registers for a row and output, 16 at 5 or 6 bits) leave room
+/// for this many outputs and chunks in flight.
 template <int V, bool wide_sums>
 struct QmvTile {
   static constexpr int outputs = V == 4 && !wide_sums ? 1 : 2;
@@ -21,8 +21,8 @@ struct QmvTile {
       V == 1 || (V == 4 && !wide_sums) || (V == 6 && wide_sums) ? 4 : 8;
 };
 
-/// What a device has room for when rows have that many chunks: shared memory of
-/// a block in bytes, and blocks that run at once.
+/// The limits of a device for rows of that many chunks: shared memory of a
+/// block in bytes, and blocks that run at once.
 struct QmvRoom {
   int device = -1;
   int chunks = 0;
@@ -94,7 +94,7 @@ void launch_qmv_tile(QmvStreamed call, cu::CommandEncoder& encoder) {
 
 template <typename T, typename Q, typename S, int group_size>
 void launch_qmv_format(const QmvStreamed& call, cu::CommandEncoder& encoder) {
-  // As many passes over the weights as are needed, and rows alike in each.
+  // The fewest passes over the weights, with rows evenly distributed.
   const int passes = (call.m + qmv_streamed_rows - 1) / qmv_streamed_rows;
   const int rows = (call.m + passes - 1) / passes;
   auto launch = [&](auto v) {
