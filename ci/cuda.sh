@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles the CUDA text that the overlay adds, for one architecture, on a machine without a GPU: nvcc from PyPI
-# (ci/cuda-toolkit.sh) unless CUDACXX names one, headers as mlx.toml pins them, the tree of vendor/mlx. Without such text
-# the kernels of upstream that it follows stand in.
+# (ci/cuda-toolkit.sh) unless CUDACXX names one, headers as mlx.toml pins them, the tree of vendor/mlx. If the overlay adds no such
+# text, upstream's kernels are compiled instead.
 # usage: ci/cuda.sh [--quick] [architecture]    90a by default; --quick: one format of weights instead of 63 (eight minutes)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -21,7 +21,7 @@ input() { # The folder of an input, whatever its version.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# As the CMake files of MLX have it.
+# The flags of MLX's CMake files.
 include=(-I"$(input cccl)/include" -I"$(input json)/single_include/nlohmann" -Ivendor/mlx -I"$(input nvtx3)/include"
     -I"$(input cudnn-frontend)/include" -I"$(input fmt)/include" -isystem "$(input cutlass)/include")
 defines=(-DFMT_HEADER_ONLY=1 -DMLX_USE_CUDA -DNDEBUG)

@@ -95,7 +95,7 @@ def main() -> None:
         else:
             add(root, crate, package)
     if missing:
-        sys.exit("the cargo home lacks " + ", ".join(missing) + "; `cargo fetch` brings them")
+        sys.exit("the cargo home lacks " + ", ".join(missing) + "; run `cargo fetch`")
     print(f"{len(wanted)} packages in {root}")
 
 

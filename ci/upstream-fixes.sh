@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Shows of each fix that is meant for upstream and that upstream's own tests cannot show: wrong without the patch, right
-# with it. Needs a finished `cargo xtask build` for the simulated device, and GCC; takes about a minute.
+# For each fix meant for upstream that upstream's own tests do not cover: shows that MLX is wrong without the patch and
+# right with it. Needs a finished `cargo xtask build` for the simulated device, and GCC; takes about a minute.
 #
-#   ci/upstream-fixes.sh            fails if one of them shows nothing
-#   ci/upstream-fixes.sh --write    and writes upstream/<patch>/evidence/
+#   ci/upstream-fixes.sh            fails if a fix makes no difference
+#   ci/upstream-fixes.sh --write    also writes upstream/<patch>/evidence/
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -33,14 +33,14 @@ compile() {
     "$cxx" "${flags[@]}" "$@"
 }
 
-# Links a program from $work/NAME.o and libmlx.a, whose place in it an object may take.
+# Links a program from $work/NAME.o and libmlx.a. A further object replaces the one of that name in the library.
 link() {
     local program=$1
     shift
     compile -o "$program" "$@" "$prefix/lib/libmlx.a" "$prefix/lib/libmetalsim.a" "${libraries[@]}"
 }
 
-# How a program ends, and the first line of what it prints, in a shell of its own, whose word on a crash is not wanted.
+# Prints a program's exit code and the first line of its output. A subshell hides the shell's own message on a crash.
 ends() {
     local code
     code=$( (cd "$work" && "$@" >"$work/told" 2>&1; echo $?) 2>/dev/null)
@@ -67,7 +67,7 @@ fail() {
 
 take bluestein-pair fft.cpp
 compile -fsyntax-only "$work/without.cpp" 2>"$work/without" && fail "fft.cpp compiles without bluestein-pair"
-grep -q "could not convert" "$work/without" || fail "fft.cpp fails without bluestein-pair, but otherwise: $(cat "$work/without")"
+grep -q "could not convert" "$work/without" || fail "fft.cpp fails without bluestein-pair, but with another error: $(cat "$work/without")"
 compile -fsyntax-only "$work/with.cpp"
 {
     echo "without: $(grep -m1 'error:' "$work/without")"
@@ -75,7 +75,7 @@ compile -fsyntax-only "$work/with.cpp"
 } | keep bluestein-pair fft.cpp:gcc.txt
 
 take matmul-instantiation matmul.cpp
-# What conv.cpp calls, as `nm` names it; T or W: the object defines it.
+# The function that conv.cpp calls, as `nm` prints it; T or W: the object defines it.
 defines() {
     nm --demangle "$work/$1.o" |
         sed -nE 's/.* ([TW]) void mlx::core::(steel_matmul_regular_axpby<false>).*/\1 \2/p'
@@ -117,7 +117,7 @@ int main() {
 }
 CPP
 for which in without with; do
-    # What nobody initialised holds a pattern, in place of whatever the stack held.
+    # Uninitialised variables get a pattern instead of the stack's old content.
     compile -O1 -ftrivial-auto-var-init=pattern -DMETAL_PATH='"/no/such/mlx.metallib"' \
         -c "$work/$which.cpp" -o "$work/$which.o"
     link "$work/$which" "$work/main.cpp" "$work/$which.o"
@@ -127,7 +127,7 @@ grep -q "exit code 1: Failed to load the default metallib" "$work/with.told" || 
 grep -q "Failed to load" "$work/without.told" && fail "it is reported without metallib-errors: $(cat "$work/without.told")"
 cat "$work/without.told" "$work/with.told" | keep metallib-errors device.cpp:simulated-device.txt
 
-# What the other programs compute, by name. Their arrays come from the host, so that no other kernel is compiled.
+# The computations of the other programs, by name. Their arrays come from the host, so that no other kernel is compiled.
 cat >"$work/cases.cpp" <<'CPP'
 #include <cstdio>
 #include <functional>

@@ -35,19 +35,30 @@ tree=$(sed -n 's/^final_tree = "\(.*\)"$/\1/p' "$prefix/mlx-overlay.toml")
 
 export MTL_SIM_ARCH=$arch MTL_SIM_OS=${MTL_SIM_OS:-26.0}
 
+# The wheel's own compiler: the prefix may be built again meanwhile.
+compiler=$(echo "$env"/lib/python*/site-packages/mlx/lib/metal-simc)
+
 # Compiles the kernels that the tests will need. A single process would request them one after another.
 warm() {
-    local folder=$env/$arch library list
+    local folder=$env/$arch library list place
     rm -rf "$folder"
     mkdir "$folder"
     "${CC:-cc}" -shared -fPIC -Wall -Werror -I crates/metal-sim/abi ci/upstream_kernel.c -o "$folder/kernel.so"
-    # Replies like metal-simc, and records the name. Libraries from source text are really compiled.
+    place=$(LC_ALL=C grep -abo "NAME: written by" "$folder/kernel.so" | cut -d: -f1)
+    # Answers like metal-simc, with a kernel of that name that does nothing, and records the name. Libraries from source
+    # text are really compiled.
     cat >"$folder/list" <<SH
 #!/bin/sh
-[ "\$1" = kernel ] || exec "$prefix/bin/metal-simc" "\$@"
-echo "\$5" >>"$folder/\$(echo "\$3" | cksum | cut -d' ' -f1).names"
-echo "\$3" >"$folder/\$(echo "\$3" | cksum | cut -d' ' -f1).library"
-echo "$folder/kernel.so"
+[ "\$1" = kernel ] || exec "$compiler" "\$@"
+library=$folder/\$(echo "\$3" | cksum | cut -d' ' -f1)
+echo "\$5" >>"\$library.names"
+echo "\$3" >"\$library.library"
+kernel=\$library-\$(echo "\$5" | cksum | cut -d' ' -f1).so
+if [ ! -f "\$kernel" ]; then
+    cp "$folder/kernel.so" "\$kernel"
+    printf '%s\\0' "\$5" | dd of="\$kernel" bs=1 seek=$place conv=notrunc 2>/dev/null
+fi
+echo "\$kernel"
 SH
     chmod +x "$folder/list"
     MTL_SIM_COMPILER=$folder/list MTL_SIM_UNWRITTEN=0 "$env/bin/python" ci/upstream_tests.py names "${tests[@]}" \
@@ -57,7 +68,7 @@ SH
         sort -u "$list" -o "$list"
         echo "$(wc -l <"$list") kernels of $library" >&2
         # A kernel that does not compile fails its test, with the reason.
-        "$prefix/bin/metal-simc" warm --library "$library" - <"$list" || true
+        "$compiler" warm --library "$library" - <"$list" || true
     done
 }
 [[ -n ${NO_WARM:-} ]] || warm

@@ -23,7 +23,7 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
-COLUMNS = ("tree", "file", "tests in file", "test", "outcome", "seconds", "subtests failed", "reason")
+COLUMNS = ("tree", "file", "tests in file", "test", "outcome", "seconds", "subtests failed", "reason", "cpu", "compilers")
 MARKER = "<!-- What follows is written by ci/upstream-tests.sh. -->\n"
 # Every test starts from this seed, so that a result does not depend on earlier tests.
 SEED = 0
@@ -42,10 +42,17 @@ def read(results):
 
 
 def write(results, rows):
-    lines = ["\t".join(COLUMNS)] + ["\t".join(str(row[name]) for name in COLUMNS) for row in rows]
+    # Rows of earlier runs have no processor time.
+    lines = ["\t".join(COLUMNS)] + ["\t".join(str(row.get(name, "")) for name in COLUMNS) for row in rows]
     partial = Path(f"{results}.new")
     partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
     partial.replace(results)
+
+
+def cpu_seconds():
+    """Processor time of this process, and of the compilers that it waited for."""
+    times = os.times()
+    return times.user + times.system, times.children_user + times.children_system
 
 
 def name_of(row):
@@ -53,7 +60,7 @@ def name_of(row):
 
 
 class Recorder(unittest.TestResult):
-    """Keeps a row for each finished test in place of what was known of it."""
+    """Writes a row for each finished test, in place of an earlier one."""
 
     def __init__(self, mx, results, tree, total):
         super().__init__()
@@ -63,7 +70,7 @@ class Recorder(unittest.TestResult):
         super().startTest(test)
         self.outcome, self.reason, self.subtests = "pass", "", 0
         self.mx.random.seed(SEED)
-        self.started = time.monotonic()
+        self.started, self.cpu = time.monotonic(), cpu_seconds()
         # The entry if the process does not survive the test.
         self.record(test, "ended", "the process ended")
 
@@ -74,7 +81,8 @@ class Recorder(unittest.TestResult):
     def record(self, test, outcome, reason):
         file, _, name = test.id().partition(".")
         seconds = f"{time.monotonic() - self.started:.1f}"
-        values = (self.tree, file, self.total, name, outcome, seconds, self.subtests, reason)
+        cpu = [f"{now - then:.1f}" for now, then in zip(cpu_seconds(), self.cpu)]
+        values = (self.tree, file, self.total, name, outcome, seconds, self.subtests, reason, *cpu)
         row = dict(zip(COLUMNS, values))
         others = [other for other in read(self.results) if (other["file"], other["test"]) != (file, name)]
         write(self.results, others + [row])
@@ -124,14 +132,14 @@ def means(spec, name):
 
 
 def load(spec):
-    """All tests of a file, and those of them that the specification means."""
+    """All tests of a file, and those that the specification selects."""
     path = Path(spec.partition(":")[0])
     sys.path.insert(0, str(path.parent))
     module = importlib.import_module(path.stem)
     tests = list(tests_of(unittest.defaultTestLoader.loadTestsFromModule(module)))
     meant = [test for test in tests if means(spec, test.id())]
     if not meant:
-        sys.exit(f"{spec}: none of its {len(tests)} tests is meant by that pattern")
+        sys.exit(f"{spec}: that pattern selects none of its {len(tests)} tests")
     return tests, meant
 
 
@@ -199,7 +207,7 @@ def names_here(first, specs):
 
 
 def names(specs):
-    """A test may end its process, all the more where nothing is computed: a new one goes on after it."""
+    """A test may end its process, especially if nothing is computed. A new process continues with the next test."""
     begun = 0
     while True:
         command = [sys.executable, __file__, "names-from", str(begun), *specs]
@@ -214,10 +222,18 @@ def names(specs):
         begun += len(tests)
 
 
+def processor(rows):
+    """Seconds of processor time as text: all of it, and that of the compilers. Rows of earlier runs have none."""
+    if not all(row.get("cpu") for row in rows):
+        return ["", ""]
+    compilers = sum(float(row["compilers"]) for row in rows)
+    return [f"{sum(float(row['cpu']) for row in rows) + compilers:.0f}", f"{compilers:.0f}"]
+
+
 def table(document, files):
     out = [f"Host: {platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}.\n"]
-    out.append("| device | file | tree | tests | passed | skipped | failed | not run | seconds |")
-    out.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    out.append("| device | file | tree | tests | passed | skipped | failed | not run | seconds | CPU | of compilers |")
+    out.append("|" + " --- |" * 11)
     reasons, slow = [], []
     for name in files:
         # A test during which a run was ended has no result.
@@ -230,7 +246,7 @@ def table(document, files):
             failed = len(mine) - count["pass"] - count["skip"]
             seconds = sum(float(row["seconds"]) for row in mine)
             cells = [device, f"`{file}.py`", tree[:12], total, count["pass"], count["skip"], failed]
-            cells += [total - len(mine), f"{seconds:.0f}"]
+            cells += [total - len(mine), f"{seconds:.0f}", *processor(mine)]
             out.append("| " + " | ".join(map(str, cells)) + " |")
             reasons += [(device, row) for row in mine if row["outcome"] != "pass"]
             slow += [(float(row["seconds"]), device, row) for row in mine]
@@ -240,8 +256,10 @@ def table(document, files):
             reason = row["reason"].replace("|", "\\|")
             out.append(f"| {device} | `{row['file']}: {row['test']}` | {row['outcome']} | {reason} |")
     slow = sorted(slow, key=lambda one: -one[0])[:10]
-    out.append("\nThe longest:\n\n| device | test | seconds |\n| --- | --- | --- |")
-    out += [f"| {device} | `{row['file']}: {row['test']}` | {seconds:.0f} |" for seconds, device, row in slow]
+    out.append("\nThe longest:\n\n| device | test | seconds | CPU | of compilers |\n|" + " --- |" * 5)
+    for seconds, device, row in slow:
+        cells = [device, f"`{row['file']}: {row['test']}`", f"{seconds:.0f}", *processor([row])]
+        out.append("| " + " | ".join(cells) + " |")
     path = Path(document)
     head, marker, _ = path.read_text(encoding="utf-8").partition(MARKER)
     if not marker:

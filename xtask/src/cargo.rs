@@ -30,9 +30,9 @@ pub(crate) fn build_examples(host: &Host, root: &Utf8Path) -> Result<[Utf8PathBu
 
 /// Builds a program in `dir` and returns its path. `kind` is the kind of target that `name` is.
 pub(crate) fn build(host: &Host, dir: &Utf8Path, kind: &[&str], name: &str) -> Result<Utf8PathBuf> {
-    // Cargo itself is quiet here.
+    // Cargo prints nothing with --quiet.
     let progress = Progress::spinning();
-    progress.set(&format!("compiling {name}"));
+    progress.step(format!("compiling {name}"));
     cargo(host)
         .args(["build", "--quiet", "--message-format", "json"])
         .args(kind)

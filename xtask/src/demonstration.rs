@@ -1,5 +1,5 @@
-//! What the quickstart ends with: eight rows computed together against the same rows alone, in one table. The whole
-//! ladder, kernel by kernel for 1 to 16 rows on simulated GPUs, is a report that `--ladder` writes.
+//! The quickstart's last step: a table that compares eight rows computed together with the same rows alone. `--ladder`
+//! writes a report of the kernels for 1 to 16 rows on simulated GPUs.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ use crate::proc::Cmd;
 /// A generation that takes the wide affine kernel, so that the policies differ.
 const ARCHITECTURE: &str = "applegpu_g15d";
 
-/// What the table compares: the operation, how the example is asked for it, and the policies that differ on it.
+/// The rows of the table: the operation, the example's arguments for it, and the policies that differ on it.
 const COMPARED: [(&str, What, &[&str]); 3] = [
     (
         "product, 4-bit weights",
@@ -128,7 +128,7 @@ fn kept(lines: &[Line]) -> Result<()> {
         ensure!(
             line.rows_equal == TOGETHER,
             "{}, policy {}: {} of {TOGETHER} rows have the bits that they have alone, expected all; `cargo run --release \
-             -p mlx-lab -- probe` says where they differ",
+             -p mlx-lab -- probe` lists the operations that differ",
             line.operation,
             line.policy,
             line.rows_equal
@@ -174,10 +174,10 @@ fn table(lines: &[Line]) -> Table {
     table
 }
 
-/// What the ladder shows: a simulated GPU, the policy of the process, and the quantization mode.
+/// The tables of the ladder: a simulated GPU, the policy of the process, and the quantization mode.
 ///
-/// Generation 13 never takes the wide affine kernel, 15 does, 17 has other batch limits; the policies matter where the
-/// wide kernel is taken. The fp modes take it on every generation.
+/// Policies differ if the wide kernel is chosen. For affine weights, generation 13 never chooses it, 15 does, and 17 has
+/// other batch limits; for the fp modes, every generation does.
 const LADDER: [(&str, &str, &str); 13] = [
     ("applegpu_g13s", "default", "affine"),
     ("applegpu_g13s", "exact", "affine"),
@@ -241,7 +241,7 @@ pub(crate) fn ladder(host: &Host, root: &Utf8Path, stamp: &Stamp) -> Result<Stri
     Ok(page)
 }
 
-/// The two examples, built, and where the simulated device writes its trace.
+/// The two examples, built, and the file into which the simulated device writes its trace.
 struct Examples<'a> {
     host: &'a Host,
     products: camino::Utf8PathBuf,
@@ -264,14 +264,14 @@ impl<'a> Examples<'a> {
         })
     }
 
-    /// The example's product of so many rows.
+    /// Runs the example's product with that many rows.
     fn product(&self, rows: &str, mode: &str) -> Cmd {
         self.host
             .cmd(self.products.as_str())
             .args(["--device", "gpu", "--json", "--mode", mode, "--m", rows])
     }
 
-    /// What a product reports, and the first dispatch of a quantized product, which is the one with all rows.
+    /// The report of a product, and the first dispatch of a quantized product: the one with all rows.
     fn product_metered(&self, command: Cmd, architecture: &str) -> Result<(Report, Dispatch)> {
         let (report, dispatches) = self.metered(command, architecture)?;
         let dispatch = dispatches
@@ -281,7 +281,7 @@ impl<'a> Examples<'a> {
         Ok((report, dispatch))
     }
 
-    /// What the dense product reports, and how often its matrix was loaded. The block is computed first.
+    /// The report of the dense product, and how often its matrix was loaded. The block is computed first.
     fn matrix_metered(&self, command: Cmd) -> Result<(OtherReport, f64)> {
         let (report, dispatches): (OtherReport, _) = self.metered(command, ARCHITECTURE)?;
         let block = dispatches
@@ -301,7 +301,7 @@ impl<'a> Examples<'a> {
         Ok((report, reads))
     }
 
-    /// Runs an example on a simulated GPU: its report, and what the device dispatched.
+    /// Runs an example on a simulated GPU; returns its report and the device's dispatches.
     fn metered<T: serde::de::DeserializeOwned>(
         &self,
         command: Cmd,
@@ -326,13 +326,13 @@ fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
         .with_context(|| format!("the example's --json printed something else: {text}"))
 }
 
-/// What both examples report.
+/// The fields that both examples report.
 #[derive(Debug, Deserialize)]
 struct Rows {
     rows_differing: u32,
 }
 
-/// What the example of quantized products reports, as far as it is shown here.
+/// The fields used here from the report of the example of quantized products.
 #[derive(Debug, Deserialize)]
 struct Report {
     n: u64,
@@ -344,7 +344,7 @@ struct Report {
     rows_differing: u32,
 }
 
-/// What the other example reports, as far as it is shown here.
+/// The fields used here from the report of the other example.
 #[derive(Debug, Deserialize)]
 struct OtherReport {
     rows_differing: u32,
@@ -419,7 +419,7 @@ mod tests {
         );
         assert!(of("narrow").ends_with("narrow 8 of 8 8 times │"), "{text}");
         assert!(of("exact").ends_with("exact 8 of 8 once │"), "{text}");
-        // Without a meter there is nothing to say about reads.
+        // Without a meter, reads are not known.
         let unmetered = Line::new("attention", "exact", 0, None);
         assert!(!table(&[unmetered]).to_string().contains("read"));
     }

@@ -28,10 +28,10 @@ pub struct Args {
     /// Use MLX from this folder, git repository or archive; it must hash to the pinned tree id
     #[arg(long, value_name = "PATH", conflicts_with = "refresh")]
     source: Option<Utf8PathBuf>,
-    /// Fetch also the inputs that this back-end alone needs (cuda)
+    /// Also fetch the inputs that only this back-end needs (cuda)
     #[arg(long, value_parser = backend::parser())]
     backend: Option<Backend>,
-    /// Take this tree in place of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
+    /// Use this tree instead of the reconstructed one that mlx.toml pins; mlx.lock records it as replaced
     #[arg(long, value_name = "ID", value_parser = parse_tree)]
     accept_tree: Option<Oid>,
 }

@@ -38,13 +38,10 @@ impl Host {
         } else {
             Os::Linux
         };
-        // NVIDIA's own place, then that of ci/cuda-toolkit.sh.
-        let checkout = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-        let ours = checkout.map(|checkout| checkout.join("target/cuda/nvidia/cu13"));
+        // NVIDIA's own folder, then that of ci/cuda-toolkit.sh.
+        let ours = crate::checkout().join("target/cuda/nvidia/cu13");
         Self {
-            cuda_folders: std::iter::once("/usr/local/cuda".into())
-                .chain(ours)
-                .collect(),
+            cuda_folders: vec!["/usr/local/cuda".into(), ours],
             ..Self::new(os, env::consts::ARCH, env::vars_os())
         }
     }
@@ -82,19 +79,19 @@ impl Host {
         self
     }
 
-    /// Where the system's packages are rooted.
+    /// The root folders of the system's packages.
     pub fn package_roots(&self) -> impl Iterator<Item = &Utf8Path> {
         self.package_folders
             .iter()
             .filter_map(|folder| folder.parent())
     }
 
-    /// Where a CUDA toolkit lies that no variable names.
+    /// Folders of CUDA toolkits that no variable names.
     pub fn cuda_folders(&self) -> &[Utf8PathBuf] {
         &self.cuda_folders
     }
 
-    /// The variable's value where it is set, not empty and UTF-8.
+    /// The variable's value, if it is set, not empty, and UTF-8.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.set(name).filter(|value| !value.is_empty())
     }
@@ -156,8 +153,8 @@ impl Host {
         Utf8PathBuf::from_path_buf(found).ok()
     }
 
-    /// The `program` that comes on `PATH` before every folder of the system's packages, and the folder of its package:
-    /// installing the package would not change which one is found.
+    /// The `program` that is found on `PATH` before the system's packages, and the folder of its package. Installing the
+    /// package would not change which one is found.
     pub fn in_front_of_packages(&self, program: &str) -> Option<(Utf8PathBuf, &Utf8Path)> {
         let found = self.find(program)?;
         let path = self.vars.get(OsString::from("PATH").as_os_str())?;

@@ -29,7 +29,7 @@ mod steps;
 use std::fmt;
 
 use anyhow::{Context, Result};
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use patchset::Workspace;
 
 /// An error that was already printed: `main` prints nothing more and exits with 1.
@@ -59,6 +59,17 @@ impl std::error::Error for Usage {}
 /// The root of the checkout around the current folder.
 fn root() -> Result<Utf8PathBuf> {
     Ok(Workspace::discover()?.root().to_owned())
+}
+
+/// The checkout whose files a build uses: the one around the current folder. Cargo does not compile this program again
+/// if its checkout was moved or copied, so the folder that it was compiled in may be another one. Tests run in folders
+/// without a checkout, and use that one.
+fn checkout() -> Utf8PathBuf {
+    let compiled = Utf8Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    root()
+        .ok()
+        .filter(|root| root.join("xtask/cmake").is_dir())
+        .unwrap_or_else(|| compiled.to_owned())
 }
 
 /// The path of this program.

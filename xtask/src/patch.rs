@@ -95,7 +95,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 println!("note: {note}");
             }
             if !findings.faults.is_empty() {
-                let faults: Vec<_> = findings.faults.iter().map(remedy::told).collect();
+                let faults: Vec<_> = findings.faults.iter().map(remedy::described).collect();
                 bail!("patches/ is not in order:\n  - {}", faults.join("\n  - "));
             }
             println!("patches/ is in order");

@@ -64,8 +64,8 @@ impl Cmd {
         self
     }
 
-    /// Makes the child, and every process that it starts with the same standard input, hold `lock`. The lock is their
-    /// standard input; the file is empty, so it behaves like `/dev/null`. The lock ends with the last of them.
+    /// Passes `lock` to the child as its standard input, and so to the processes that it starts. The lock is released
+    /// when the last of them ends. The file is empty, so it reads like `/dev/null`.
     pub fn holding(mut self, lock: &File) -> Result<Self> {
         self.inner.stdin(lock.try_clone()?);
         self.holds = true;

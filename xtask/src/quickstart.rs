@@ -32,7 +32,7 @@ pub struct Args {
     /// Use no network: MLX, its inputs and the Rust packages must be here (docs/guide/offline.md)
     #[arg(long, conflicts_with = "install_deps")]
     offline: bool,
-    /// Take MLX from this folder, git repository or archive; it must hash to the pinned tree id
+    /// Use MLX from this folder, git repository or archive; it must hash to the pinned tree id
     #[arg(long, value_name = "PATH")]
     source: Option<Utf8PathBuf>,
     /// Also write which kernel 1 to 16 rows take on simulated GPUs, how often it reads the weights, and which rows keep

@@ -98,7 +98,7 @@ fn of(error: &Error) -> Option<&'static str> {
 }
 
 /// An error of the engine with its remedy.
-pub(crate) fn told(error: &Error) -> String {
+pub(crate) fn described(error: &Error) -> String {
     with(&error.to_string(), of(error))
 }
 
@@ -140,21 +140,21 @@ mod tests {
             faults: vec!["a: a marker is left".to_owned()],
         };
         assert_eq!(
-            told(&error),
+            described(&error),
             "w is not resolved yet:\n  - a: a marker is left\nthen run `cargo xtask bump-pin --continue`"
         );
     }
 
     #[test]
     fn a_lock_that_does_not_read_says_how_to_get_another() {
-        let told_of = |file: &str| {
-            told(&Error::Format {
+        let describe = |file: &str| {
+            described(&Error::Format {
                 file: file.into(),
                 line: 1,
                 message: "m".to_owned(),
             })
         };
-        assert!(told_of("mlx.lock").contains("delete it and run `cargo xtask apply-overlay"));
-        assert_eq!(told_of("other.toml"), "other.toml:1: m");
+        assert!(describe("mlx.lock").contains("delete it and run `cargo xtask apply-overlay"));
+        assert_eq!(describe("other.toml"), "other.toml:1: m");
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use cli::println;
 
-/// Steps, so many in all.
+/// A counter of steps.
 pub(crate) struct Steps {
     total: usize,
     done: usize,
@@ -21,7 +21,7 @@ impl Steps {
         }
     }
 
-    /// Announces a step, does it, and prints how long it took.
+    /// Prints the step's name, does it, and prints how long it took.
     pub(crate) fn step<T>(&mut self, what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.done += 1;
         println!("[{}/{}] {what}", self.done, self.total);
@@ -31,7 +31,7 @@ impl Steps {
         Ok(result)
     }
 
-    /// How long all of them took until now.
+    /// The time since the first step.
     pub(crate) fn elapsed(&self) -> String {
         readable(self.begin.elapsed())
     }

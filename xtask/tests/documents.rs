@@ -1,5 +1,5 @@
-//! What the documents promise: links lead somewhere, commands are ones that run, figures come from reports, and all of
-//! it stays short.
+//! Checks the documents: links lead somewhere, commands are run by something, figures come from reports, and the text
+//! stays short.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,9 +11,9 @@ use xtask::proc::Cmd;
 /// Words of all documents together.
 const MOST_WORDS: usize = 13_000;
 
-/// Where a command of a document is run, or why nothing runs it.
+/// What runs a command of a document, or why nothing does.
 enum Ran {
-    /// This file has this text, which runs it.
+    /// This file runs it with this text.
     By(&'static str, &'static str),
     /// This test runs it, as it is written.
     Here,
@@ -47,7 +47,7 @@ const COMMANDS: &[(&str, Ran)] = &[
     ),
     (
         "env -u CC -u CXX -u CFLAGS -u CXXFLAGS cargo xtask doctor",
-        Not("cargo compiles its C dependencies anew, which takes minutes"),
+        Not("cargo compiles its C dependencies again, which takes minutes"),
     ),
     (
         "cargo xtask build --backend cuda",
@@ -263,7 +263,7 @@ const COMMANDS: &[(&str, Ran)] = &[
     ),
 ];
 
-/// Figures that are no result: settings and limits in the code, or MLX's own.
+/// Figures that are not results: settings and limits in the code, or MLX's own.
 const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "docs/guide/measure.md",
@@ -382,7 +382,7 @@ fn documents_that_sources_name_exist() {
             let rest = &text[at..];
             let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "/-_.".contains(c)));
             let path = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
-            // Another folder's docs/; a report or a summary that a command is told to write.
+            // Another folder's docs/; a report or a summary that a command writes.
             let other = text[..at].ends_with(['/', '-'])
                 || ["docs/reports/", "docs/pin-moves/"]
                     .iter()
@@ -396,7 +396,7 @@ fn documents_that_sources_name_exist() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// The commands in a document's blocks: what stands after `$ `, without a comment.
+/// The commands in a document's blocks: the text after `$ `, without a comment.
 fn commands(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut inside = false;
@@ -476,7 +476,7 @@ fn the_command_line_takes_what_documents_show() {
             let Some((before, words)) = command.split_once("cargo xtask ") else {
                 continue;
             };
-            // What follows in a shell is another command; a placeholder is a name.
+            // After these characters a shell starts another command; a placeholder is a name.
             let end = words.find(['|', ')', '&', '#', '>', ';', '"', '\u{2026}']);
             let words = words[..end.unwrap_or(words.len())].trim();
             let placeholder = words.starts_with('<') || words.ends_with(" NAME");

@@ -3,18 +3,24 @@
 use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Silence after which a line reports the progress, if there is no terminal.
 const SILENCE: Duration = Duration::from_secs(15);
 
+/// The same for a step that has just begun: a short one prints nothing.
+const SOON: Duration = Duration::from_secs(2);
+
+/// How often a terminal shows what is in work.
+const TICK: Duration = Duration::from_secs(1);
+
 /// The line; it disappears when it is dropped.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
-    /// Off a terminal, where indicatif shows nothing.
+    /// Off a terminal, where indicatif shows nothing, and for [`Progress::watching`].
     pulse: Option<Pulse>,
 }
 
@@ -23,30 +29,57 @@ impl Progress {
     pub fn spinning() -> Self {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(Duration::from_millis(120));
-        Self::styled(bar, "{spinner} {prefix} {wide_msg:.dim}")
+        Self::styled(bar, "{spinner} {prefix} {wide_msg:.dim}", None)
     }
 
     /// For `what`; [`Progress::count`] sets how much is done.
     pub fn counted(what: impl Into<String>) -> Self {
-        let bar = ProgressBar::no_length();
-        bar.set_prefix(what.into());
-        // The clock goes on while nothing is finished.
-        bar.enable_steady_tick(Duration::from_secs(1));
-        Self::styled(
-            bar,
-            "{elapsed:>4} {prefix} [{bar:30}] {pos}/{len}, about {eta} left {wide_msg:.dim}",
-        )
+        Self::with_count(what.into(), None)
     }
 
-    fn styled(bar: ProgressBar, template: &str) -> Self {
+    /// The same for work that other processes do: `now` is called each time the progress is shown, and returns the
+    /// detail to show, if it knows one.
+    pub fn watching(
+        what: impl Into<String>,
+        now: impl Fn() -> Option<String> + Send + 'static,
+    ) -> Self {
+        Self::with_count(what.into(), Some(Box::new(now)))
+    }
+
+    fn with_count(what: String, now: Option<Now>) -> Self {
+        let bar = ProgressBar::no_length();
+        bar.set_prefix(what);
+        // The clock goes on while nothing is finished.
+        bar.enable_steady_tick(TICK);
+        let template =
+            "{elapsed:>4} {prefix} [{bar:30}] {pos}/{len}, about {eta} left {wide_msg:.dim}";
+        Self::styled(bar, template, now)
+    }
+
+    fn styled(bar: ProgressBar, template: &str, now: Option<Now>) -> Self {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        let pulse = (!std::io::stderr().is_terminal()).then(|| {
+        let terminal = std::io::stderr().is_terminal();
+        let pulse = (!terminal || now.is_some()).then(|| {
             let bar = bar.clone();
-            Pulse::new(SILENCE, move |time| eprintln!("{}", report(&bar, time)))
+            Pulse::new(if terminal { TICK } else { SILENCE }, move || {
+                if let Some(detail) = now.as_ref().and_then(|now| now()) {
+                    bar.set_message(detail);
+                }
+                if !terminal {
+                    eprintln!("{}", report(&bar, bar.elapsed()));
+                }
+            })
         });
         Self { bar, pulse }
+    }
+
+    /// Begins a step of the work. Without a terminal a line reports it, unless it ends at once.
+    pub fn step(&self, what: impl Into<String>) {
+        self.bar.set_prefix(what.into());
+        self.bar.set_message("");
+        self.next_after(SOON);
     }
 
     /// Sets how much is done.
@@ -69,11 +102,18 @@ impl Progress {
     /// Prints a line that stays.
     pub fn keep(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
+        self.next_after(SILENCE);
+    }
+
+    fn next_after(&self, silence: Duration) {
         if let Some(pulse) = &self.pulse {
-            pulse.heard();
+            pulse.next_after(silence);
         }
     }
 }
+
+/// Returns what is in work at that moment.
+type Now = Box<dyn Fn() -> Option<String> + Send>;
 
 impl Drop for Progress {
     fn drop(&mut self) {
@@ -98,44 +138,47 @@ fn report(bar: &ProgressBar, time: Duration) -> String {
     line
 }
 
-/// Speaks after each silence. Ends when it is dropped.
+/// Reports after each silence. Ends when it is dropped.
 #[derive(Debug)]
 struct Pulse {
-    heard: Option<Sender<()>>,
+    next: Option<Sender<Duration>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Pulse {
-    fn new(silence: Duration, say: impl Fn(Duration) + Send + 'static) -> Self {
-        let (heard, hears) = channel();
-        let begin = Instant::now();
+    fn new(silence: Duration, report: impl Fn() + Send + 'static) -> Self {
+        let (next, set) = channel();
         let thread = std::thread::spawn(move || {
+            let mut wait = silence;
             loop {
-                match hears.recv_timeout(silence) {
-                    Ok(()) => {}
-                    Err(RecvTimeoutError::Timeout) => say(begin.elapsed()),
+                match set.recv_timeout(wait) {
+                    Ok(next) => wait = next,
+                    Err(RecvTimeoutError::Timeout) => {
+                        report();
+                        wait = silence;
+                    }
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
         });
         Self {
-            heard: Some(heard),
+            next: Some(next),
             thread: Some(thread),
         }
     }
 
-    /// Something else was printed.
-    fn heard(&self) {
-        if let Some(heard) = &self.heard {
+    /// Lets the next report wait for that long.
+    fn next_after(&self, silence: Duration) {
+        if let Some(next) = &self.next {
             // The thread lives as long as this.
-            let _ = heard.send(());
+            let _ = next.send(silence);
         }
     }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        self.heard = None;
+        self.next = None;
         if let Some(thread) = self.thread.take() {
             // It only prints.
             let _ = thread.join();
@@ -155,17 +198,31 @@ mod tests {
     fn silence_is_broken_and_only_silence() {
         let said = Arc::new(Mutex::new(0));
         let count = said.clone();
-        let pulse = Pulse::new(Duration::from_millis(400), move |_| {
+        let silence = Duration::from_millis(400);
+        let pulse = Pulse::new(silence, move || {
             *count.lock().unwrap() += 1;
         });
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(60));
-            pulse.heard();
+            pulse.next_after(silence);
         }
         assert_eq!(*said.lock().unwrap(), 0);
         std::thread::sleep(Duration::from_secs(1));
         drop(pulse);
         assert!((1..=3).contains(&*said.lock().unwrap()));
+    }
+
+    #[test]
+    fn a_step_is_reported_soon() {
+        let said = Arc::new(Mutex::new(0));
+        let count = said.clone();
+        let pulse = Pulse::new(Duration::from_secs(60), move || {
+            *count.lock().unwrap() += 1;
+        });
+        pulse.next_after(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(500));
+        drop(pulse);
+        assert_eq!(*said.lock().unwrap(), 1);
     }
 
     #[test]

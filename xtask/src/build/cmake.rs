@@ -47,11 +47,11 @@ pub fn run(args: Args) -> Result<()> {
             args.request
         )
     })?;
-    // The parent holds this lock too. If it is killed, still no other run may swap the tree while CMake runs.
+    // The parent holds this lock too. If the parent is killed, the tree still must not be swapped while CMake runs.
     let line = Line::new();
     let _held = project::hold(&Workspace::at(&run.workspace), &|event| line.show(event))?;
     drop(line);
-    // The panic's text is part of the error below; a backtrace inside the crate is of no use.
+    // The panic's text is part of the error below; a backtrace inside the crate does not help.
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(|| {
         let mut config = cmake::Config::new(&run.source);
@@ -95,7 +95,7 @@ pub fn drive(
 ) -> Result<()> {
     let request = run.out.join("cmake-run.json");
     fs_err::write(&request, serde_json::to_string_pretty(run)?)?;
-    let mut log = Log::create(log_path)?;
+    let mut log = Log::create(log_path, run.out.join("build"))?;
     let status = host
         .cmd(xtask.as_str())
         .args(["run-cmake", request.as_str()])

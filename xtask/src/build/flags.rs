@@ -1,5 +1,4 @@
-//! Compiler flags from outside that break the claims about bits: where they are set, in which files, and what cannot be
-//! inspected.
+//! Finds compiler flags in the environment that break the claims about bits, and lists files that it cannot inspect.
 
 use std::fmt;
 
@@ -7,7 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::host::Host;
 
-/// They let the compiler change sums: then not even one build agrees with the next.
+/// Flags that let the compiler reorder sums, so that two builds may differ.
 const UNSAFE: [&str; 10] = [
     "-ffast-math",
     "-Ofast",
@@ -17,7 +16,7 @@ const UNSAFE: [&str; 10] = [
     "-freciprocal-math",
     "-ffp-model=fast",
     "-ffp-model=aggressive",
-    // nvcc's.
+    // A flag of nvcc.
     "-use_fast_math",
     "--use_fast_math",
 ];
@@ -74,7 +73,7 @@ impl fmt::Display for UnsafeFlag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: the compiler may reorder sums, so the claims about bits do not hold",
+            "{}: the compiler may reorder sums, which breaks the claims about bits",
             self.place()
         )
     }

@@ -1,4 +1,4 @@
-//! What a program must link beside `libmlx.a`, or as `libmlx.so`, read from the package file that CMake itself wrote.
+//! The libraries that a program must link with MLX, read from the package file that CMake wrote.
 //!
 //! The list in `MLXTargets.cmake` follows what upstream's CMake files found on this machine (which BLAS, which
 //! frameworks, whether jaccl), so nothing is guessed here.
@@ -26,7 +26,7 @@ impl Link {
     pub(super) fn read(prefix: &Utf8Path) -> Result<Self> {
         let path = prefix.join("share/cmake/MLX/MLXTargets.cmake");
         let text = fs_err::read_to_string(&path)?;
-        Self::parse(&text).with_context(|| format!("{path} is not what CMake writes"))
+        Self::parse(&text).with_context(|| format!("{path} is not a package file of CMake"))
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -43,7 +43,7 @@ impl Link {
                 push_once(&mut link.include, relative);
             }
         }
-        // A shared library brings what it links.
+        // A shared library loads its own dependencies.
         if text.contains("add_library(mlx SHARED IMPORTED)") {
             link.system_libs = std::mem::take(&mut link.static_libs);
             return Ok(link);

@@ -9,6 +9,7 @@ mod log;
 mod outputs;
 pub mod prefix;
 pub(crate) mod pristine;
+mod running;
 mod staging;
 
 use std::time::Instant;
@@ -71,13 +72,14 @@ pub fn run(args: Args) -> Result<()> {
     };
     options.check()?;
     let workspace = Workspace::discover()?;
-    // A build would fail on it, after a while and in other words. On macOS that was not tried.
+    // The build would fail later, with an error that does not name the cause. On macOS this was not tried.
     if host.os == Os::Linux
-        && let Some(bad) = taken_apart(workspace.root())
+        && let Some(bad) = unquotable(workspace.root())
     {
         let root = workspace.root();
         bail!(
-            "the checkout's path has {bad:?}, which commands of MLX's build take apart: {root}; move it"
+            "the checkout's path contains {bad:?}, which MLX's build commands cannot quote: {root}; move the checkout to a path \
+             without it (blanks and letters of any language work)"
         );
     }
     let line = Line::new();
@@ -113,16 +115,16 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The first character of a path that is taken apart on the way through CMake, Ninja and the shells of MLX's own commands,
-/// which quote blanks and nothing else.
-pub(crate) fn taken_apart(path: &Utf8Path) -> Option<char> {
+/// The first character of a path that does not survive CMake, Ninja and the shells of MLX's own commands, which quote only
+/// blanks. A whole build and a bundle were made in a path with the others: `blank é日本 {b}, ~+@!=^*?`.
+pub(crate) fn unquotable(path: &Utf8Path) -> Option<char> {
     let bad = |c: &char| {
-        (c.is_whitespace() && *c != ' ') || c.is_control() || "#();:$'\"&|<>[]`".contains(*c)
+        (c.is_whitespace() && *c != ' ') || c.is_control() || "#();:$'\"&|<>[]`\\".contains(*c)
     };
     path.as_str().chars().find(bad)
 }
 
-/// The tree to build: exactly the lock's final tree, or its base tree. Programs may link nothing else.
+/// The tree to build: the lock's final tree, or its base tree. Programs link no other.
 pub(crate) fn source(project: &Project, pristine: bool) -> Result<Source> {
     let (workspace, lock) = (&project.workspace, project.lock()?);
     let base_tree = lock.base_tree.to_string();
@@ -159,7 +161,7 @@ pub(crate) fn source(project: &Project, pristine: bool) -> Result<Source> {
     })
 }
 
-/// The tree ids in the lock that decide what may be linked.
+/// The tree ids in the lock; programs link only builds of these.
 pub(crate) fn ids(lock: &Lock) -> Ids {
     Ids {
         base_tree: lock.base_tree.to_string(),

@@ -1,5 +1,5 @@
-//! The checksums of a build folder's files. Ninja compares only times: it would treat a damaged object as a good one,
-//! and an install would certify what is linked from it.
+//! The checksums of a build folder's files. Ninja compares only times: it would use a damaged object, and an
+//! install would certify the library linked from it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -37,7 +37,7 @@ impl Outputs {
     /// Returns their names.
     ///
     /// Files that a killed run wrote, and those in a folder of an earlier version, are in no list. Their objects are
-    /// trusted; what is linked from them takes seconds and is made again.
+    /// trusted; libraries are linked again, which takes seconds.
     pub(super) fn check(folder: &Utf8Path) -> Result<(Self, Vec<String>)> {
         let mut outputs = Self {
             folder: folder.to_owned(),

@@ -43,9 +43,8 @@ pub struct Job<'a> {
     pub source: &'a Source,
     /// Finds the unpacked folder of a pinned input by name.
     pub input: &'a dyn Fn(&str) -> Result<Utf8PathBuf>,
-    /// The choices.
     pub options: &'a Options,
-    /// Parallel jobs; Ninja's own choice where none is given.
+    /// Parallel jobs; `None` leaves the number to Ninja.
     pub jobs: Option<usize>,
 }
 
@@ -119,7 +118,7 @@ pub fn build(job: &Job) -> Result<Built> {
     Ok(Built { prefix, log, stamp })
 }
 
-/// The tools of every back-end with their versions. The error names everything that is missing.
+/// Finds the tools that every back-end needs, with their versions. The error names everything that is missing.
 fn find_tools(host: &Host) -> Result<BTreeMap<String, String>> {
     let (found, missing): (Vec<_>, Vec<_>) = [
         ("cmake", requirements::cmake(host)),
@@ -141,7 +140,7 @@ fn find_tools(host: &Host) -> Result<BTreeMap<String, String>> {
         .collect())
 }
 
-/// What every back-end asks for: the library alone, static unless a back-end says otherwise, nothing downloaded.
+/// Adds the settings of every back-end: only the library, static unless a back-end overrides it, and no downloads.
 fn add_common(configuration: &mut Configuration, host: &Host, backend: Backend) {
     let switches = [
         ("BUILD_SHARED_LIBS", "OFF"),
@@ -186,18 +185,18 @@ fn with_paths(
     defines.push(("CMAKE_INSTALL_PREFIX".to_owned(), prefix.to_string()));
     defines.extend(backend::input_folders(job.options.backend, job.input)?);
     if configuration.metallib {
-        // Where Ninja writes the kernels and where the library searches for them: metallib.cmake.
-        let include = concat!(env!("CARGO_MANIFEST_DIR"), "/cmake/metallib.cmake");
+        // metallib.cmake: the place where Ninja writes the kernels, and the place where the library looks for them.
+        let include = crate::checkout().join("xtask/cmake/metallib.cmake");
         let built = dir.join("build/metallib");
         for (name, path) in [
-            ("CMAKE_PROJECT_TOP_LEVEL_INCLUDES", include.into()),
+            ("CMAKE_PROJECT_TOP_LEVEL_INCLUDES", include),
             ("MLX_METAL_PATH", built),
             ("MLX_OVERLAY_METALLIB", prefix.join(METALLIB)),
         ] {
             defines.push((name.to_owned(), path.to_string()));
         }
         if !job.source.pristine {
-            // Goes into the library and its kernels; the first product compares the two.
+            // Compiled into the library and its kernels; the first product compares the two.
             let tree = job.source.final_tree.clone();
             defines.push(("MLX_OVERLAY_TREE".to_owned(), tree));
         }
@@ -205,11 +204,11 @@ fn with_paths(
     Ok(defines)
 }
 
-/// The machine as CMake and its child processes see it.
+/// The machine with the environment of CMake and its child processes.
 fn child_host(job: &Job, configuration: &Configuration) -> Result<Host> {
     let mut host = job.host.clone().with("NINJA_STATUS", log::NINJA_STATUS);
     if let Some(cmake) = host.find("cmake") {
-        // Use the program whose version was checked, not the one that the cmake crate would find.
+        // The program whose version was checked; the cmake crate might find another.
         host = host.with("CMAKE", cmake.into_os_string());
     }
     if host.var("CCACHE_BASEDIR").is_none() {
@@ -276,7 +275,7 @@ fn new_stamp(
 /// Allows one build at a time in a folder. The lock ends with the process, even if it is killed.
 pub(crate) fn lock(dir: &Utf8Path) -> Result<Held> {
     let path = dir.join(LOCK);
-    // Readable as well: it is the standard input of the build's child process.
+    // Readable, because it is the standard input of the build's child process.
     let file = OpenOptions::new()
         .read(true)
         .write(true)

@@ -202,7 +202,7 @@ pub(super) fn size(folder: &Utf8Path) -> Result<u64> {
 }
 
 /// Refuses a text file that names the folder the prefix was built in: a moved bundle would read from there, or fail.
-/// The library itself may contain that path: it is the last place where it searches for its kernels.
+/// The library itself may contain that path: it is the last folder that it searches for its kernels.
 pub(super) fn refuse_traces(bundle: &Utf8Path, prefix: &Utf8Path) -> Result<()> {
     for path in walk(bundle)? {
         let text = matches!(path.extension(), Some("cmake" | "pc" | "toml" | "h" | "md"));
@@ -235,7 +235,7 @@ pub(super) fn archive(bundle: &Utf8Path, name: &str, archive: &Utf8Path) -> Resu
     Ok(())
 }
 
-/// Where an earlier bundle is kept for an instant, on a file system that cannot exchange two folders.
+/// The path of an earlier bundle during the replacement, on a file system that cannot exchange two folders.
 fn aside(output: &Utf8Path) -> Utf8PathBuf {
     let name = output.file_name().unwrap_or_default();
     output.with_file_name(format!(".mlx-overlay-earlier-{name}"))

@@ -59,8 +59,8 @@ pub fn run(args: Args) -> Result<()> {
     let found = open(&prefix)?;
     if found.stamp.backend == Backend::Cuda {
         bail!(
-            "{prefix} is a CUDA build: it finds NVIDIA's libraries where this machine has them, and a bundle is for any \
-             machine; `cargo xtask build` makes one that can be packed"
+            "{prefix} is a CUDA build: it loads NVIDIA's libraries from this machine's folders, so it cannot be moved; \
+             `cargo xtask build` makes a build that can be packed"
         );
     }
     let line = Line::new();
@@ -68,7 +68,7 @@ pub fn run(args: Args) -> Result<()> {
     drop(line);
     check_tree(&host, &project, &found)?;
     let stamp = found.stamp;
-    let mend = format!("`{}` makes it again", build::command(&stamp, &host));
+    let mend = format!("`{}` builds it again", build::command(&stamp, &host));
     if let Some(fault) = sums::check(&prefix).with_context(|| mend.clone())? {
         bail!("{prefix}: {fault}; {mend}");
     }

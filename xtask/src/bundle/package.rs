@@ -1,4 +1,4 @@
-//! What other build systems read: the CMake package, made relocatable, and a pkg-config file.
+//! Files for other build systems: the CMake package, made relocatable, and a pkg-config file.
 
 use anyhow::{Context, Result};
 use camino::Utf8Path;
@@ -11,7 +11,7 @@ const CONFIG: &str = "share/cmake/MLX/MLXConfig.cmake";
 /// The bundle's guide; a prefix has none.
 pub(super) const GUIDE: &str = "README.md";
 
-/// A CMake function that puts the kernels where a program searches first.
+/// A CMake function that copies the kernels to the folder that a program searches first.
 const PLACE_KERNELS: &str = r#"# mlx_overlay_place_kernels(<target>): puts MLX's compiled kernels next to the program, the first place where MLX looks
 # for them. The program can then be moved and passed on without this folder.
 get_filename_component(MLX_OVERLAY_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)

@@ -101,7 +101,7 @@ struct Report {
 #[derive(Serialize)]
 struct Outcome {
     check: &'static str,
-    /// What was checked and is right; empty if there are faults.
+    /// Facts that were checked and are right; empty if there are faults.
     found: String,
     /// What is wrong, each with a remedy.
     faults: Vec<String>,
@@ -113,7 +113,7 @@ impl Outcome {
         Self {
             check,
             found: findings.found.clone(),
-            faults: findings.faults.iter().map(remedy::told).collect(),
+            faults: findings.faults.iter().map(remedy::described).collect(),
             notes: findings.notes.clone(),
         }
     }

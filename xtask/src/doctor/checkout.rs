@@ -17,11 +17,11 @@ use patchset::{Manifest, Workspace};
 use walkdir::WalkDir;
 
 use super::finding::{Finding, Status};
-use crate::build::taken_apart;
+use crate::build::unquotable;
 use crate::files::walk;
 use crate::host::{Host, Os};
 use crate::proc::quote;
-use crate::remedy::{PATCHES, told};
+use crate::remedy::{PATCHES, described};
 use crate::requirements;
 use crate::status::waiting;
 
@@ -177,7 +177,7 @@ fn merge(workspace: &Workspace) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    // The lock follows from the others, so nobody has to resolve it.
+    // The lock is computed from the others, so it need not be resolved by hand.
     let locks = ["mlx.lock", Workspace::LOCK_COPY];
     let locks: Vec<_> = locks
         .into_iter()
@@ -197,11 +197,11 @@ fn merge(workspace: &Workspace) -> Option<Finding> {
     Some(Finding::error("merge", found, remedy))
 }
 
-/// Whether the checkout's path works for a build.
+/// Whether the checkout's path is one that a build accepts.
 fn place(host: &Host, workspace: &Workspace) -> Finding {
     let id = "path";
     let root = workspace.root();
-    let Some(bad) = taken_apart(root) else {
+    let Some(bad) = unquotable(root) else {
         let found = "the checkout's path has no character that CMake or a shell treats specially";
         return Finding::ok(id, found);
     };
@@ -209,7 +209,7 @@ fn place(host: &Host, workspace: &Workspace) -> Finding {
     let remedy = format!("`mv {} ~/mlx-overlay`, or to another place", quote(root));
     match host.os {
         Os::Linux => Finding::error(id, found, remedy),
-        // Our own build starts no shell there; MLX's was not tried.
+        // Our build starts no shell on macOS, but MLX's may; this was not tried.
         Os::MacOs => Finding::warning(id, found, remedy),
     }
 }
@@ -460,12 +460,12 @@ fn tree(workspace: &Workspace, patches_can_be_read: bool) -> Finding {
             ),
         },
         Err(error) if !patches_can_be_read => Finding::error(id, error.to_string(), PATCHES),
-        // What is there is not a folder, or cannot be read.
+        // The path is not a folder, or cannot be read.
         Err(error) if fs_err::symlink_metadata(workspace.tree()).is_ok() => Finding::error(
             id,
             error.to_string(),
             "mv vendor/mlx vendor/mlx-moved && cargo xtask apply-overlay",
         ),
-        Err(error) => Finding::error(id, told(&error), "cargo xtask apply-overlay"),
+        Err(error) => Finding::error(id, described(&error), "cargo xtask apply-overlay"),
     }
 }

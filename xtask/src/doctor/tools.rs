@@ -49,12 +49,11 @@ fn cmake(host: &Host) -> Finding {
     finding
 }
 
-/// No machine needs CUDA: what lacks is said where nvcc or NVIDIA's driver is, as a warning.
+/// Only `--backend cuda` needs CUDA. If nvcc or NVIDIA's driver is here, missing parts are warnings.
 fn cuda(host: &Host) -> Vec<Finding> {
     let nvcc = requirements::cuda::nvcc(host);
     if nvcc.is_err() && host.var("CUDACXX").is_none() && host.find("nvidia-smi").is_none() {
-        let found =
-            "no nvcc and no NVIDIA GPU, which `cargo xtask build --backend cuda` alone needs";
+        let found = "no nvcc and no NVIDIA GPU; only `cargo xtask build --backend cuda` needs them";
         return vec![Finding::ok("cuda", found)];
     }
     let optional = |id, result: Result<String, Missing>| match result {

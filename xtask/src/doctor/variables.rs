@@ -70,7 +70,7 @@ fn launcher(host: &Host, line: &str) -> Option<String> {
 fn program(_: &Host, path: &str) -> Option<String> {
     let runs = fs_err::metadata(path)
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0);
-    (!runs).then(|| format!("{path} is not a program, and nothing else compiles the kernels"))
+    (!runs).then(|| format!("{path} is not a program, and kernels cannot be compiled without one"))
 }
 
 fn architecture(_: &Host, name: &str) -> Option<String> {

@@ -232,7 +232,7 @@ fn difference(from: String, old: &Names, to: String, new: &Names) -> Difference 
     }
 }
 
-/// Reasons why the library, or a kernel in it, does not load where the host library runs.
+/// Reasons why the library, or a kernel in it, does not load on the systems of the host library.
 fn faults(file: &File, host: Option<Version>) -> Vec<String> {
     let Some(container) = &file.container else {
         return Vec::new();

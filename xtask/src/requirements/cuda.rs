@@ -1,18 +1,18 @@
-//! What the CUDA back-end needs: nvcc with a host compiler that it takes, the toolkit's libraries, cuDNN, and a CMake that
-//! knows this nvcc.
+//! The requirements of the CUDA back-end: nvcc, a host compiler that it accepts, the toolkit's libraries, cuDNN, and a
+//! CMake that supports this nvcc.
 
 use camino::{Utf8Path, Utf8PathBuf};
 
 use super::{Missing, Remedy, Tool, blas_for_build, parse_version};
 use crate::host::Host;
 
-/// C++20 begins with nvcc 12.
+/// The first nvcc with C++20.
 const NVCC_MINIMUM: (u32, u32) = (12, 0);
 
-/// MLX's CMake files refuse it.
+/// The version that MLX's CMake files refuse.
 const NVCC_REFUSED: (u32, u32) = (13, 1);
 
-/// CMake 3.25 knows no C++20 of nvcc, and looks for a library that CUDA 13 no longer has.
+/// CMake 3.25 does not support C++20 with nvcc, and requires a library that CUDA 13 no longer has.
 const CMAKE_MINIMUM: (u32, u32) = (3, 26);
 
 /// The libraries of the toolkit that MLX links, each with a header.
@@ -23,21 +23,20 @@ const LIBRARIES: [(&str, &str); 4] = [
     ("nvrtc", "nvrtc.h"),
 ];
 
-/// All of it as packages of PyPI, in a folder of the checkout.
+/// Installs everything from PyPI into a folder of the checkout.
 const PACKAGES: Remedy = Remedy::Command(&["ci/cuda-toolkit.sh"]);
 
-/// cuDNN, with the folders that CMake is told.
+/// cuDNN, with the folders that are passed to CMake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cudnn {
     /// The folder of `cudnn.h`.
     pub include: Utf8PathBuf,
     /// The folder of the library.
     pub library: Utf8PathBuf,
-    /// Its version.
     pub version: String,
 }
 
-/// Everything that is missing for a CUDA build, `cpu` with the CPU back-end in it.
+/// Everything that is missing for a CUDA build. `cpu` includes the CPU back-end.
 pub fn missing(host: &Host, cpu: bool) -> Vec<Missing> {
     let mut all = vec![cmake(host).err()];
     match nvcc(host) {
@@ -54,7 +53,7 @@ pub fn missing(host: &Host, cpu: bool) -> Vec<Missing> {
     all.into_iter().flatten().collect()
 }
 
-/// CMake, not older than CUDA needs it.
+/// CMake, at least the version that CUDA needs.
 pub fn cmake(host: &Host) -> Result<Tool, Missing> {
     let tool = super::cmake(host)?;
     if parse_version(&tool.version).is_some_and(|version| version >= CMAKE_MINIMUM) {
@@ -80,14 +79,14 @@ pub fn nvcc(host: &Host) -> Result<Tool, Missing> {
     };
     let by_hand = |what: &str| {
         Remedy::Manual(format!(
-            "{what}, or set CUDACXX to an nvcc that serves; `ci/cuda-toolkit.sh` brings nvcc 13.0 and prints its path"
+            "{what}, or set CUDACXX to a supported nvcc; `ci/cuda-toolkit.sh` installs nvcc 13.0 and prints its path"
         ))
     };
     let (path, remedy) = match host.var("CUDACXX") {
         Some(named) => match host.find(named) {
             Some(path) => (path, by_hand("unset CUDACXX")),
             None => {
-                let found = format!("CUDACXX names {named}, which is not there");
+                let found = format!("CUDACXX names {named}, which does not exist");
                 return Err(missing(found, by_hand("unset CUDACXX")));
             }
         },
@@ -106,7 +105,7 @@ pub fn nvcc(host: &Host) -> Result<Tool, Missing> {
         Ok(text) => text,
         Err(error) => return Err(missing(format!("{error:#}"), remedy)),
     };
-    // The other lines are about copyright and build.
+    // The other lines have the copyright and the build number.
     let line = text.lines().find_map(|line| line.split_once("release "));
     let Some((version, number)) = line.and_then(|(_, rest)| {
         let number = parse_version(rest.split(',').next()?)?;
@@ -125,7 +124,7 @@ pub fn nvcc(host: &Host) -> Result<Tool, Missing> {
     Ok(Tool { path, version })
 }
 
-/// nvcc of a toolkit that is not on `PATH`.
+/// The nvcc of a toolkit that is not on `PATH`.
 fn in_folders(host: &Host) -> Option<Utf8PathBuf> {
     let named = ["CUDA_HOME", "CUDA_PATH"]
         .into_iter()
@@ -134,10 +133,10 @@ fn in_folders(host: &Host) -> Option<Utf8PathBuf> {
     folders.find_map(|folder| host.find(folder.join("bin/nvcc").as_str()))
 }
 
-/// The compiler that nvcc calls for host code: each nvcc takes some versions, and its headers refuse the others.
+/// The compiler that nvcc calls for host code. The headers of each nvcc refuse versions that it does not support.
 pub fn host_compiler(host: &Host, nvcc: &Tool) -> Result<(), Missing> {
     let mut command = host.cmd(nvcc.path.as_str());
-    // As CMake does.
+    // CMake passes it in the same way.
     if let Some(named) = host.var("CUDAHOSTCXX") {
         command = command.args(["-ccbin", named]);
     }
@@ -156,17 +155,17 @@ pub fn host_compiler(host: &Host, nvcc: &Tool) -> Result<(), Missing> {
         Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => {
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            let telling = stderr.lines().find(|line| line.contains("error"));
-            let first = telling.or(stderr.lines().next());
+            let error = stderr.lines().find(|line| line.contains("error"));
+            let first = error.or(stderr.lines().next());
             first.unwrap_or("it failed").trim().to_owned()
         }
         Err(error) => format!("{error:#}"),
     };
     Err(Missing {
-        expected: "a C++20 compiler that nvcc takes for host code".to_owned(),
+        expected: "a C++20 compiler that nvcc accepts for host code".to_owned(),
         found: format!("{}: {why}", nvcc.path),
         remedy: Remedy::Manual(
-            "install a version of g++ that this nvcc takes, and set CUDAHOSTCXX to it (as in `CUDAHOSTCXX=g++-13`)"
+            "install a version of g++ that this nvcc accepts, and set CUDAHOSTCXX to it (as in `CUDAHOSTCXX=g++-13`)"
                 .to_owned(),
         ),
     })
@@ -191,7 +190,7 @@ pub fn libraries(nvcc: &Tool) -> Result<String, Missing> {
         let names = LIBRARIES.map(|(name, _)| name);
         return Ok(format!("{} ({root})", names.join(", ")));
     }
-    // Where the script put the compiler alone it brings the rest.
+    // The script was run with `--compiler` before; without that option it installs the rest.
     let ours = root.ends_with("target/cuda/nvidia/cu13");
     Err(Missing {
         expected: "cuBLAS, cuFFT, cuSOLVER and NVRTC of the CUDA toolkit, with their headers"
@@ -208,8 +207,8 @@ pub fn libraries(nvcc: &Tool) -> Result<String, Missing> {
     })
 }
 
-/// cuDNN 9: where `CUDNN_INCLUDE_PATH` and `CUDNN_LIBRARY_PATH` say, in the toolkit, among the system's libraries, or in
-/// the packages of PyPI.
+/// cuDNN 9: in `CUDNN_INCLUDE_PATH` and `CUDNN_LIBRARY_PATH`, in the toolkit, among the system's libraries, or in the
+/// packages from PyPI.
 pub fn cudnn(host: &Host) -> Result<Cudnn, Missing> {
     let missing = |found: &str| Missing {
         expected: "cuDNN 9 with its headers".to_owned(),
@@ -255,11 +254,11 @@ pub fn cudnn(host: &Host) -> Result<Cudnn, Missing> {
             version: format!("{major}.{minor}.{patch}"),
         }),
         (Some(major), ..) => Err(missing(&format!("{include} has cuDNN {major}"))),
-        _ => Err(missing(&format!("{header} does not say its version"))),
+        _ => Err(missing(&format!("{header} does not define its version"))),
     }
 }
 
-/// What the GPUs of this machine are, as MLX's own build asks; else why nobody says so.
+/// The architectures of this machine's GPUs, found as MLX's own build finds them; or why they are unknown.
 pub fn architectures(host: &Host, nvcc: &Tool) -> Result<String, String> {
     let query = nvcc.path.with_file_name("__nvcc_device_query");
     let answer = host.cmd(query.as_str()).read();
@@ -269,7 +268,7 @@ pub fn architectures(host: &Host, nvcc: &Tool) -> Result<String, String> {
         let Ok(number) = word.parse::<u32>() else {
             continue;
         };
-        // From 9.0 on MLX takes what one architecture alone has.
+        // From 9.0 on, MLX compiles for features that exist on one architecture only.
         let architecture = format!("{number}{}", if number >= 90 { "a" } else { "" });
         if !list.contains(&architecture) {
             list.push(architecture);
@@ -281,7 +280,7 @@ pub fn architectures(host: &Host, nvcc: &Tool) -> Result<String, String> {
     }
 }
 
-/// The folder of the toolkit, where nvcc itself lies, not a link to it.
+/// The folder of the toolkit: that of nvcc itself, not of a link to it.
 fn root(nvcc: &Tool) -> Utf8PathBuf {
     let path = nvcc
         .path
@@ -291,7 +290,7 @@ fn root(nvcc: &Tool) -> Utf8PathBuf {
     root.unwrap_or(&path).to_owned()
 }
 
-/// `x86_64` is the system's name of the processor in Debian's folders and NVIDIA's alike.
+/// Debian's folders and NVIDIA's both use the system's name of the processor, such as `x86_64`.
 fn header_folders(root: &Utf8Path) -> Vec<Utf8PathBuf> {
     let arch = std::env::consts::ARCH;
     vec![

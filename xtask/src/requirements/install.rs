@@ -33,7 +33,7 @@ pub fn report(host: &Host, missing: &[Missing]) -> String {
     text
 }
 
-/// The texts for what only a person can do, and what commands can install.
+/// The remedies that only a person can carry out, as texts; and what commands can install.
 fn sort(missing: &[Missing]) -> (Vec<&str>, Vec<Missing>) {
     let by_hand = missing.iter().filter_map(|item| match &item.remedy {
         Remedy::Manual(text) => Some(text.as_str()),
@@ -61,7 +61,7 @@ pub fn install_commands(host: &Host, missing: &[Missing]) -> Result<Vec<Vec<Stri
                 Os::Linux => packages.extend(words(apt)),
                 Os::MacOs => packages.extend(words(brew)),
             },
-            // One command may bring several things.
+            // One command may install several things.
             Remedy::Command(command) if others.contains(&words(command)) => {}
             Remedy::Command(command) => others.push(words(command)),
             Remedy::Manual(text) => by_hand.push(format!("{item}; {text}")),

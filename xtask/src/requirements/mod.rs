@@ -227,7 +227,7 @@ pub fn cxx_compiler(host: &Host) -> Result<Tool, Missing> {
     let missing = |found| missing_compiler(host, &CXX, "c++", &["g++"], found);
     let program = program(host, "CXX", "c++");
     let tool = tool(host, program).map_err(missing)?;
-    // `<version>` alone shows the level of language and library, and compiles in milliseconds.
+    // `<version>` is enough to see the level of language and library, and compiles in milliseconds.
     let source = "#include <version>\n#if __cplusplus < 202002L || !defined(__cpp_lib_bit_cast)\n\
                   #error not C++20\n#endif\n";
     match compiles(host, program, source, &["-std=c++20", "-fsyntax-only"]) {
@@ -298,7 +298,7 @@ pub fn blas(host: &Host) -> Result<(), Missing> {
         .map_err(|why| missing(format!("linking with -lopenblas: {why}")))
 }
 
-/// [`blas`], unless the environment tells CMake where to look: then only CMake knows. With an unusable `CXX` nothing is
+/// [`blas`], unless variables of CMake name other folders: then only CMake knows what it finds. With an unusable `CXX` nothing is
 /// checked either; that is reported separately.
 pub fn blas_for_build(host: &Host) -> Result<(), Missing> {
     const PLACES: [&str; 5] = [

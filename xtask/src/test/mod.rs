@@ -201,8 +201,9 @@ fn steps(host: &Host, root: &Utf8Path, full: bool) -> Result<Vec<Step>> {
             .args(["--", "--include-ignored"])
             .env("PROPTEST_CASES", "300");
     }
-    let deny = cargo_deny(host, root).context("cargo-deny is not where it was installed")?;
-    let clang_format = clang_format(host).context("clang-format is not where it was installed")?;
+    let deny = cargo_deny(host, root).context("cargo-deny was installed, but is not found")?;
+    let clang_format =
+        clang_format(host).context("clang-format was installed, but is not found")?;
 
     let mut steps = vec![
         Step::new("Rust format", cargo(&["fmt", "--all", "--check"])),

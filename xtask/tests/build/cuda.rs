@@ -1,4 +1,4 @@
-//! The CUDA back-end with a toolkit of fake programs and empty files: what is missing, what CMake is told, what is built.
+//! The CUDA back-end with a toolkit of fake programs and empty files: missing parts, CMake's arguments, the build.
 
 use camino::Utf8PathBuf;
 use mlx_prefix::Backend;
@@ -29,7 +29,7 @@ fn machine(scratch: &Scratch) -> Host {
         scratch.file(&format!("cuda/lib64/lib{library}.so"), "");
         scratch.file(&format!("cuda/include/{header}"), "");
     }
-    // As pip lays it out: beside the toolkit, without the name that a linker looks for.
+    // As pip installs it: next to the toolkit, without the file name that a linker looks for.
     scratch.file("cudnn/lib/libcudnn.so.9", "");
     scratch.file("cudnn/include/cudnn.h", "");
     scratch.file("cudnn/include/cudnn_version.h", &version(9));
@@ -41,7 +41,7 @@ fn version(major: u32) -> String {
     format!("#define CUDNN_MAJOR {major}\n#define CUDNN_MINOR 19\n#define CUDNN_PATCHLEVEL 0\n")
 }
 
-/// All that is missing, with what to do.
+/// Checks that the report of everything missing contains these words.
 fn lacks(host: &Host, words: &[&str]) {
     let text = report(host, &missing(host, Backend::Cuda, false));
     for word in words {
@@ -57,7 +57,7 @@ fn a_complete_machine_lacks_nothing() {
 }
 
 #[test]
-fn a_machine_without_cuda_is_told_what_brings_it() {
+fn a_machine_without_cuda_gets_the_command_that_installs_it() {
     let scratch = Scratch::new();
     let host = machine(&scratch);
     fs_err::remove_dir_all(scratch.path("cuda")).unwrap();
@@ -71,7 +71,7 @@ fn a_machine_without_cuda_is_told_what_brings_it() {
     lacks(&host, &words);
     let text = report(&host, &missing(&host, Backend::Cuda, false));
     assert_eq!(text.matches("ci/cuda-toolkit.sh").count(), 1, "{text}");
-    // No other build asks for it.
+    // Other builds do not need it.
     assert!(
         missing(&host, Backend::Cpu, false)
             .iter()
@@ -104,7 +104,7 @@ fn each_part_of_cuda_is_missed_by_its_name() {
     }
     lacks(
         &host.clone().with("CUDACXX", "/no/nvcc"),
-        &["CUDACXX names /no/nvcc, which is not there"],
+        &["CUDACXX names /no/nvcc, which does not exist"],
     );
     scratch.fake("old-nvcc", "echo hello");
     lacks(
@@ -120,7 +120,7 @@ fn each_part_of_cuda_is_missed_by_its_name() {
     lacks(
         &host,
         &[
-            "takes for host code",
+            "accepts for host code",
             "error: #error -- unsupported GNU version",
             "CUDAHOSTCXX",
         ],
@@ -173,7 +173,7 @@ fn project(scratch: &Scratch) -> (Host, Utf8PathBuf) {
         scratch.real(name);
     }
     let cmake = Host::current().find("cmake").expect("cmake is installed");
-    // Debian 12 has one that is too old for CUDA and good enough for this project.
+    // Debian 12's is too old for CUDA, but works for this project.
     let body =
         format!("[ \"$1\" = --version ] || exec {cmake} \"$@\"\necho 'cmake version 3.31.6'");
     scratch.fake("cmake", &body);
@@ -214,7 +214,7 @@ fn a_shared_library_is_built_with_the_pinned_headers() {
     for (tool, version) in [
         ("nvcc", "13.0, V13.0.88"),
         ("cuDNN", "9.19.0"),
-        // From 9.0 on with what that GPU alone has.
+        // From 9.0 on, with the features of that GPU only.
         ("CUDA architectures", "90a"),
     ] {
         assert_eq!(stamp.tools[tool], version);
@@ -241,7 +241,7 @@ fn without_a_gpu_the_architecture_must_be_named() {
     for body in ["echo 'no driver' >&2; exit 1", "true"] {
         scratch.fake("../cuda/bin/__nvcc_device_query", body);
         let text = chain(scratch.build_with(&host, &options(None), &scratch.path("source"), "one"));
-        for part in ["no NVIDIA GPU says here", "--cuda-architectures 90a`"] {
+        for part in ["no NVIDIA GPU was found", "--cuda-architectures 90a`"] {
             assert!(text.contains(part), "`{part}` is not in: {text}");
         }
     }

@@ -96,7 +96,7 @@ fn a_second_build_compiles_nothing_and_a_touched_file_alone() {
     );
 }
 
-/// Ninja compares times: it would treat each of them as good.
+/// Ninja compares times, so it would use each of the damaged files.
 #[test]
 fn what_was_damaged_in_a_build_folder_is_built_again() {
     let scratch = Scratch::new();
@@ -385,7 +385,7 @@ fn blas_that_cmake_does_not_find_is_explained() {
 }
 
 #[test]
-fn blas_is_missed_before_cmake_runs_where_the_simulated_device_has_a_cpu_beside_it() {
+fn missing_blas_is_reported_before_cmake_runs_if_the_simulated_device_has_a_cpu_back_end() {
     let scratch = Scratch::new();
     scratch.fake("cmake", "echo 'cmake version 3.25.1'");
     for name in ["ninja", "cc", "apt-get"] {
@@ -443,7 +443,7 @@ fn all_missing_tools_are_named_at_once_with_one_command() {
     ] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
-    // Queried, but nothing was built or installed.
+    // The tools were queried, but nothing was built or installed.
     let record = scratch.record();
     let acted = |line: &&String| line.starts_with("sudo ") || line.starts_with("apt-get ");
     assert_eq!(record.iter().find(acted), None);

@@ -1,4 +1,4 @@
-//! What quickstart reports as missing, the commands it prints, and what it runs if it may install.
+//! The missing tools that quickstart reports, the commands it prints, and those it runs with --install-deps.
 
 use mlx_prefix::Backend;
 use xtask::host::{Host, Os};
@@ -57,7 +57,7 @@ fn blas_is_missed_by_header_and_by_library() {
     let no_openblas =
         "case \"$*\" in *-lopenblas*) echo 'cannot find -lopenblas' >&2; exit 1 ;; esac";
     scratch.fake("c++", no_openblas);
-    blas(&host).expect("the reference implementation serves");
+    blas(&host).expect("the reference implementation is accepted");
     scratch.fake(
         "c++",
         "case \"$*\" in *-l*) echo 'cannot find -lopenblas' >&2; exit 1 ;; esac",
@@ -96,7 +96,7 @@ fn blas_is_needed_wherever_the_cpu_backend_is_built_in() {
         packages.contains("libopenblas-dev liblapacke-dev"),
         "{packages}"
     );
-    // If CMake is told where to look, only CMake knows what it finds.
+    // If variables of CMake name other folders, only CMake knows what it finds.
     let host = host.with("LAPACK_ROOT", "/opt/lapack");
     assert!(!lacks_blas(&missing(&host, Backend::Sim, true)));
 }

@@ -87,7 +87,7 @@ fn wait_for(file: impl AsRef<Path>) {
         }
         sleep(Duration::from_millis(100));
     }
-    panic!("{} never came", file.as_ref().display());
+    panic!("{} does not appear", file.as_ref().display());
 }
 
 #[test]
@@ -168,7 +168,75 @@ fn choices_that_make_no_sense_are_wrong_usage() {
 }
 
 #[test]
-fn what_a_killed_build_started_holds_on() {
+fn a_path_that_breaks_builds_is_refused_before_anything_runs() {
+    let project = Project::new();
+    project.write("go", "");
+    let mut checkout = project.path("checkout");
+    let mut build_in = |name: &str| {
+        let moved = project.path(name);
+        fs_err::rename(&checkout, &moved).unwrap();
+        checkout = moved;
+        let path = path_with_cmake(&project, &wait(&project));
+        let command = project.command(&["build", "--backend", "cpu"]);
+        project.run(command.env("PATH", path).dir(&checkout))
+    };
+    for name in [
+        "a(b)", "a[b]", "a\"b\"", "it's", "a\\b", "a#b", "a;b", "a\nb",
+    ] {
+        let bad = name.chars().find(|c| !c.is_alphanumeric()).unwrap();
+        let run = build_in(name).fails_with(&[&format!("contains {bad:?}"), "move the checkout"]);
+        assert!(run.err.contains(name), "{run:?}");
+    }
+    // It gets as far as calling cmake.
+    let run = build_in("blank é日本 {b}, ~+@%!=^*?");
+    run.fails_with(&["cmake 3.25 or newer"]);
+}
+
+/// Cargo does not compile xtask again in a checkout that was moved or copied.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_build_uses_the_files_of_the_checkout_that_it_runs_in() {
+    let project = Project::new();
+    project.write("checkout/xtask/cmake/metallib.cmake", "");
+    let run = project.xtask(&["build", "--backend", "sim"]);
+    run.fails_with(&["/checkout/crates/metal-sim is missing"]);
+}
+
+#[test]
+fn a_build_names_its_step_and_the_files_in_work_at_once() {
+    let project = Project::new();
+    pin_inputs(&project);
+    // Standard error is a pipe here, so a later step would first be reported after 15 s.
+    let cmake = "case \"$*\" in
+        --version) echo 'cmake version 3.25.1'; exit ;;
+        --build*) ;;
+        *) mkdir -p build 2>/dev/null
+           echo '-- Looking for sgemm_'; sleep 3
+           printf 'build a.o: CXX\\nbuild b.o: CXX\\n' > build.ninja
+           echo '-- Build files have been written to: here'; exit ;;
+    esac
+    sh -c 'sleep 3; exit 1' c++ -o CMakeFiles/mlx.dir/mlx/ops.cpp.o -c ops.cpp
+    exit 1";
+    let path = path_with_cmake(&project, cmake);
+    let run = project
+        .run(
+            project
+                .command(&["build", "--backend", "cpu"])
+                .env("PATH", path),
+        )
+        .exits(1);
+    let at = |text: &str| {
+        run.err
+            .find(text)
+            .unwrap_or_else(|| panic!("no `{text}`: {run:?}"))
+    };
+    assert!(
+        at("... 2 s, configuring MLX: Looking for sgemm_") < at("compiling MLX 0/3: ops.cpp\n")
+    );
+}
+
+#[test]
+fn processes_of_a_killed_build_keep_its_locks() {
     let project = Project::new();
     pin_inputs(&project);
     let version = "case \"$*\" in --version) echo 'cmake version 3.25.1'; exit ;; esac";
@@ -220,5 +288,5 @@ fn what_a_killed_build_started_holds_on() {
         }
         sleep(Duration::from_millis(100));
     }
-    panic!("nothing runs, and the folder is held");
+    panic!("nothing runs, but the folder is locked");
 }

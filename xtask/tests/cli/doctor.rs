@@ -146,7 +146,7 @@ fn a_lock_in_a_merge_conflict_is_made_anew() {
         project.read("checkout/crates/mlx-overlay-sys/mlx.lock")
     );
 
-    // What a person must decide is named, and comes first.
+    // Files that a person must resolve come first.
     let series = project.read("checkout/patches/series");
     let both = "<<<<<<< HEAD\nwiden\n=======\nother\n>>>>>>> theirs\n";
     project.write("checkout/patches/series", both);

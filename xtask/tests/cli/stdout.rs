@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 fn run(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, String) {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the wrapper does not choose where the output goes"
+        reason = "the wrapper does not choose the file for the output"
     )]
     let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
         .args(args)

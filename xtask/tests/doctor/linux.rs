@@ -457,7 +457,7 @@ fn variables_that_name_what_is_not_there_are_told() {
 }
 
 #[test]
-fn a_path_that_a_build_fails_on_is_told_and_left() {
+fn a_path_that_breaks_builds_is_reported() {
     let scratch = Scratch::new();
     let host = debian(&scratch).with("HOME", scratch.path("home").as_str());
     fs_err::create_dir(scratch.path("home")).unwrap();
@@ -470,7 +470,9 @@ fn a_path_that_a_build_fails_on_is_told_and_left() {
             .any(|finding| finding.id == "path" && finding.status == Ok)
     );
     fs_err::rename(scratch.path("a b ü"), scratch.path("root")).unwrap();
-    for name in ["a\tb", "a#b", "a(b", "a;b", "it's", "a$b", "a&b", "a:b"] {
+    for name in [
+        "a\tb", "a#b", "a(b", "a;b", "it's", "a$b", "a&b", "a:b", "a\\b", "a[b", "a\"b",
+    ] {
         let root = scratch.path(name);
         fs_err::rename(scratch.path("root"), &root).unwrap();
         let on = |root: &camino::Utf8Path| {
@@ -520,7 +522,7 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
         "vendor",
         &[vendor.as_str(), "its target does not exist"],
     );
-    // What another user built is below a writable folder, but is not writable itself.
+    // Another user's build is below a writable folder, but is not writable itself.
     let other = scratch.path("root/target/mlx/sim-0123456789ab");
     fs_err::create_dir_all(other.parent().unwrap()).unwrap();
     fs_err::os::unix::fs::symlink("/proc/self/attr", &other).unwrap();
@@ -544,7 +546,7 @@ fn folders_that_cannot_be_written_are_told_wherever_they_lie() {
 }
 
 #[test]
-fn a_lock_that_is_broken_or_gone_is_the_only_thing_told_of_it() {
+fn a_lock_that_is_broken_or_gone_is_the_only_finding() {
     let scratch = Scratch::new();
     let host = debian(&scratch);
     let lock = scratch.path("root/mlx.lock");

@@ -287,7 +287,7 @@ fn a_prefix_that_is_named_in_vain_is_no_longer_named() {
     mends(&scratch, &named(&relative), "prefix", &words);
 }
 
-/// Upstream's MLX is linked if two variables ask for it.
+/// Upstream's MLX is linked only if two variables are set.
 #[test]
 fn a_pristine_prefix_is_asked_for_in_full() {
     let scratch = Scratch::new();
@@ -399,7 +399,7 @@ fn kernels_beside_a_program_are_found_first_and_so_must_be_its_own() {
     let remedy = format!("rm {}", scratch.path(beside));
     mends(&scratch, &host, "shadowing-kernels", &[&remedy]);
 
-    // Below a target triple, in a custom profile, and in the folder that cargo was told to use.
+    // Below a target triple, in a custom profile, and in the folder of CARGO_TARGET_DIR.
     let other = scratch.path("it's elsewhere");
     let host = host.with("CARGO_TARGET_DIR", other.as_str());
     let files = [

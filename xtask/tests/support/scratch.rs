@@ -1,4 +1,4 @@
-//! A scratch workspace, and a folder of fake programs that record how they were called. Used by two tests.
+//! A scratch workspace, and a folder of fake programs that record their arguments. Used by two tests.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 

@@ -1,4 +1,4 @@
-//! The options of a build, and what a back-end makes of them.
+//! The options of a build, and the CMake configuration that a back-end derives from them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use mlx_prefix::Backend;
 
 use crate::Usage;
 
-/// The choices of a build that change what comes out.
+/// The options that change the result of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub backend: Backend,
@@ -15,12 +15,12 @@ pub struct Options {
     pub cpu: bool,
     /// Compile Metal kernels from their source at run time instead of ahead of time.
     pub jit: bool,
-    /// The GPUs that CUDA kernels are compiled for, as CMake lists them; without, those of this machine.
+    /// The GPUs that CUDA kernels are compiled for, as CMake lists them; `None` for those of this machine.
     pub cuda_architectures: Option<String>,
 }
 
 impl Options {
-    /// Refuses choices that exclude each other.
+    /// Refuses options that exclude each other.
     pub(crate) fn check(&self) -> Result<(), Usage> {
         if self.jit && matches!(self.backend, Backend::Cpu | Backend::Cuda) {
             return Err(Usage(format!(

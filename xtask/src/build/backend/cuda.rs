@@ -1,7 +1,7 @@
 //! The CUDA back-end on Linux.
 //!
-//! It is a shared library: what it compiles at run time includes the headers of cutlass and CCCL, and these it looks for
-//! in `../include` from the file that it is in. A static library would look beside each program.
+//! It is a shared library. The code that it compiles at run time includes headers of cutlass and CCCL, which it looks for
+//! in `../include` from its own file. A static library would look next to each program.
 
 use anyhow::{Result, anyhow, bail};
 
@@ -22,7 +22,7 @@ pub(crate) const VARIABLES: [&str; 6] = [
 
 pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration> {
     if host.os != Os::Linux {
-        bail!("the cuda back-end is built on Linux");
+        bail!("the cuda back-end can be built only on Linux");
     }
     for variable in VARIABLES {
         if let Some(found) = UnsafeFlag::find_in(host, variable) {
@@ -40,7 +40,7 @@ pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration>
         Some(list) => list.clone(),
         None => cuda::architectures(host, &nvcc).map_err(|why| {
             anyhow!(
-                "no NVIDIA GPU says here which architecture to compile for ({why}): name it, as in `cargo xtask build \
+                "the architecture to compile for is unknown, because no NVIDIA GPU was found ({why}); name it, as in `cargo xtask build \
                  --backend cuda --cuda-architectures 90a` (80 for an A100, 90a for an H100 or H200, 100a for a B200, \
                  120a for an RTX 50)"
             )
@@ -56,7 +56,7 @@ pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration>
     configuration.switch("MLX_BUILD_CUDA", true);
     configuration.switch("MLX_BUILD_CPU", options.cpu);
     configuration.define("MLX_CUDA_ARCHITECTURES", architectures.clone());
-    // The library finds cuBLAS, cuDNN and the others where it was linked with them.
+    // The library loads cuBLAS, cuDNN and the others from the folders where they were linked.
     configuration.switch("CMAKE_INSTALL_RPATH_USE_LINK_PATH", true);
     configuration.paths = vec![
         ("CMAKE_CUDA_COMPILER".to_owned(), nvcc.path.clone()),
@@ -64,7 +64,7 @@ pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration>
         ("CUDNN_LIBRARY_PATH".to_owned(), cudnn.library.clone()),
         (
             "CMAKE_PROJECT_mlx_INCLUDE".to_owned(),
-            concat!(env!("CARGO_MANIFEST_DIR"), "/cmake/cuda.cmake").into(),
+            crate::checkout().join("xtask/cmake/cuda.cmake"),
         ),
     ];
     configuration.tools.extend([
@@ -75,5 +75,5 @@ pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration>
     Ok(configuration)
 }
 
-/// The name of the architectures in a stamp's list of tools.
+/// The key of the architectures in a stamp's list of tools.
 pub(crate) const ARCHITECTURES: &str = "CUDA architectures";

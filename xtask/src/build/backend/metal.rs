@@ -1,7 +1,7 @@
 //! The Metal back-end on macOS.
 //!
 //! MLX's CMake files run `sw_vers` and `xcrun` themselves and end with a bare "failed" if a result is wrong. The same
-//! commands are run here first, so that an error says what to do. Their results are passed on, so that CMake, the Metal
+//! commands are run here first, so that an error names the remedy. Their results are passed on, so that CMake, the Metal
 //! compiler and rustc build for one system.
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -118,7 +118,7 @@ pub(crate) fn clang_rt(host: &Host) -> Result<Utf8PathBuf> {
     let path = Utf8PathBuf::from(path);
     if !path.is_absolute() || !path.exists() {
         bail!(
-            "clang does not know {name} (it says `{path}`), and a Rust program cannot link MLX \
+            "clang does not know {name} (it printed `{path}`), and a Rust program cannot link MLX \
              without it: check `xcode-select -p`"
         );
     }

@@ -20,7 +20,7 @@ use crate::host::{Host, Os};
 pub(crate) fn parser() -> impl TypedValueParser<Value = Backend> {
     let values = Backend::ALL.map(|backend| {
         PossibleValue::new(backend.name()).help(match backend {
-            Backend::Cpu => "The CPU back-end alone (Linux; BLAS and LAPACK of the system)",
+            Backend::Cpu => "Only the CPU back-end (Linux; BLAS and LAPACK of the system)",
             Backend::Cuda => "NVIDIA's GPUs, as a shared library (Linux; nvcc and cuDNN)",
             Backend::Metal => "Apple's GPUs, with the CPU back-end (macOS)",
             Backend::Sim => "The Metal back-end on a simulated device (Linux)",
@@ -29,7 +29,7 @@ pub(crate) fn parser() -> impl TypedValueParser<Value = Backend> {
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Backend>())
 }
 
-/// Parses `--cuda-architectures`: what CMake's CUDA_ARCHITECTURES takes, with commas for its semicolons as well.
+/// Parses `--cuda-architectures`: the syntax of CMake's CUDA_ARCHITECTURES, with commas or semicolons.
 pub(crate) fn cuda_architectures(text: &str) -> Result<String, String> {
     let list: Vec<_> = text.split([',', ';']).collect();
     let known = |one: &&str| {
@@ -41,13 +41,13 @@ pub(crate) fn cuda_architectures(text: &str) -> Result<String, String> {
     };
     match list.iter().find(|one| !known(one)) {
         Some(other) => Err(format!(
-            "`{other}` is no architecture: expected a compute capability without its dot, such as 80, 90a or 120a"
+            "`{other}` is not an architecture: expected a compute capability without its dot, such as 80, 90a or 120a"
         )),
         None => Ok(list.join(";")),
     }
 }
 
-/// The back-end that `host` builds unless another is asked for.
+/// The back-end that `host` builds by default.
 pub fn default_for(host: &Host) -> Backend {
     match host.os {
         Os::Linux => Backend::Sim,
@@ -73,7 +73,7 @@ pub(crate) fn input_folders(
         .collect()
 }
 
-/// What a back-end asks of CMake on `host`.
+/// The CMake configuration of a back-end on `host`.
 pub(crate) fn configure(host: &Host, options: &Options) -> Result<Configuration> {
     match options.backend {
         Backend::Cpu => cpu::configure(host, options),
@@ -86,15 +86,15 @@ pub(crate) fn configure(host: &Host, options: &Options) -> Result<Configuration>
 /// The CMake variable that makes FetchContent use a folder for a dependency.
 pub(crate) fn folder_variable(name: &str) -> String {
     let name = match name {
-        // MLX's name for it.
+        // MLX uses this name.
         "cudnn-frontend" => "CUDNN".to_owned(),
         _ => name.to_uppercase().replace('-', "_"),
     };
     format!("FETCHCONTENT_SOURCE_DIR_{name}")
 }
 
-/// The host with one deployment target in its environment, so that cargo, rustc and the build that they start agree.
-/// Linux has none.
+/// Sets the deployment target in the host's environment, so that cargo, rustc and the build that they start use the same
+/// one. Linux has none.
 pub fn with_deployment_target(host: Host) -> Result<Host> {
     match host.os {
         Os::Linux => Ok(host),

@@ -1,10 +1,10 @@
 //! The Metal back-end on Linux, on the simulated device of `crates/metal-sim`.
 //!
-//! MLX's CMake files run unchanged; `crates/metal-sim/cmake/metal-sim.cmake` provides what they would find on a Mac.
+//! MLX's CMake files run unchanged; `crates/metal-sim/cmake/metal-sim.cmake` provides the tools and headers of a Mac.
 //! The kernel compiler replaces `xcrun`, so it is built first.
 
 use anyhow::{Context, Result, bail};
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 
 use super::configuration::{Configuration, Options};
 use crate::cargo;
@@ -43,9 +43,10 @@ pub(super) fn configure(host: &Host, options: &Options) -> Result<Configuration>
     Ok(configuration)
 }
 
-/// The folder of the `metal-sim` crate, next to this one.
+/// The folder of the `metal-sim` crate.
 fn crate_root() -> Result<Utf8PathBuf> {
-    let root = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/metal-sim");
-    root.canonicalize_utf8()
-        .with_context(|| format!("{root} is missing: xtask runs from a checkout of the repository"))
+    let root = crate::checkout().join("crates/metal-sim");
+    root.canonicalize_utf8().with_context(|| {
+        format!("{root} is missing; run `cargo xtask` inside a checkout of the repository")
+    })
 }
