@@ -37,7 +37,7 @@ if [[ $mode == mlx-load ]]; then
     exec "$env/bin/python" examples/decoder/with_mlx_load.py "$model" "$folder"
 fi
 
-question="Name the days of the week, and say how many days a week has."
+question="What is the largest planet in the solar system?"
 env=$(ci/python-env.sh "$prefix" "$PWD/target/decoder/python")
 "$env/bin/pip" install --quiet --disable-pip-version-check --no-deps --require-hashes \
     --requirement examples/mlx-lm/requirements.txt --requirement examples/decoder/requirements.txt

@@ -39,9 +39,9 @@ fn runs(output: &str) -> (&str, [Run<'_>; 3]) {
     (question, [plain, exact, default])
 }
 
-/// Characters before and after the place where texts part.
-const BEFORE: usize = 26;
-const AFTER: usize = 44;
+/// Characters before and after the place where texts part, at most: whole words are shown.
+const BEFORE: usize = 44;
+const AFTER: usize = 50;
 
 /// The part of a text around the byte `at`, in two: what is common, and what follows.
 fn window(text: &str, at: usize) -> (String, String) {
@@ -60,8 +60,10 @@ fn window(text: &str, at: usize) -> (String, String) {
     let before = kept(&text[..at], '<');
     let skip = before.chars().count().saturating_sub(BEFORE);
     let before: String = before.chars().skip(skip).collect();
+    let before = before.split_once(' ').map_or("", |(_, words)| words);
     let after: String = kept(&text[at..], '>').chars().take(AFTER).collect();
-    (format!("…{before}"), format!("{after}…"))
+    let after = after.rsplit_once(' ').map_or("", |(words, _)| words);
+    (format!("… {before}"), format!("{after} …"))
 }
 
 fn escaped(text: &str) -> String {
@@ -72,13 +74,12 @@ fn escaped(text: &str) -> String {
 
 fn picture(output: &str) -> String {
     let (question, [plain, exact, default]) = runs(output);
-    // Where the texts part, else in the middle of what is the same.
-    let differ = plain
+    let place = plain
         .text
         .bytes()
         .zip(default.text.bytes())
-        .position(|(a, b)| a != b);
-    let place = differ.unwrap_or(plain.text.len() / 2);
+        .position(|(a, b)| a != b)
+        .expect("the texts of stock MLX differ");
     // To the start of the word: "and" for "an" is another word.
     let at = plain.text[..place]
         .rfind(char::is_whitespace)
@@ -105,42 +106,24 @@ fn picture(output: &str) -> String {
         escaped(question)
     )
     .unwrap();
-    let bits = |run: &Run<'_>| {
+    let note = |run: &Run<'_>, name| {
         run.notes
             .iter()
-            .find_map(|note| note.strip_prefix("bits: "))
+            .find_map(|note| note.strip_prefix(name))
             .unwrap()
             .to_owned()
     };
-    let tokens = |run: &Run<'_>| {
-        run.notes
-            .iter()
-            .find_map(|note| note.strip_prefix("tokens: "))
-            .unwrap()
-            .to_owned()
-    };
-    assert_eq!(tokens(&exact), "the same");
+    assert_eq!(note(&exact, "tokens: "), "the same");
     assert_eq!(
-        bits(&exact),
+        note(&exact, "bits: "),
         "all logits are those of decoding token by token"
     );
-    let verdict = match differ {
-        Some(_) => {
-            let first = tokens(&default);
-            format!(
-                "another text from token {} on",
-                first.split(' ').nth(1).unwrap()
-            )
-        }
-        None => {
-            // "token 1 of the answer, …, is the first whose logits differ: 49151 of 49152, by up to 0.0625"
-            let bits = bits(&default);
-            let token = bits.split(' ').nth(1).unwrap();
-            let (_, figures) = bits.split_once("differ: ").unwrap();
-            let (logits, _) = figures.split_once(", by up to ").unwrap();
-            format!("{logits} logits differ at token {token}; this time the text does not")
-        }
-    };
+    // "token 16 is the first that differs, …"
+    let first = note(&default, "tokens: ");
+    let verdict = format!(
+        "another text from token {} on",
+        first.split(' ').nth(1).unwrap()
+    );
     let count = plain.notes[0].split(' ').next().unwrap();
     let cards = [
         (
@@ -165,12 +148,7 @@ fn picture(output: &str) -> String {
     for (row, (title, run, class, verdict)) in cards.into_iter().enumerate() {
         let y = 42 + 84 * row;
         let (before, after) = window(run.text, at);
-        // Text that is the same is not marked as another.
-        let mark = match class {
-            "other" if differ.is_some() => "other",
-            "same" => "same",
-            _ => "ink",
-        };
+        let mark = if class == "soft" { "ink" } else { class };
         write!(
             svg,
             r#"<rect x="12" y="{y}" width="856" height="74" rx="8" class="card"/>

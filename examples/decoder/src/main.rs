@@ -16,13 +16,13 @@ use mlx_overlay::{
 };
 
 /// The question of README.md.
-const QUESTION: &str = "Name the days of the week, and say how many days a week has.";
+const QUESTION: &str = "What is the largest planet in the solar system?";
 
 /// Decode a small model with guesses, and compare the result with plain decoding bit for bit
 #[derive(Debug, Parser)]
 #[command(after_long_help = "\
 Example:
-  cargo run -p decoder -- \"$(examples/decoder/fetch.sh)\" 'What is the capital of France?'
+  cargo run -p decoder -- \"$(examples/decoder/fetch.sh)\" 'What is the moon made of?'
 
 The exit code is 3 if the blocks under `exact` differ from plain decoding.")]
 struct Args {

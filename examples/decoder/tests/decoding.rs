@@ -11,9 +11,8 @@ use mlx_overlay::{Backend, build_info, has_policies};
 use support::{Shape, model};
 
 /// The answer to the decoder's default question, as in README.md.
-const ANSWER: &str = "The days of the week are: Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, \
-    Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, Monday, Wednesday, Friday, Saturday, Sunday, \
-    Monday, Tuesday";
+const ANSWER: &str = "The largest planet in the solar system is Neptune, but it's actually a planet in its own right. \
+    Neptune is the eighth planet from the Sun and is the eighth planet in our solar system.";
 
 fn main() {
     let mut arguments = Arguments::from_args();
@@ -169,6 +168,9 @@ fn smollm2(model: &Path) -> Result<(), Failed> {
     let [plain, exact, default] = parts(&text)?;
     expect(plain, &[ANSWER])?;
     expect(exact, &SAME)?;
-    expect(exact, &[ANSWER, "48 tokens in 24 passes"])?;
+    expect(exact, &[ANSWER, "40 tokens in 30 passes"])?;
+    if build_info()?.backend == Backend::Sim {
+        expect(default, &["tokens: token 16 is the first that differs"])?;
+    }
     differs(default)
 }
