@@ -44,9 +44,9 @@ class FaultTrap {
   void disarm() {
     engine_ = nullptr;
   }
-  // Set with sigsetjmp() before arm(). A fault outside of the lanes, in the code
-  // around a kernel, comes back here with the number of its signal: the engine
-  // cannot abandon what it does not run.
+  // Set with sigsetjmp() before arm(). A fault outside of the lanes, in the
+  // code around a kernel, comes back here with the number of its signal: the
+  // engine cannot abandon what it does not run.
   sigjmp_buf& outside() {
     return outside_;
   }

@@ -405,7 +405,7 @@ void deaths(Gpu& gpu) {
 // A division of the program's own ends it as without the device, with a word.
 // The sanitizers have handlers of their own.
 void a_division_of_the_program() {
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) &&           \
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) &&               \
     !defined(__SANITIZE_ADDRESS__) && !__has_feature(thread_sanitizer) && \
     !__has_feature(address_sanitizer)
   int ends[2];

@@ -1,5 +1,5 @@
-// A core of MLX's own kernels under MTL_SIM_CHECK. Prints `case: fault` for each
-// case that a detector stops, and nothing for the others.
+// A core of MLX's own kernels under MTL_SIM_CHECK. Prints `case: fault` for
+// each case that a detector stops, and nothing for the others.
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -44,17 +44,21 @@ const std::vector<std::pair<std::string, std::function<mx::array()>>> cases{
     {"qmv", [] { return product(1, 64, 512); }},
     {"qmv of three rows", [] { return product(3, 64, 512); }},
     {"qmv of few inputs", [] { return product(1, 32, 128); }},
-    {"softmax", [] { return mx::softmax(some({3, 100}), 1); }},
+    {"softmax",
+     [] {
+       return mx::softmax(some({3, 100}), 1);
+     }},
     {"layer_norm",
      [] {
        return mx::fast::layer_norm(some({3, 100}), some({100}), some({100}), 1);
      }},
     {"rms_norm",
-     [] { return mx::fast::rms_norm(some({3, 100}), some({100}), 1); }},
+     [] {
+       return mx::fast::rms_norm(some({3, 100}), some({100}), 1);
+     }},
     {"rope",
      [] {
-       return mx::fast::rope(
-           some({1, 2, 3, 32}), 32, false, 10000.0f, 1.0f, 0);
+       return mx::fast::rope(some({1, 2, 3, 32}), 32, false, 10000.0f, 1.0f, 0);
      }},
     {"attention of one query",
      [] {
@@ -62,11 +66,26 @@ const std::vector<std::pair<std::string, std::function<mx::array()>>> cases{
        return mx::fast::scaled_dot_product_attention(
            some({1, 2, 1, 64}), keys, keys, 0.1f);
      }},
-    {"sum", [] { return mx::sum(some({3, 100}), 1); }},
-    {"argmax", [] { return mx::argmax(some({3, 100}, mx::bfloat16), 1); }},
-    {"sort", [] { return mx::sort(some({3, 100}), 1); }},
-    {"cumsum", [] { return mx::cumsum(some({3, 100}), 1); }},
-    {"gemv", [] { return mx::matmul(some({1, 100}), some({100, 70})); }},
+    {"sum",
+     [] {
+       return mx::sum(some({3, 100}), 1);
+     }},
+    {"argmax",
+     [] {
+       return mx::argmax(some({3, 100}, mx::bfloat16), 1);
+     }},
+    {"sort",
+     [] {
+       return mx::sort(some({3, 100}), 1);
+     }},
+    {"cumsum",
+     [] {
+       return mx::cumsum(some({3, 100}), 1);
+     }},
+    {"gemv",
+     [] {
+       return mx::matmul(some({1, 100}), some({100, 70}));
+     }},
     {"take",
      [] {
        int32_t rows[] = {4, 0, 4};
