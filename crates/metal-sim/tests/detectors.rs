@@ -307,6 +307,6 @@ fn an_own_output_that_nobody_wrote() {
     assert!(clean.fault.is_none(), "{clean:?}");
     let planted = with(Variant::Checked, "y[i] += x[i];", options);
     assert_eq!(planted.fault().code, "UNINITIALISED", "{planted:?}");
-    let words = "load of what nobody wrote: byte 0 of argument y (buffer index 1)";
+    let words = "load of an unwritten byte: byte 0 of argument y (buffer index 1)";
     assert!(planted.fault().message.contains(words), "{planted:?}");
 }

@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn nonsense_is_named() {
         for (text, reason) in [
-            ("17408", "no x between"),
+            ("17408", "expected an x between"),
             ("ax512", "\"a\" is not a number"),
             ("8x100", "multiple of the group size, 64"),
             (
