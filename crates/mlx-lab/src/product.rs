@@ -229,7 +229,7 @@ mod tests {
                 "bits must be 1, 2, 3, 4, 5, 6 or 8 in mode affine",
             ),
             ("8x512:int4", "neither a number nor one of"),
-            ("0x512", "may be 0"),
+            ("0x512", "must not be 0"),
             ("4294967296x64", "at most 2147483647 outputs"),
             ("2147483647x2147483584", "2^38 weights"),
         ] {
