@@ -19,7 +19,7 @@ pub enum Error {
 
     /// A text is not a product.
     #[error(
-        "a product is [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]] or [NAME=]OUTPUTSxVALUES:MODE, such as  17408x5120:4:64 or head=248320x2560:mxfp4; found \"{found}\": {reason}"
+        "a product is [NAME=]OUTPUTSxVALUES[:BITS[:GROUP]] or [NAME=]OUTPUTSxVALUES:MODE, such as 17408x5120:4:64 or head=248320x2560:mxfp4; found \"{found}\": {reason}"
     )]
     Product {
         /// The given text.
