@@ -190,39 +190,45 @@ impl Drop for Pulse {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use std::sync::{Arc, Mutex};
+    use std::sync::mpsc::Receiver;
+    use std::time::Instant;
 
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn counted(silence: Duration) -> (Pulse, Receiver<()>) {
+        let (sender, reports) = channel();
+        let pulse = Pulse::new(silence, move || sender.send(()).unwrap());
+        (pulse, reports)
+    }
+
+    /// Waits for events and bounds counts by the time that passed, so that a busy machine makes no difference.
     #[test]
     fn silence_is_broken_and_only_silence() {
-        let said = Arc::new(Mutex::new(0));
-        let count = said.clone();
-        let silence = Duration::from_millis(400);
-        let pulse = Pulse::new(silence, move || {
-            *count.lock().unwrap() += 1;
-        });
-        for _ in 0..10 {
-            std::thread::sleep(Duration::from_millis(60));
-            pulse.next_after(silence);
+        let silence = Duration::from_secs(1);
+        let (pulse, reports) = counted(silence);
+        pulse.next_after(LONG);
+        let early = reports.recv_timeout(silence.mul_f32(1.5));
+        assert_eq!(early, Err(RecvTimeoutError::Timeout));
+
+        let start = Instant::now();
+        pulse.next_after(silence);
+        for _ in 0..2 {
+            reports.recv_timeout(LONG).unwrap();
         }
-        assert_eq!(*said.lock().unwrap(), 0);
-        std::thread::sleep(Duration::from_secs(1));
         drop(pulse);
-        assert!((1..=3).contains(&*said.lock().unwrap()));
+        let count = 2 + u32::try_from(reports.iter().count()).unwrap();
+        assert!(silence * count <= start.elapsed(), "{count}");
     }
 
     #[test]
     fn a_step_is_reported_soon() {
-        let said = Arc::new(Mutex::new(0));
-        let count = said.clone();
-        let pulse = Pulse::new(Duration::from_secs(60), move || {
-            *count.lock().unwrap() += 1;
-        });
+        let (pulse, reports) = counted(LONG);
         pulse.next_after(Duration::from_millis(50));
-        std::thread::sleep(Duration::from_millis(500));
+        reports.recv_timeout(LONG / 2).unwrap();
         drop(pulse);
-        assert_eq!(*said.lock().unwrap(), 1);
+        assert_eq!(reports.iter().count(), 0);
     }
 
     #[test]
